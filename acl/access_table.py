@@ -1,18 +1,18 @@
 """The resources and actions that each request code needs: one row for every code a broker serves.
 
-The table is the decision about what an account may do and see. It names resources and actions, not
-the permissions of one scheme, so that every scheme of accounts can read it. ACL 1.0 reads it like
-this:
+The table decides what an account may do and see. It names resources and actions instead of the
+permissions of one scheme, so that every account scheme can use it. ACL 1.0 interprets it like this:
 
-- ``PUB`` and ``SUB`` are its own permissions, and ``GET`` is fulfilled by either of them;
-- ``LIST``, ``CREATE``, ``UPDATE`` and ``DELETE``, and everything about the cluster, are for
+- ``PUB`` and ``SUB`` are its own permissions, and either of them fulfils ``GET``;
+- ``LIST``, ``CREATE``, ``UPDATE`` and ``DELETE``, and all actions on the cluster, are reserved for
   administrators.
 
-A row says where a request names a resource: in a field of its header, in its body, or by a message
-that is found by its place. README.md shows the table, and a test fails for a code without a row.
+A row states where a request names a resource: in a header field, in the body, or through a message
+that is identified by its place in the log. README.md shows the table, and a test fails for a code
+without a row.
 
-Differs from Apache: ACL 1.0 knows rows for fifteen codes there, and every account may send all
-others. DESIGN.md gives the reasons.
+Differs from Apache: its ACL 1.0 has rows for fifteen codes, and every account may send all other
+codes. DESIGN.md gives the reasons.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class Need(NamedTuple):
 
     kind: Kind
     action: Action
-    #: The field of the header that names it; empty when something else does.
+    #: The header field that names the resource; empty if it is named in another place.
     field: str = ""
-    #: The part of the request that names it if no field does, in words.
+    #: A description of the part of the request that names the resource if no field does.
     named_by: str = ""
 
     @property
     def is_for_administrators(self) -> bool:
-        """Whether no permission of ACL 1.0 is enough."""
+        """Whether no permission of ACL 1.0 is sufficient."""
         return self.kind is Kind.CLUSTER or self.action not in _PERMISSIONS
 
     def text(self) -> str:
-        """The resource and the action in words, for the page."""
+        """Describe the resource and the action for the page."""
         if self.kind is Kind.CLUSTER:
             return f"{self.action.value} on the cluster"
         by = f"`{self.field}`" if self.field else self.named_by
@@ -74,11 +74,11 @@ _PERMISSIONS: Final = frozenset({Action.PUB, Action.SUB, Action.GET})
 
 
 class CodeAccess(NamedTuple):
-    """One row: everything that a request of a code needs."""
+    """One row: everything that a request of this code needs."""
 
-    #: Empty: a request needs an account and nothing more.
+    #: The needed resources; empty if a request needs only an account.
     needs: tuple[Need, ...]
-    #: Whatever the needs alone do not say, in words, for the page.
+    #: Further conditions, described for the page.
     note: str = ""
 
 
@@ -100,18 +100,18 @@ def _named_by(named_by: str, *needs: tuple[Kind, Action]) -> tuple[Need, ...]:
 
 _PUB, _SUB, _GET = Action.PUB, Action.SUB, Action.GET
 _SENT_NOTE: Final = (
-    "a retry topic: SUB on its group and on the sender's; a message that takes back another "
+    "a retry topic: SUB on its group and on the sender's; a message that recalls another message "
     "(`TIMER_DEL_UNIQKEY`) or goes into light queues (`INNER_MULTI_DISPATCH`): PUB on those topics")
-_REPLY_NOTE: Final = "`CLUSTER_REPLY_TOPIC`: an account only; properties as for 310"
-_POPPED_NOTE: Final = "a topic of retries of pops counts as the topic and the group that it is of"
+_REPLY_NOTE: Final = "`CLUSTER_REPLY_TOPIC`: only an account; properties as for 310"
+_POPPED_NOTE: Final = "a pop retry topic counts as the topic and the group to which it belongs"
 _CONSUMES: Final = CodeAccess((_topic(_SUB), _group(_SUB)))
 _POPS: Final = CodeAccess((_topic(_SUB), _group(_SUB)), _POPPED_NOTE)
 _LOOKS: Final = CodeAccess((_topic(_GET),))
 _OF_BODY: Final = ((Kind.TOPIC, _SUB), (Kind.GROUP, _SUB))
 
-_NEEDS_NOTHING: Final = "it names nothing that a user made"
+_NEEDS_NOTHING: Final = "the answer names nothing that a user created"
 
-#: By request code.
+#: Request code to its row.
 ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
     # --- messages
     Code.SEND_MESSAGE: CodeAccess((_topic(_PUB),), _SENT_NOTE),
@@ -121,10 +121,10 @@ ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
     Code.SEND_REPLY_MESSAGE_V2: CodeAccess((_topic(_PUB, "b"),), _REPLY_NOTE),
     Code.RECALL_MESSAGE: CodeAccess((_topic(_PUB),)),
     Code.END_TRANSACTION: CodeAccess(
-        _named_by("the half message that is there", (Kind.TOPIC, _PUB)),
+        _named_by("the stored half message", (Kind.TOPIC, _PUB)),
         "and the name of the group that sent it"),
     Code.CONSUMER_SEND_MSG_BACK: CodeAccess(
-        (_group(_SUB, "group"), *_named_by("the message that is there", (Kind.TOPIC, _SUB)))),
+        (_group(_SUB, "group"), *_named_by("the stored message", (Kind.TOPIC, _SUB)))),
     Code.PULL_MESSAGE: _CONSUMES,
     Code.LITE_PULL_MESSAGE: _CONSUMES,
     Code.POP_MESSAGE: _POPS,
@@ -137,9 +137,9 @@ ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
         _named_by("each acknowledgement in the body", *_OF_BODY), _POPPED_NOTE),
     Code.QUERY_MESSAGE: CodeAccess((_topic(_SUB),)),
     Code.VIEW_MESSAGE_BY_ID: CodeAccess(
-        _named_by("the message that is there", (Kind.TOPIC, _SUB))),
+        _named_by("the stored message", (Kind.TOPIC, _SUB))),
     Code.CONSUME_MESSAGE_DIRECTLY: CodeAccess(
-        _CONSUMES.needs, "and SUB on the topic of the message that is there"),
+        _CONSUMES.needs, "and SUB on the topic of the stored message"),
     Code.QUERY_CONSUME_QUEUE: _CONSUMES,
     # --- clients of a group
     Code.HEART_BEAT: CodeAccess(
@@ -147,7 +147,7 @@ ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
         "a producer group needs nothing, but its members are asked about a half message only "
         "while they may PUB on its topic"),
     Code.UNREGISTER_CLIENT: CodeAccess(
-        (_group(_SUB),), "it is about the connection that it comes by, and no other"),
+        (_group(_SUB,),), "it affects only the connection on which it arrives"),
     Code.GET_CONSUMER_LIST_BY_GROUP: CodeAccess((_group(_SUB),)),
     Code.CHECK_CLIENT_CONFIG: CodeAccess(_named_by("the body", *_OF_BODY)),
     Code.LOCK_BATCH_MQ: CodeAccess(_named_by("the body", *_OF_BODY)),
@@ -167,7 +167,7 @@ ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
     Code.QUERY_CORRECTION_OFFSET: CodeAccess((_topic(_GET), _group(_SUB, "compareGroup"))),
     Code.GET_ALL_CONSUMER_OFFSET: _cluster(Action.GET),
     Code.GET_ALL_DELAY_OFFSET: _cluster(Action.GET),
-    # --- what is known of one topic, of one group
+    # --- information about one topic or one group
     Code.GET_TOPIC_CONFIG: _LOOKS,
     Code.GET_TOPIC_STATS_INFO: _LOOKS,
     Code.QUERY_TOPIC_CONSUME_BY_WHO: _LOOKS,
@@ -179,10 +179,10 @@ ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: CodeAccess(
         (_topic(_GET), _group(_SUB, "group"))),
     Code.GET_CONSUMER_RUNNING_INFO: CodeAccess(
-        (_group(_SUB),), "with `jstackEnable`: GET on the cluster, for the stacks of a process"),
+        (_group(_SUB,),), "with `jstackEnable`: GET on the cluster, because it shows all stacks"),
     Code.QUERY_TOPICS_BY_CONSUMER: CodeAccess((_group(_SUB, "group"),)),
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: CodeAccess((_topic(_GET), _group(_SUB, "group"))),
-    # --- lists of what all have
+    # --- lists of the objects of all users
     Code.GET_ALL_TOPIC_CONFIG: _cluster(Action.LIST),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _cluster(Action.LIST),
     Code.GET_ALL_MESSAGE_REQUEST_MODE: _cluster(Action.LIST),
@@ -190,7 +190,7 @@ ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
     Code.GET_ALL_PRODUCER_INFO: _cluster(Action.LIST),
     Code.GET_BROKER_CONSUME_STATS: _cluster(Action.LIST),
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: CodeAccess((), _NEEDS_NOTHING),
-    # --- topics and groups are made, changed and deleted
+    # --- creating, changing and deleting topics and groups
     Code.UPDATE_AND_CREATE_TOPIC: CodeAccess((_topic(Action.CREATE),)),
     Code.UPDATE_AND_CREATE_TOPIC_LIST: CodeAccess(
         _named_by("the body", (Kind.TOPIC, Action.CREATE))),
@@ -228,13 +228,13 @@ ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
 
 
 def needs_administrator(code: int) -> bool:
-    """Whether no permission of ACL 1.0 is enough for a code."""
+    """Whether no permission of ACL 1.0 is sufficient for a code."""
     access = ACCESS.get(code)
     return access is not None and any(need.is_for_administrators for need in access.needs)
 
 
 def access_page() -> str:
-    """The table in Markdown, in the order of the codes; README.md has it."""
+    """Return the table in Markdown, in the order of the codes, for README.md."""
     rows = ["| code | name | needs | besides |", "| --- | --- | --- | --- |"]
     for code in sorted(ACCESS):
         access = ACCESS[code]

@@ -1,4 +1,4 @@
-"""Accounts: as files and tools write them, and as requests are checked against them.
+"""Accounts: the form in files and tools, and the form in which requests are checked.
 
 Source: PlainAccessConfig, PlainAccessResource, PlainPermissionManager.checkPlainAccessConfig,
 buildPlainAccessResource, PlainPermissionChecker.check @4.9.4 and 5.2.0.
@@ -35,9 +35,9 @@ from twistmq.broker.api.wire import Signer
 
 __all__ = ["Account", "PlainAccessConfig", "account_of", "check_config", "config_of", "texts_of"]
 
-#: An access key and a secret key are longer than this, characters.
+#: An access key and a secret key must be longer than this, characters.
 _KEY_LENGTH: Final = 6
-#: How many requests an account remembers that it may send, and the characters of one's names.
+#: Limits of the cache of permitted requests: entries, and characters of the names of one entry.
 _PASSED_MAX: Final = 4096
 _PASSED_LENGTH_MAX: Final = 512
 #: The text shown in place of a secret key.
@@ -45,7 +45,7 @@ HIDDEN: Final = "******"
 
 
 class PlainAccessConfig(Body):
-    """An account as a file has it and as tools are shown it; None: not given."""
+    """An account in a file and in answers to tools; None stands for a value that is not given."""
 
     access_key: str | None = None
     secret_key: str | None = None
@@ -62,10 +62,10 @@ class PlainAccessConfig(Body):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account as requests are checked against it.
+    """An account in the form in which requests are checked.
 
-    :param permissions: by topic, or by the retry topic of a group.
-    :param white_address: whence it needs no signature.
+    :param permissions: permissions by topic, or by the retry topic of a group.
+    :param white_address: addresses from which the account needs no signature.
     """
 
     access_key: str
@@ -76,11 +76,11 @@ class Account:
     permissions: Mapping[str, Permission]
     white_address: AddressPattern
     signer: Signer = field(init=False, repr=False, compare=False)
-    #: Requests it may send, by what decides that: most producers' are the same for hours. A file
-    #: that changed makes new accounts, which remember nothing.
+        #: Permitted requests, identified by the values that decide: most producers send the same
+        #: ones for hours. A changed file creates new accounts, whose cache is empty.
     passed: set[DecidingValues] = field(
         default_factory=set, init=False, repr=False, compare=False)
-    #: Whether there is no topic that it may not read.
+    #: Whether the account may read every topic.
     reads_all: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class Account:
             allows(permission, Permission.SUB) for permission in self.permissions.values()))
 
     def note_passed(self, values: DecidingValues) -> None:
-        """Remember that one did, unless there is too much of it to remember."""
+        """Remember that a request is permitted, unless its names are too long."""
         _, topic, group = values
         if len(topic or "") + len(group or "") > _PASSED_LENGTH_MAX:
             return
@@ -101,14 +101,14 @@ class Account:
         self, code: int, needed: Iterable[tuple[Resource, Permission]],
         names: KnownNames = NO_NAMES,
     ) -> bool:
-        """Let a request pass by returning.
+        """Check the permissions for a request; return normally if it is permitted.
 
-        :param code: the request's.
-        :param needed: the resources it needs, each with the permission.
-        :param names: the topics and groups that there are.
-        :returns: whether the same request will pass as long as the account stays as it is; if not,
-            a new topic or group could change that.
-        :raises AclError: when the account may not do that.
+        :param code: the code of the request.
+        :param needed: the needed resources, each with its permission.
+        :param names: the existing topics and groups.
+        :returns: whether the same request stays permitted while the account is unchanged; if False,
+            a new topic or group could change the decision.
+        :raises AclError: when the account does not have a needed permission.
         """
         if self.is_admin:
             return True
@@ -132,11 +132,11 @@ class Account:
     def _check_readings(
         self, name: str, names: KnownNames, known: PopRetries | None = None
     ) -> bool:
-        """Check every group and topic whose retries a topic may have that no row names.
+        """Check each group and topic that a retry topic may belong to, unless a row names it.
 
         :param name: a topic ``%RETRY%...``.
-        :param known: the group and the topic that were checked already.
-        :returns: whether the name can be read in no other way, now or later.
+        :param known: a group and topic that were checked already.
+        :returns: whether the name has no other reading, now or later.
         :raises AclError: when the account may not read one of these topics, or act for a group.
         """
         is_lasting = True
@@ -160,13 +160,13 @@ class Account:
         if owned is not None:
             return owned
         if resource.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            # Differs from Apache: the offsets of a broadcast group are under a name of their own.
+            # Differs from Apache: the offsets of a broadcast group have a group name of their own.
             if resource.endswith(BROADCAST_GROUP_SUFFIX):
                 return self._owned(resource.removesuffix(BROADCAST_GROUP_SUFFIX), names)
             # Differs from Apache: the broker itself acts for these groups.
             is_brokers = resource.startswith(SYSTEM_GROUP_PREFIX, len(RETRY_GROUP_TOPIC_PREFIX))
             return Permission.DENY if is_brokers else self.default_group
-        # Differs from Apache: a default opens no topic where messages of other topics are.
+        # Differs from Apache: a default never opens a topic that contains other topics' messages.
         if resource.startswith(DLQ_GROUP_TOPIC_PREFIX):
             group = self._owned(
                 retry_topic(resource.removeprefix(DLQ_GROUP_TOPIC_PREFIX)), names)
@@ -179,7 +179,7 @@ class Account:
 
 
 def check_config(config: PlainAccessConfig) -> None:
-    """Look at an account a tool sends.
+    """Check an account that a tool sends.
 
     :raises AclError: when a value is invalid.
     """
@@ -197,9 +197,9 @@ def _check_keys(config: PlainAccessConfig) -> None:
 
 
 def account_of(config: PlainAccessConfig) -> Account:
-    """Make what requests are checked against.
+    """Convert an account to the form in which requests are checked.
 
-    :raises AclError: when a key is too short, or a permission or an address has no meaning.
+    :raises AclError: when a key is too short, or a permission or an address is not valid.
     """
     _check_keys(config)
     assert config.access_key is not None and config.secret_key is not None
@@ -212,9 +212,9 @@ def account_of(config: PlainAccessConfig) -> Account:
 
 
 def config_of(fields: Mapping[str, Any]) -> PlainAccessConfig:
-    """Read an account of a file; unknown entries are left alone.
+    """Read an account of a file; unknown entries are ignored.
 
-    :raises AclError: when a value is of the wrong kind; the text names the field only.
+    :raises AclError: when a value has the wrong type; the text names only the field.
     """
     return PlainAccessConfig(
         access_key=text_of(fields, "accessKey"), secret_key=text_of(fields, "secretKey"),
@@ -231,7 +231,7 @@ _FLAGS: Final = {
 
 
 def text_of(fields: Mapping[str, Any], name: str) -> str | None:
-    """A text, or nothing; :raises AclError: for a list or a map."""
+    """Return a text, or None if it is missing; :raises AclError: for a list or a map."""
     value = fields.get(name)
     if value is None or isinstance(value, str):
         return value
@@ -243,7 +243,7 @@ def text_of(fields: Mapping[str, Any], name: str) -> str | None:
 
 
 def flag_of(fields: Mapping[str, Any], name: str) -> bool:
-    """The words that YAML reads as true or false; :raises AclError: for anything else."""
+    """Convert a word that YAML reads as true or false; :raises AclError: for anything else."""
     flag = _FLAGS.get((text_of(fields, name) or "").strip().lower())
     if flag is None:
         raise AclError(f"{name} is neither true nor false")
@@ -251,7 +251,7 @@ def flag_of(fields: Mapping[str, Any], name: str) -> bool:
 
 
 def texts_of(fields: Mapping[str, Any], name: str) -> list[str] | None:
-    """A list of texts, or nothing; :raises AclError: for anything else."""
+    """Return a list of texts, or None if it is missing; :raises AclError: for anything else."""
     value = fields.get(name)
     if value is None:
         return None

@@ -1,13 +1,13 @@
 """One file of accounts, and its text after a change.
 
-A file is a map: ``globalWhiteRemoteAddresses``, a list of patterns; ``accounts``, a list of maps;
-``dataVersion``, a list whose first map counts the changes that came by request. All scalars are
-read as the text that is written, so a secret key of digits keeps its leading zeros.
+A file is a map. ``globalWhiteRemoteAddresses`` is a list of patterns, ``accounts`` is a list of
+maps, and ``dataVersion`` is a list whose first map counts the changes made by requests. All scalars
+are read as the text that is written, so a secret key of digits keeps its leading zeros.
 
-A change goes through the whole tree: unknown entries stay, comments are lost, as in
-Apache's broker. An account that is changed becomes the last, as there.
+A change parses and rewrites the whole file: unknown entries are kept and comments are lost, as in
+Apache's broker. A changed account is moved to the end, as it is there.
 
-Errors of YAML are told by line and column only: the line itself may hold a secret key.
+YAML errors are reported only by line and column, because the line itself may contain a secret key.
 
 Source: PlainPermissionManager.load, createAclAccessConfigMap, updateAclConfigFileVersion @4.9.4.
 """
@@ -35,14 +35,14 @@ __all__ = ["AclFile", "read_acl_file", "with_account", "with_white_addresses", "
 _WHITE: Final = "globalWhiteRemoteAddresses"
 _ACCOUNTS: Final = "accounts"
 _VERSION: Final = "dataVersion"
-#: Plain scalars that are not text: null, or the sign that another map belongs here.
+#: Plain scalars that are not text: null, and the key that merges another map.
 _TAGS: Final = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
 
 Tree = dict[str, Any]
 
 
 class _TextLoader(yaml.SafeLoader):
-    """Reads plain scalars as text, but for null."""
+    """Reads all plain scalars except null as text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012
         first: [(tag, pattern) for tag, pattern in resolvers if tag in _TAGS]
@@ -52,21 +52,21 @@ class _TextLoader(yaml.SafeLoader):
 
 @dataclass(frozen=True, slots=True)
 class AclFile:
-    """The content of a file; ``has_data`` is False for a file without a map in it."""
+    """The content of a file; ``has_data`` is False for a file that contains no map."""
 
     white_addresses: tuple[str, ...] = ()
     white_patterns: tuple[AddressPattern, ...] = ()
     configs: tuple[PlainAccessConfig, ...] = ()
     accounts: tuple[Account, ...] = ()
-    #: Of the file; None without one.
+    #: The version in the file; None if it is missing.
     version: DataVersion | None = None
     has_data: bool = False
 
 
 def read_acl_file(data: bytes) -> AclFile:
-    """Read a file.
+    """Parse a file.
 
-    :raises AclError: when it is no YAML, or what it says has no meaning.
+    :raises AclError: when it is not YAML, or its contents are not valid.
     """
     tree = _tree(data)
     if not tree:
@@ -117,7 +117,7 @@ def _version(tree: Tree) -> DataVersion | None:
 
 
 def with_account(data: bytes, config: PlainAccessConfig, now_ms: int) -> bytes:
-    """The file with an account added, or the fields that are given of it changed.
+    """Return the file with an account added, or with the given fields of it changed.
 
     :raises AclError: when the file cannot be read.
     """
@@ -131,14 +131,14 @@ def with_account(data: bytes, config: PlainAccessConfig, now_ms: int) -> bytes:
 
 
 def without_account(data: bytes, access_key: str, now_ms: int) -> bytes:
-    """The file without an account; :raises AclError: when the file cannot be read."""
+    """Return the file without an account; :raises AclError: when the file cannot be read."""
     tree = _tree(data)
     tree[_ACCOUNTS] = [fields for fields in _accounts(tree) if not _is(fields, access_key)]
     return _written(tree, now_ms)
 
 
 def with_white_addresses(data: bytes, addresses: list[str], now_ms: int) -> bytes:
-    """The file with other white addresses; :raises AclError: when it cannot be read."""
+    """Return the file with other white addresses; :raises AclError: when it cannot be read."""
     tree = _tree(data)
     tree[_WHITE] = addresses
     return _written(tree, now_ms)
@@ -149,7 +149,7 @@ def _is(fields: dict[str, Any], access_key: str | None) -> bool:
 
 
 def _given(config: PlainAccessConfig) -> dict[str, Any]:
-    """An account in the order and under the names of a file; empty texts change nothing."""
+    """Return an account with the field names and order of a file; empty texts change nothing."""
     return {
         "accessKey": config.access_key, "secretKey": config.secret_key or None,
         "whiteRemoteAddress": config.white_remote_address, "admin": config.admin,
@@ -160,7 +160,7 @@ def _given(config: PlainAccessConfig) -> dict[str, Any]:
 
 
 def _written(tree: Tree, now_ms: int) -> bytes:
-    """The tree as YAML, its version counted up; what Java reads as other than text is that."""
+    """Encode the tree with a new version, writing values that Java does not read as text so."""
     version = _version(tree) or DataVersion()
     version.next_version(now_ms)
     for fields in _accounts(tree):

@@ -1,19 +1,19 @@
-"""Patterns of addresses that pass without a signature.
+"""Patterns of addresses from which requests pass without a signature.
 
     (blank)                              no address
     *   *.*.*.*   *:*:*:*:*:*:*:*        every address
-    10.0.0.1   2001:db8::1               one
-    10.0.0.1,10.0.0.2                    several, no blanks between
+    10.0.0.1   2001:db8::1               one address
+    10.0.0.1,10.0.0.2                    several, without blanks between them
     10.0.0.{1,2,3}   2001:db8::{1,2}     several that differ in the last part
-    10.0.1-20.*   10.0.0.1-200           ranges; decimal, any part but the first
-    2001:db8::1-200:*   2001:db8::1-2f   ranges; hexadecimal, the last part, or the one before a *
+    10.0.1-20.*   10.0.0.1-200           ranges; decimal, in any part but the first
+    2001:db8::1-200:*   2001:db8::1-2f   ranges; hexadecimal, in the last part, or before a *
 
-A ``*`` at the end of an IPv6 pattern that has less than eight parts and no ``::`` stands for all
-that are missing.
+A ``*`` at the end of an IPv6 pattern with fewer than eight parts and without ``::`` stands for all
+missing parts.
 
-Differs from Apache: every part of a pattern counts, where Apache's stops at the first range and
-lets ``10.*.1.1`` match ``10.2.3.4``; and a pattern that Apache's broker takes and then fails at for
-each request, such as ``*.1.1.1``, is refused when it is read.
+Differs from Apache: every part of a pattern is compared, while Apache's broker stops at the first
+range, so that ``10.*.1.1`` matches ``10.2.3.4``. A pattern such as ``*.1.1.1``, which Apache's
+broker accepts but cannot evaluate for any request, is refused when it is read.
 
 Source: RemoteAddressStrategyFactory, AclUtils @4.9.4.
 """
@@ -31,20 +31,20 @@ from twistmq.acl.errors import AclError
 __all__ = ["AddressPattern", "parse_pattern", "parts_of"]
 
 _EVERY: Final = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
-#: How many parts an address has, and the greatest value of one.
+#: The number of parts of an address, and the largest value of a part.
 _V4: Final = (4, 255)
 _V6: Final = (8, 0xFFFF)
 
-#: Lowest and highest value of one part.
+#: The lowest and highest value of one part.
 Range = tuple[int, int]
-#: An address, part by part: 4 numbers of 8 bits or 8 numbers of 16.
+#: The parts of an address: 4 numbers of 8 bits, or 8 numbers of 16 bits.
 Parts = tuple[int, ...]
 
 
 class AddressPattern:
     """The addresses that one text of a file allows.
 
-    :param alternatives: the ranges of each part; an address matches when it is in one of them.
+    :param alternatives: tuples with a range for each part; an address must match one of them.
     """
 
     __slots__ = ("_alternatives", "text")
@@ -54,7 +54,7 @@ class AddressPattern:
         self._alternatives = tuple(alternatives)
 
     def matches(self, address: str) -> bool:
-        """Whether an address, without port, may pass."""
+        """Whether an address, given without its port, matches."""
         if self.text in _EVERY:
             return True
         parts = parts_of(address) if self._alternatives else None
@@ -66,8 +66,10 @@ class AddressPattern:
 
 @lru_cache(maxsize=4096)
 def parts_of(address: str) -> Parts | None:
-    """An address as numbers; None if it is not an address. An IPv4 address within IPv6 is the
-    former."""
+    """Return an address as numbers, or None if it is not an address.
+
+    An IPv4 address within IPv6 is returned as IPv4.
+    """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -81,9 +83,9 @@ def parts_of(address: str) -> Parts | None:
 
 
 def parse_pattern(text: str | None) -> AddressPattern:
-    """Read a pattern.
+    """Parse a pattern.
 
-    :raises AclError: when it is not an address; the text is Apache's.
+    :raises AclError: when it is not valid; the text is Apache's.
     """
     if text is None or not text.strip():
         return AddressPattern("", ())
@@ -134,7 +136,7 @@ def _v6_ranges(text: str) -> tuple[Range, ...]:
     before = head.split(":") if head else []
     after = tail.split(":") if tail else []
     written = [*before, *after]
-    # Ranges are at the end: one, or one and a star.
+    # Ranges stand at the end: a range, or a range and a star.
     if "*" in written[:-1] or any("-" in part for part in written[:-2]) or (
             "-" in "".join(written[-2:-1]) and written[-1] != "*"):
         _out_of_scope(text)
@@ -156,7 +158,7 @@ _DIGITS: Final = {10: re.compile(r"[0-9]{1,3}"), 16: re.compile(r"[0-9a-fA-F]{1,
 
 
 def _range(part: str, base: int, most: int, text: str) -> Range:
-    """One part: a number, two with a minus between, or a star."""
+    """Parse one part: a number, a range of two numbers, or a star."""
     if part == "*":
         return 0, most
     if part.startswith("-"):

@@ -1,6 +1,6 @@
-"""The commands of accounts that mqadmin has up to 5.2: ``twistmq admin updateAclConfig``, ...
+"""The account commands that mqadmin has up to version 5.2: ``twistmq admin updateAclConfig``, ...
 
-No command prints a secret key, and one that is given may be ``-``: then it is asked for.
+No command prints a secret key. A secret key that is given as ``-`` is read interactively.
 
 Source: the classes of tools/command/acl @4.9.4.
 """
@@ -30,7 +30,7 @@ def _change(
     session: Session, code: RequestCode, header: CommandHeader, broker: str | None,
     cluster: str | None, shown: str,
 ) -> Iterator[Row]:
-    # Every member of a name has a file of its own.
+    # Each broker of a broker name has its own file.
     for place, _ in session.each(session.brokers(broker, cluster, slaves=True),
                                  lambda each: session.ask(each.address, code, header)):
         yield place.name, place.address, shown
@@ -69,7 +69,7 @@ def update_white_addresses(
 
 
 def versions(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
-    """The versions of the files of accounts."""
+    """Return the versions of the account files."""
     places = session.brokers(broker, cluster, slaves=True)
     for place, reply in session.each(places, lambda each: session.ask(
             each.address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)):
@@ -82,7 +82,7 @@ def versions(session: Session, *, broker: str | None, cluster: str | None) -> It
 
 
 def accounts(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
-    """The accounts."""
+    """Return the accounts."""
     places = session.brokers(broker, cluster, slaves=True)
     for place, reply in session.each(places, lambda each: session.ask(
             each.address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)):

@@ -1,6 +1,6 @@
 """The errors of access control.
 
-Source: AclException, PlainPermissionManager @4.9.4; what the broker answers, as observed.
+Source: AclException, PlainPermissionManager @4.9.4; the observed answers of the broker.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from twistmq.broker.api import BrokerError
 
 __all__ = ["AccessDenied", "AclError"]
 
-#: Apache's broker begins the remark of a refusal with the class, and clients look for it. Behind
-#: the text it names the line of Java that threw, which is left out here.
+#: Apache's broker begins the remark of a refusal with the class name, and clients look for it. It
+#: also appends the Java line that threw the exception, which is left out here.
 _PREFIX: Final = "org.apache.rocketmq.acl.common.AclException: "
 
 
 class AclError(BrokerError):
-    """A file, an account or an address has no meaning; the text never holds a secret key."""
+    """A file, account or address is not valid; the text never contains a secret key."""
 
 
 class AccessDenied(BrokerError):
     """A request may not be served: SYSTEM_ERROR (1), as in Apache's broker.
 
-    :param reason: why, in Apache's words.
+    :param reason: the reason, with Apache's text.
     """
 
     def __init__(self, reason: str) -> None:

@@ -1,8 +1,8 @@
-"""The files of accounts below a broker's home: which there are, reading and replacing them.
+"""The account files below a broker's home: listing, reading and replacing them.
 
-``conf/acl`` with all folders in it, and ``conf/plain_acl.yml``, which the setting
-``rocketmq.acl.plain.file`` may put elsewhere. Secret keys are in them: a file that is replaced
-keeps its mode, a new one is for its owner alone.
+The files are those below ``conf/acl``, including all its folders, and ``conf/plain_acl.yml``, which
+can be moved with the setting ``rocketmq.acl.plain.file``. They contain secret keys: a file that is
+replaced keeps its mode, and a new file is accessible only by its owner.
 
 Source: PlainPermissionManager.getAllAclFiles, AclUtils.writeDataObject @4.9.4.
 """
@@ -19,15 +19,15 @@ from twistmq.broker.api.store import read_named
 __all__ = ["AclFolder"]
 
 _ENDINGS: Final = (".yml", ".yaml")
-#: Holds the credentials of the tools, no accounts.
+#: Contains the credentials of the tools, and no accounts.
 _TOOLS_FILE: Final = "tools.yml"
 
 
 class AclFolder:
-    """The files that hold a broker's accounts.
+    """The files that contain a broker's accounts.
 
     :param home: the broker's home.
-    :param plain_file: path of the default file, relative to the home.
+    :param plain_file: the path of the default file, relative to the home.
     """
 
     def __init__(self, home: str, plain_file: str) -> None:
@@ -36,7 +36,7 @@ class AclFolder:
         self._directory = os.path.join(self.home, "conf", "acl")
 
     def paths(self) -> list[str]:
-        """The files there are, sorted, the default one last.
+        """Return the existing files in order, the default one last.
 
         :raises OSError: when a folder cannot be listed.
         """
@@ -49,24 +49,24 @@ class AclFolder:
         if not os.path.isdir(self._directory):
             return found
         for folder, folders, names in os.walk(self._directory, onerror=_fail):
-            # Differs from Apache: hidden folders hold other versions, of an editor or a mount.
+            # Differs from Apache: hidden folders contain other versions, of an editor or a mount.
             folders[:] = [name for name in folders if not name.startswith(".")]
             found.update(os.path.join(folder, name) for name in names if name.endswith(_ENDINGS))
         return found
 
     def read(self, path: str) -> bytes:
-        """A file's bytes, none when it is not there; :raises OSError: when it cannot be read."""
+        """Return a file's bytes, empty if it is missing; :raises OSError: if it is unreadable."""
         try:
             return read_named(path)
         except FileNotFoundError:
             return b""
 
     def write(self, path: str, data: bytes) -> None:
-        """Replace a file, or make it; after a crash it is the old one or the new one, whole.
+        """Replace or create a file; after a crash it contains all of the old or the new data.
 
-        :raises OSError: when that cannot be done; the old file stays.
+        :raises OSError: when this fails; the old file stays.
         """
-        target = os.path.realpath(path)  # The target of a link changes, not the link.
+        target = os.path.realpath(path)  # If the path is a link, its target is replaced.
         os.makedirs(os.path.dirname(target), exist_ok=True)
         mode = stat.S_IRUSR | stat.S_IWUSR
         with contextlib.suppress(FileNotFoundError):
@@ -89,5 +89,5 @@ class AclFolder:
 
 
 def _fail(error: OSError) -> None:
-    """A folder that cannot be listed is not an empty one."""
+    """Raise the error, because a folder that cannot be listed must not count as empty."""
     raise error

@@ -1,8 +1,8 @@
-"""The topics and groups that a broker has, as far as permissions depend on them.
+"""The topics and groups of a broker, as far as permissions depend on them.
 
-A group's messages that were popped and not acknowledged wait in the topic ``%RETRY%GROUP_TOPIC`` or
-``%RETRY%GROUP+TOPIC``. An underscore may be a part of either name, so that one topic can have
-several readings: it can even be the topic of retries of a group that is called ``GROUP_TOPIC``.
+Messages that a group popped and did not acknowledge wait in the topic ``%RETRY%GROUP_TOPIC`` or
+``%RETRY%GROUP+TOPIC``. Both names may contain underscores, so a topic name can have several
+readings: it can even be the retry topic of a group that is called ``GROUP_TOPIC``.
 
 Source: KeyBuilder @5.3.3.
 """
@@ -22,7 +22,7 @@ from twistmq.broker.api.topics import (
 
 __all__ = ["NO_NAMES", "KnownNames", "retry_readings"]
 
-#: No topic has a longer name, because the store names a directory after it, characters.
+#: Limit of characters in a topic's name, because the store names a directory after it.
 _NAME_LENGTH_MAX: Final = 255
 _SEPARATORS: Final = "_+"
 
@@ -35,10 +35,10 @@ def _nothing(name: str) -> bool:
 class KnownNames:
     """The topics and groups of a broker.
 
-    :param has_topic: whether there is a topic.
-    :param has_group: whether there is a consumer group.
-    :param internal_topics: topics that only the broker writes to.
-    :param reply_topic: the topic of the reply messages of all clients; empty when it is not known.
+    :param has_topic: whether a topic exists.
+    :param has_group: whether a consumer group exists.
+    :param internal_topics: topics to which only the broker writes.
+    :param reply_topic: the topic of the reply messages of all clients; empty if it is not known.
     """
 
     has_topic: Callable[[str], bool] = _nothing
@@ -51,16 +51,16 @@ class KnownNames:
         return topic in self.internal_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
     def is_shared(self, topic: str) -> bool:
-        """Whether every account may write to a topic, so that it has messages of all of them."""
+        """Whether every account may write to a topic, so that it contains messages of all."""
         return topic in (TRACE_TOPIC, self.reply_topic)
 
 
-#: Those of a broker that has nothing.
+#: The names of a broker without topics and groups.
 NO_NAMES: Final = KnownNames()
 
 
 def retry_readings(name: str) -> Iterator[tuple[str, str]]:
-    """Yield each group and topic whose popped messages may be in a topic.
+    """Yield each group and topic whose popped messages may be stored in a topic.
 
     :param name: a topic ``%RETRY%...``.
     """

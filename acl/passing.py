@@ -1,9 +1,9 @@
-"""The sends of a read that an account may certainly send, found in one loop.
+"""Finds the leading sends of a network read that certainly pass, in one loop.
 
-Most sends are as the one before: of the same account, to the same topic, by the same group. Such a
-send has passed already, and only its signature is left to check. The validator looks at any other
-request, and refuses it or lets it pass.
-Leaf module of the hot path: typed, so that mypyc compiles it.
+Most sends resemble the previous one: they have the same account, topic and group. Such a send was
+permitted before, and only its signature has to be checked. The validator examines all other
+requests, and refuses or permits them. This is a leaf module of the hot path. It is fully typed, so
+that mypyc can compile it.
 
 Source: PlainPermissionManager.validate @4.9.4.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["passing_sends"]
 
-#: SEND_MESSAGE_V2, and the names of its fields: the group, the topic, the properties, and whether
-#: its body is a batch.
+#: SEND_MESSAGE_V2, and the names of its fields for the group, the topic, the properties, and
+#: whether the body is a batch.
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _GROUP: Final = "a"
 _TOPIC: Final = "b"
@@ -34,10 +34,10 @@ _LIGHT_QUEUES: Final = names.INNER_MULTI_DISPATCH
 
 
 def passing_sends(requests: Sequence[Request[Any]], accounts: Mapping[str, Any]) -> int:
-    """Count the first requests that are sends and certainly pass.
+    """Count the leading requests that are sends and certainly pass.
 
-    :param requests: of one connection.
-    :param accounts: ``Account`` by access key.
+    :param requests: requests of one connection.
+    :param accounts: access key to ``Account``.
     """
     last_key: str | None = None
     last_group: str | None = None

@@ -1,8 +1,8 @@
 """Permissions of accounts for topics and groups.
 
-A group's permission is kept under its retry topic's name, in one table with the topics', and a
-resource without a row of its own has the account's default. DENY wins over everything, and a text
-that is no permission is DENY.
+A group's permission is stored under the name of its retry topic, in one table with the topics. A
+resource without a row uses the default of the account. DENY has priority over everything, and an
+unknown permission is read as DENY.
 
 Source: Permission @5.2.0, PlainPermissionManager.checkPerm @4.9.4, PlainPermissionChecker @5.2.0.
 """
@@ -21,7 +21,7 @@ __all__ = ["Permission", "allows", "check_resources", "parse_permission", "parse
 
 
 class Permission(IntFlag):
-    """Apache's bits."""
+    """The permission bits of Apache's broker."""
 
     DENY = 1
     ANY = 2
@@ -38,8 +38,8 @@ _BY_NAME: Final = {
 }
 
 def allows(owned: Permission, needed: Permission) -> bool:
-    """Whether one permission includes the other."""
-    # As numbers: an operation of enums takes most of a microsecond, and each request has some.
+    """Whether one permission includes another."""
+    # Plain numbers, because an enum operation takes most of a microsecond and is needed often.
     has, needs = owned._value_, needed._value_
     if has & _DENY:
         return False
@@ -49,7 +49,7 @@ def allows(owned: Permission, needed: Permission) -> bool:
 
 
 def parse_permission(text: str | None) -> Permission:
-    """The permission named by a text; DENY for an unknown text."""
+    """Return the permission named by a text; DENY for an unknown text."""
     return _BY_NAME.get((text or "").strip(), Permission.DENY)
 
 
@@ -59,9 +59,9 @@ def _pair(text: str) -> tuple[str, str] | None:
 
 
 def parse_resources(texts: Iterable[str], *, groups: bool) -> dict[str, Permission]:
-    """Read ``name=permission`` texts of topics or groups.
+    """Parse ``name=permission`` texts of topics or groups.
 
-    :raises AclError: when one is no such pair.
+    :raises AclError: when a text is not such a pair.
     """
     found: dict[str, Permission] = {}
     for text in texts:
@@ -75,7 +75,7 @@ def parse_resources(texts: Iterable[str], *, groups: bool) -> dict[str, Permissi
 
 
 def check_resources(texts: Iterable[str]) -> None:
-    """Look at what an administrator sends more closely than at a file.
+    """Check texts sent by an administrator, more strictly than those in a file.
 
     :raises AclError: also when a text is not a permission.
     """
@@ -90,7 +90,7 @@ def check_resources(texts: Iterable[str]) -> None:
 
 
 def resource_name(resource: str) -> str:
-    """A topic or, for a retry topic, its group, as remarks name it."""
+    """Return the name used in remarks: the group of a retry topic, otherwise the topic."""
     if resource.startswith(RETRY_GROUP_TOPIC_PREFIX):
         return f"group:{resource.removeprefix(RETRY_GROUP_TOPIC_PREFIX)}"
     return f"topic:{resource}"

@@ -1,12 +1,11 @@
 """Access control by accounts in ``conf/plain_acl.yml`` and ``conf/acl``, with ``aclEnable=true``.
 
-This is the ACL 1.0 of Apache's brokers 4.4 to 5.2. Every request must bring an access key and a
-signature that its secret key makes, or come from a white address; see ``validator``. Without
-aclEnable nothing is read and no request costs more.
+This is the ACL 1.0 of Apache's brokers 4.4 to 5.2. Every request must contain an access key and a
+signature made with the secret key, or come from a white address; see ``validator``. Without
+aclEnable no file is read and requests have no additional cost.
 
-The scheme signs the content of a request and nothing else: connections are not encrypted, answers
-are not signed, and a recorded request passes when it is sent again unchanged,
-in Apache's broker as well.
+The scheme signs only the content of requests. Connections are not encrypted, answers are not
+signed, and a recorded request passes when it is sent again unchanged, in Apache's broker as well.
 
 Source: BrokerController.initialAcl, PlainAccessValidator, AclFileWatchService @4.9.4.
 """
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plugin"]
 
-#: How often files are looked at, ms. Source: AclFileWatchService.WATCH_INTERVAL.
+#: The interval at which files are checked, ms. Source: AclFileWatchService.WATCH_INTERVAL.
 _WATCH_PERIOD_MS: Final = 5000
 
 
@@ -44,19 +43,19 @@ def _home() -> str:
 
 
 def home_of(settings: Settings) -> str:
-    """The broker's home."""
+    """Return the broker's home."""
     store = os.path.abspath(settings.text("storePathRootDir"))
     return settings.text("rocketmqHome") or os.path.dirname(store)
 
 
 def _read_accounts(settings: Settings, now_ms: Callable[[], int]) -> AccountTable | None:
-    """The accounts; None: they are not asked for.
+    """Read the accounts, or return None if access control is off.
 
-    :raises SettingsError: when a file has no meaning.
+    :raises SettingsError: when a file is not valid.
     """
     if not settings.flag("aclEnable"):
         return None
-    # A broker without accounts does without these, and without YAML.
+    # Imported here, because a broker without accounts needs neither these modules nor YAML.
     from twistmq.acl.folder import AclFolder
     from twistmq.acl.table import AccountTable
 
@@ -71,11 +70,11 @@ def _read_accounts(settings: Settings, now_ms: Callable[[], int]) -> AccountTabl
 
 _SETTINGS: Final = (
     Setting("rocketmqHome", "path", _home,
-            "The folder whose conf/ holds the accounts; empty: the one above storePathRootDir.",
+            "The folder whose conf/ contains the accounts; empty: the parent of storePathRootDir.",
             source="BrokerConfig", default_text="$ROCKETMQ_HOME", at_start=True,
             of_each="above_store"),
     Setting("rocketmq.acl.plain.file", "path", "conf/plain_acl.yml",
-            "The file new accounts are written to, below rocketmqHome; Apache's system "
+            "The file to which new accounts are written, below rocketmqHome; Apache's system "
             "property of this name.", source="PlainPermissionManager", at_start=True),
 )
 
@@ -83,7 +82,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The accounts of one broker.
 
-    :raises SettingsError: when a file has no meaning.
+    :raises SettingsError: when a file is not valid.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -121,7 +120,7 @@ class Plugin:
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
-        """Apache's broker watches its files too."""
+        """Watch the account files, as Apache's broker does."""
         table = self._table
         if table is None:
             return ()

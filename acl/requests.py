@@ -1,11 +1,11 @@
 """The administration of accounts: 50, 51, 52, 53, 54.
 
-    50  add an account, or change it     52  the versions of the files
-    51  delete an account                54  all accounts, their secret keys among them
+    50  add or change an account         52  the versions of the files
+    51  delete an account                54  all accounts, including their secret keys
     53  set white addresses
 
-Only administrators may send these. A change is in the file and holds when the answer
-leaves.
+Only administrators may send these requests. A change is stored in the file and in effect before it
+is answered.
 
 Source: AdminBrokerProcessor @4.9.4.
 """
@@ -39,7 +39,7 @@ __all__ = ["AccountRequests"]
 
 
 class CreateAccessConfigRequestHeader(CommandHeader):
-    """An account; lists are joined by commas, what is not given stays as it is."""
+    """An account; lists are joined with commas, and values that are not given stay unchanged."""
 
     access_key: str | None = None
     secret_key: str | None = None
@@ -59,14 +59,14 @@ class DeleteAccessConfigRequestHeader(CommandHeader):
 
 
 class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandHeader):
-    """Patterns joined by commas, and the file they are for; none: the default one."""
+    """Patterns joined with commas, and the file to change; None for the default file."""
 
     global_white_addrs: str | None = None
     acl_file_full_path: str | None = None
 
 
 class GetBrokerAclConfigResponseHeader(CommandHeader):
-    #: Of the default file, and of all by path; each as JSON.
+    #: The version of the default file, and the versions of all files by path; both as JSON.
     version: str
     all_acl_file_version: str
     broker_name: str
@@ -83,15 +83,15 @@ class GetBrokerClusterAclConfigResponseBody(Body):
 
 
 class _Versions(Body):
-    """The versions by path; written without the name of the field."""
+    """The versions by path; encoded without the name of the field."""
 
     table: dict[str, DataVersion]
 
 
 class AccountRequests:
-    """The handlers.
+    """The handlers of account requests.
 
-    :param table: None while aclEnable is false: then all of them refuse.
+    :param table: None while aclEnable is false; then all requests are refused.
     """
 
     def __init__(self, broker: Broker, table: AccountTable | None) -> None:
@@ -182,7 +182,7 @@ def _refuse(code: ResponseCode, error: AclError) -> NoReturn:
 
 
 def _split(text: str | None) -> list[str] | None:
-    """Parts between commas; as in Java, empty ones at the end are dropped."""
+    """Split a text at commas; as in Java, empty parts at the end are dropped."""
     if text is None:
         return None
     parts = text.split(",")

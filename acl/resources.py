@@ -1,11 +1,11 @@
 """The resources of a request and the permissions of ACL 1.0 that it needs, by its code.
 
-The table ``access_table`` decides about a code. This module finds the resources: in the fields of
-the header, in the body, and in the properties of messages. A group stands under the name of its
-retry topic, so that topics and groups are in one table.
+The table ``access_table`` states the needs of each code. This module finds the resources in the
+header fields, in the body, and in the properties of messages. A group is represented by the name of
+its retry topic, so that topics and groups share one table.
 
-A request of a code without a row needs no more than an account. Handlers ask for more when they see
-what a request touches: see ``IResourceValidator``.
+A request whose code has no row needs only an account. Handlers ask for further permissions when
+they learn which resources a request touches: see ``IResourceValidator``.
 
 Source: PlainAccessValidator.parse @4.9.4, PlainAccessResource.parse @5.2.0.
 """
@@ -39,16 +39,17 @@ __all__ = ["CLUSTER", "DecidingValues", "Fields", "Needed", "PopRetries", "Resou
 
 
 class _Whole(Enum):
-    """A resource that is not one topic or one group."""
+    """A resource that is not a single topic or group."""
 
     CLUSTER = "cluster"
 
 
 class PopRetries(NamedTuple):
-    """The topic of what a group popped of a topic and did not acknowledge.
+    """The pop retry topic of a topic and a group.
 
-    A pop of the topic gives out its messages, too. The topic and the group are needed by
-    themselves; this stands for all others that the name of the topic of retries could mean.
+    A pop of the topic also returns the messages of its retry topic. The topic and the group are
+    checked separately. This object stands for all other topics and groups to which the name of the
+    retry topic may belong.
     """
 
     topic: str
@@ -64,23 +65,23 @@ class Fields(Protocol):
     """The extFields of a request by name."""
 
     def get(self, name: str, /) -> str | None:
-        """A field's text; None when it was not sent."""
+        """Return a field's text, or None if it was not sent."""
 
 
 Needed = dict[Resource, Permission]
-#: A request's code, and the topic and the group that it names.
+#: A request's code, and the topic and group that it names.
 DecidingValues = tuple[int, str | None, str | None]
 
 
 class _Row(NamedTuple):
-    """How a code's requests say what they need: by a topic and a group, and nothing else."""
+    """Describes a code whose requests need permissions only for a topic and a group."""
 
     topic_field: str
     group_field: str
     needed: Callable[[str | None, str | None], Needed]
-    #: The field of a message's properties; of those that take back another needs more.
+    #: The field with a message's properties; a message that recalls another one needs more.
     properties_field: str = ""
-    #: The field that says whether the body is a batch.
+    #: The field that states whether the body is a batch.
     batch_field: str = ""
 
 
@@ -129,19 +130,19 @@ def _old_send(fields: Fields, body: bytes) -> Needed:
 
 
 def _is_batch(fields: Fields, name: str) -> bool:
-    """Whether a send says that its body is a batch of messages, whatever its code is."""
+    """Whether a send declares that its body is a batch of messages, whatever its code is."""
     return (fields.get(name) or "false").lower() != "false"
 
 
 def _is_said_later(topic: str | None, group: str | None) -> Needed:
-    """Nothing: what the request touches the handler finds out."""
+    """Return nothing, because the handler determines the touched resources."""
     return {}
 
 
 def _named_by_properties(properties: str | None) -> Needed:
-    """The permissions for what the properties of a message name.
+    """Return the permissions for the topics named by the properties of a message.
 
-    :raises AclError: when that could be one of too many topics, or is too many of them.
+    :raises AclError: when the text has too many readings, or names too many topics.
     """
     if properties is None:
         return {}
@@ -151,10 +152,10 @@ def _named_by_properties(properties: str | None) -> Needed:
 
 
 def _taken_back(text: str | None) -> Needed:
-    """The permission for a message that recalls a timed one."""
+    """Return the permission for a message that recalls a timed message."""
     if text is None:
         return {}
-    # A plus may be part of the topic's name and of the message's key: each could be meant.
+    # The topic's name and the message's key may contain a plus, so every reading is considered.
     parts = text.split("+")
     if len(parts) > _PLUS_MAX:
         raise AclError(f"{TIMER_DEL_UNIQKEY} has more than {_PLUS_MAX - 1} plus signs")
@@ -165,7 +166,7 @@ def _taken_back(text: str | None) -> Needed:
 
 
 def _light_queues(text: str | None) -> Needed:
-    """The permissions for a message that goes into light queues."""
+    """Return the permissions for a message that goes into light queues."""
     resources: Needed = {}
     for name in filter(None, (text or "").split(",")):
         resources |= _sends(name)
@@ -173,7 +174,7 @@ def _light_queues(text: str | None) -> Needed:
 
 
 def _named_by_batch(body: bytes) -> Needed:
-    """The resources that the properties of the messages of a batch name."""
+    """Return the resources named by the properties of the messages of a batch."""
     try:
         messages = decode_batch(body)
     except BrokerError as error:
@@ -196,7 +197,7 @@ def _locks(fields: Fields, body: bytes) -> Needed:
 
 
 def _assigns(fields: Fields, body: bytes) -> Needed:
-    """The permission to ask for queues or to set how they are shared."""
+    """Return the permission to ask for queues, or to set how they are shared."""
     try:
         asked = _Assignment.decode(body)
     except WireError as error:
@@ -207,7 +208,7 @@ def _assigns(fields: Fields, body: bytes) -> Needed:
 
 
 def _checks_client(fields: Fields, body: bytes) -> Needed:
-    """The permission to ask whether the broker takes a subscription."""
+    """Return the permission to ask whether the broker accepts a subscription."""
     if not body:
         return {}
     try:
@@ -219,7 +220,7 @@ def _checks_client(fields: Fields, body: bytes) -> Needed:
 
 
 def _running_info(fields: Fields, body: bytes) -> Needed:
-    """The permission to ask what a consumer does; stacks show all of its process."""
+    """Return the permission to ask for a consumer's state; stacks show its whole process."""
     needed = _reads(None, fields.get("consumerGroup"))
     if (fields.get("jstackEnable") or "false").lower() != "false":
         needed[CLUSTER] = Permission.ANY
@@ -251,9 +252,10 @@ def _heartbeat(fields: Fields, body: bytes) -> Needed:
 
 
 def _popped(topic: str, group: str) -> Needed:
-    """The permission to pop a topic.
+    """Return the permission to pop a topic.
 
-    :param topic: it, or the group's topic of its retries: %RETRY%GROUP_TOPIC, %RETRY%GROUP+TOPIC.
+    :param topic: the topic, or its retry topic for the group: %RETRY%GROUP_TOPIC or
+        %RETRY%GROUP+TOPIC.
     """
     return {_popped_topic(topic, group): Permission.SUB, retry_topic(group): Permission.SUB}
 
@@ -272,7 +274,7 @@ def _batch_ack(fields: Fields, body: bytes) -> Needed:
         raise AclError(f"a batch of acknowledgements: {error}") from None
     resources: Needed = {}
     for ack in acks:
-        # The handler takes the later one of two names: each could be meant.
+        # If both names are present, the handler uses the later one, so both are considered.
         for topic in {ack.t, ack.topic} - {""} or {""}:
             for group in {ack.c, ack.consumer_group} - {""} or {""}:
                 resources |= _pops(topic, group)
@@ -280,7 +282,7 @@ def _batch_ack(fields: Fields, body: bytes) -> Needed:
 
 
 class _BatchAck(msgspec.Struct):
-    """The topic and group of an acknowledgement, by short names or by long ones."""
+    """The topic and group of an acknowledgement, under short or long names."""
 
     t: str = ""
     c: str = ""
@@ -289,7 +291,7 @@ class _BatchAck(msgspec.Struct):
 
 
 class _Assignment(Body):
-    """The part of 400 and 401 that says of what they are."""
+    """The topic and group in the bodies of 400 and 401."""
 
     topic: str | None = None
     consumer_group: str | None = None
@@ -299,9 +301,9 @@ class _BatchAcks(msgspec.Struct):
     acks: list[_BatchAck] = msgspec.field(default_factory=list)
 
 
-#: The properties of a message that name topics, as they stand in bodies.
+#: The properties of a message that name topics, as they occur in bodies.
 _MARKS: Final = (TIMER_DEL_UNIQKEY.encode("ascii"), names.INNER_MULTI_DISPATCH.encode("ascii"))
-#: Parts of a text TIMER_DEL_UNIQKEY: one with more is no message's.
+#: Limit of parts in a TIMER_DEL_UNIQKEY; the text of a real message has fewer.
 _PLUS_MAX: Final = 8
 _OF_ACTION: Final = {
     Action.PUB: Permission.PUB, Action.SUB: Permission.SUB, Action.GET: Permission.ANY}
@@ -309,11 +311,11 @@ _OF_ACTION: Final = {
 _POPS_CODES: Final = frozenset({
     RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.ACK_MESSAGE,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO})
-#: Of sends: the fields of the group, of the properties, and of whether the body is a batch.
+#: Sends: the fields with the group, with the properties, and whether the body is a batch.
 _SENDS_FIELDS: Final = {
     RequestCode.SEND_MESSAGE_V2: ("a", "i", "m"), RequestCode.SEND_BATCH_MESSAGE: ("a", "i", "m"),
     RequestCode.RECALL_MESSAGE: ("", "", "")}
-#: Of the codes whose requests say it by more fields than a topic and a group, or in their body.
+#: Codes whose requests name resources in more than two fields, or in their body.
 _OTHERS: Final[dict[int, Callable[[Fields, bytes], Needed]]] = {
     RequestCode.SEND_MESSAGE: _old_send,
     RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
@@ -330,7 +332,7 @@ _OTHERS: Final[dict[int, Callable[[Fields, bytes], Needed]]] = {
 
 
 def _row(code: int, access: CodeAccess) -> _Row:
-    """How the requests of a code are read whose header names all that they need."""
+    """Describe a code whose header names all needed resources."""
     fields = {need.kind: need.field for need in access.needs}
     permissions = {need.kind: _OF_ACTION[need.action] for need in access.needs}
     topic, group = fields.get(Kind.TOPIC, ""), fields.get(Kind.GROUP, "")
@@ -344,7 +346,7 @@ def _row(code: int, access: CodeAccess) -> _Row:
 
 
 def _rows() -> Iterator[tuple[int, _Row]]:
-    # The handlers of reply messages ask for their topic, unless it is that of the cluster.
+    # The handlers of reply messages check their topic, unless it is the cluster's reply topic.
     yield RequestCode.SEND_REPLY_MESSAGE, _Row("", "", _is_said_later, "properties")
     yield RequestCode.SEND_REPLY_MESSAGE_V2, _Row("", "", _is_said_later, "i")
     said = {*_OTHERS, RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
@@ -359,10 +361,10 @@ _ROWS: Final = dict(_rows())
 def touched_resources(
     publishes: Collection[str], consumes: Collection[str], groups: Collection[str]
 ) -> Needed:
-    """The permissions that touching topics and groups needs.
+    """Return the permissions needed to touch topics and groups.
 
-    :param publishes: topics that are written to, or where a message is ended or deleted.
-    :param consumes: topics that are read, or topics of retries of one of ``groups``.
+    :param publishes: topics that are written to, or in which a message is ended or deleted.
+    :param consumes: topics that are read, or pop retry topics of one of ``groups``.
     """
     resources: Needed = {}
     for topic in publishes:
@@ -380,9 +382,9 @@ def touched_resources(
 
 
 def deciding_values(code: int, fields: Fields, body: bytes) -> DecidingValues | None:
-    """The only fields that decide which resources a request needs.
+    """Return the only fields that decide which resources a request needs.
 
-    :returns: None when that is more than a topic and a group.
+    :returns: None if more than a topic and a group decide.
     """
     row = _ROWS.get(code)
     if row is None or (row.properties_field and _names_more(row, fields, body)):
@@ -398,7 +400,7 @@ def _names_more(row: _Row, fields: Fields, body: bytes) -> bool:
 
 
 def _batch_names_more(row: _Row, fields: Fields, body: bytes) -> bool:
-    """Whether the properties of a message of a batch may."""
+    """Whether the properties of a message in a batch may name other topics."""
     return bool(row.batch_field) and _is_batch(fields, row.batch_field) and _has_mark(body)
 
 
@@ -407,10 +409,10 @@ def _has_mark(body: bytes) -> bool:
 
 
 def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
-    """The permission each resource of a request needs.
+    """Return the permission that each resource of a request needs.
 
     :param fields: the request's extFields.
-    :raises AclError: when the body that would say so cannot be read.
+    :raises AclError: when the body that names resources cannot be read.
     """
     row = _ROWS.get(code)
     if row is not None:

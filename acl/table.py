@@ -1,14 +1,15 @@
-"""All accounts of a broker: read from its files, watched, and changed by request.
+"""All accounts of a broker: read from its files, watched, and changed by requests.
 
-An access key belongs to the first file that has it, a second account of the name is logged and
-left out. White addresses of all files count. A file that becomes unreadable or has no meaning any
-more keeps what it said, with one line in the log; at a start it stops the start, because a broker
-must not run with fewer accounts, or white addresses, than it was given.
+An access key belongs to the first file that contains it; a second account with the same key is
+logged and left out. The white addresses of all files are combined. If a file becomes unreadable or
+invalid, its previous contents stay in effect and one line is logged. At the start of the broker
+such a file stops the start, because a broker must not run with fewer accounts or white addresses
+than it was given.
 
-Differs from Apache: a file that changed is read again as a whole, so that an account deleted in an
-editor is unknown, white addresses do not pile up, and a change by request holds at once; and a
-change that could not be read again is refused before it is written. Apache's broker does the first
-in part, and writes what it then cannot load.
+Differs from Apache: a changed file is read again as a whole. Therefore an account deleted in an
+editor is no longer known, white addresses do not accumulate, and a change by request takes effect
+at once. A change whose result could not be read again is refused before it is written. Apache's
+broker does the former only in part, and writes files that it cannot load afterwards.
 
 Source: PlainPermissionManager, AclFileWatchService @4.9.4.
 """
@@ -37,24 +38,24 @@ from twistmq.broker.api.bodies import DataVersion
 
 __all__ = ["AccountTable"]
 
-#: Addresses in the cache of whether they are on the white list.
+#: Size of the cache that records whether an address is on the white list.
 _ADDRESSES_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A file as it was read, with a digest that shows when it has changed."""
+    """The parsed contents of a file, with a digest that shows when it has changed."""
 
     digest: bytes
     file: AclFile
-    #: Unix ms; the version's time of a file that says none.
+    #: Unix ms; used as the time of the version if the file has no version.
     read_ms: int
 
 
 class AccountTable:
     """The accounts in use.
 
-    :param folder: where they are.
+    :param folder: the files with the accounts.
     :param now_ms: the clock, Unix ms.
     """
 
@@ -64,18 +65,18 @@ class AccountTable:
         self._folder = folder
         self._now_ms = now_ms
         self._files: dict[str, _Read] = {}
-        #: Digests of what could not be used, so that it is logged once.
+        #: Digests of files that could not be used, so that each is logged once.
         self._refused: dict[str, bytes] = {}
-        #: The accounts by access key, and the file each is in.
+        #: The accounts by access key, and the file of each account.
         self.accounts: dict[str, Account] = {}
         self._paths: dict[str, str] = {}
-        #: Whether any address is white for all.
+        #: Whether there is any white address for all accounts.
         self.has_white = False
         self._white: tuple[AddressPattern, ...] = ()
-        #: Results by address: connections ask for each request.
+        #: Results by address, because each request of a connection asks for this.
         self._is_white: dict[str, bool] = {}
 
-    # --- questions
+    # --- queries
 
     def is_white(self, address: str) -> bool:
         """Whether requests from an address need no account."""
@@ -88,7 +89,7 @@ class AccountTable:
         return known
 
     def configs(self) -> list[PlainAccessConfig]:
-        """The accounts as the files say them, each key once."""
+        """Return the accounts as they are written in the files, each key once."""
         found: dict[str | None, PlainAccessConfig] = {}
         for read in self._files.values():
             for config in read.file.configs:
@@ -96,16 +97,16 @@ class AccountTable:
         return list(found.values())
 
     def white_addresses(self) -> list[str]:
-        """The white addresses of all files, as they say them."""
+        """Return the white addresses of all files, as they are written there."""
         return [text for read in self._files.values() for text in read.file.white_addresses]
 
     def versions(self) -> dict[str, DataVersion]:
-        """The version of each file that says something."""
+        """Return the version of each file that has contents."""
         return {path: read.file.version or DataVersion(timestamp=read.read_ms)
                 for path, read in self._files.items() if read.file.has_data}
 
     def default_version(self) -> DataVersion:
-        """The version of the default file."""
+        """Return the version of the default file."""
         return self.versions().get(self._folder.default_file, DataVersion())
 
     # --- files
@@ -113,7 +114,7 @@ class AccountTable:
     def load(self) -> None:
         """Read all files.
 
-        :raises AclError: when one has no meaning; the text names it.
+        :raises AclError: when a file is not valid; the text names it.
         """
         path = self._folder.home
         self._files = {}
@@ -127,7 +128,7 @@ class AccountTable:
         self._join()
 
     def reload(self) -> bool:
-        """Read files that changed; :returns: whether anything did."""
+        """Read the files that changed; :returns: whether any did."""
         try:
             paths = self._folder.paths()
         except OSError as error:
@@ -147,7 +148,7 @@ class AccountTable:
         return changed
 
     def _read_again(self, path: str) -> _Read | None:
-        """The current content of a file; None if it was never valid."""
+        """Return the current content of a file; None if it was never valid."""
         old = self._files.get(path)
         try:
             data = self._folder.read(path)
@@ -191,9 +192,9 @@ class AccountTable:
     # --- changes
 
     def update_account(self, config: PlainAccessConfig) -> None:
-        """Add an account to the default file, or change it where it is.
+        """Add an account to the default file, or change it in its file.
 
-        :raises AclError: when it has no meaning or cannot be written.
+        :raises AclError: when the account is not valid, or the file cannot be written.
         """
         check_config(config)
         assert config.access_key is not None
@@ -201,7 +202,7 @@ class AccountTable:
         self._change(path, lambda data: with_account(data, config, self._now_ms()))
 
     def delete_account(self, access_key: str) -> bool:
-        """Take an account out of its file; :returns: False without one.
+        """Remove an account from its file; :returns: False if there is no such account.
 
         :raises AclError: when the file cannot be written.
         """
@@ -214,9 +215,9 @@ class AccountTable:
     def update_white_addresses(self, addresses: Sequence[str], path: str | None) -> bool:
         """Set the white addresses of a file.
 
-        :param path: None or empty: the default file.
-        :returns: False when ``path`` is no file of accounts.
-        :raises AclError: when an address has no meaning or the file cannot be written.
+        :param path: the file; None or empty for the default file.
+        :returns: False if ``path`` is not an account file.
+        :raises AclError: when an address is not valid, or the file cannot be written.
         """
         target = path or self._folder.default_file
         # Differs from Apache, which writes to any file below the broker's home that the request
@@ -228,7 +229,7 @@ class AccountTable:
         return True
 
     def _change(self, path: str, change: Callable[[bytes], bytes]) -> None:
-        """Change a file and use it, or leave it as it is."""
+        """Change a file and use the result, or leave the file as it is."""
         try:
             data = change(self._folder.read(path))
             read = self._parse(data)

@@ -1,11 +1,12 @@
 """Decides by address, signature and permissions whether a request may be served.
 
-In this order: an address that is white for all; an access key there is; an address that is white
-for its account; the signature; a message for the trace topic, which every account may send; then
-what the account may do.
+The checks are made in this order: the address is white for all accounts; the access key exists; the
+address is white for this account; the signature is right; the message goes to the trace topic, to
+which every account may send; the account has the needed permissions.
 
-Differs from Apache: what a request needs is looked up last, so that no client without an account
-has a body read; Apache's broker answers a heartbeat it cannot read before it looks at the key.
+Differs from Apache: the needed permissions are determined last, so that the body of a client
+without an account is never parsed. Apache's broker answers an unreadable heartbeat before it checks
+the key.
 
 Source: PlainPermissionManager.validate @4.9.4.
 """
@@ -48,7 +49,7 @@ _PUB: Final = Permission.PUB
 class PlainAccessValidator:
     """Checks requests against the accounts of a table.
 
-    :param names: the topics and groups that the broker has.
+    :param names: the topics and groups of the broker.
     """
 
     def __init__(self, table: AccountTable, names: KnownNames = NO_NAMES) -> None:
@@ -56,7 +57,7 @@ class PlainAccessValidator:
         self._names = names
 
     def passing(self, requests: Sequence[Request[Any]]) -> int:
-        """Count the first requests that certainly pass."""
+        """Count the leading requests that certainly pass."""
         table = self._table
         return 0 if table.has_white else passing_sends(requests, table.accounts)
 
@@ -103,7 +104,7 @@ class PlainAccessValidator:
         self, request: Request[Any], publishes: Collection[str], consumes: Collection[str],
         groups: Collection[str],
     ) -> None:
-        """:raises AccessDenied: when the request's account may not touch these."""
+        """:raises AccessDenied: when the request's account may not touch these resources."""
         table = self._table
         host = host_of(request.channel.remote_address)
         if table.has_white and table.is_white(host):
@@ -121,7 +122,7 @@ class PlainAccessValidator:
             raise AccessDenied(str(error)) from None
 
     def owner_of(self, request: Request[Any]) -> str | None:
-        """The access key of a request that passed; None: its address is white for all."""
+        """Return the access key of a permitted request; None if its address is white for all."""
         table = self._table
         if table.has_white and table.is_white(host_of(request.channel.remote_address)):
             return None
@@ -147,5 +148,5 @@ class PlainAccessValidator:
 
 
 def host_of(address: str) -> str:
-    """The host of "host:port" or "[host]:port"."""
+    """Return the host of "host:port" or "[host]:port"."""
     return address.rpartition(":")[0].strip("[]")

@@ -1,7 +1,7 @@
-"""The kernel of twistmq: wire, store, name server and the requests a broker cannot do without.
+"""The kernel of twistmq: wire, store, name server and the requests that every broker serves.
 
 A plugin needs two names from here: ``hookimpl`` marks its hook implementations, and
-``hookspecs`` documents every hook there is.
+``hookspecs`` documents every hook.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["hookimpl"]
 
 
 def __getattr__(name: str) -> object:
-    """Make ``hookimpl`` when it is first asked for: a client needs no pluggy."""
+    """Create ``hookimpl`` on first access, so that a client does not need pluggy."""
     if name != "hookimpl":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pluggy import HookimplMarker

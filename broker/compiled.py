@@ -1,11 +1,11 @@
-"""The modules that are compiled at install, and whether they were.
+"""The list of modules that are compiled at installation, and checks of the result.
 
-An installation with a C compiler turns the modules below into extensions by mypyc; one without
-uses the same sources as they are. To compile one more module, add its line. A module can be
-compiled when it is fully typed, no class of its own has a base of Twisted's or msgspec's or is
-the base of one that is not compiled, and nothing needs to replace its names from outside.
-``setup.py`` runs this file by its path, before anything is installed: it may import the standard
-library only.
+If a C compiler is available, the installation turns the modules below into extensions with mypyc.
+Otherwise the same sources run as Python. To compile another module, add a line for it. A module can
+be compiled if it is fully typed, if none of its classes inherits from a class of Twisted or msgspec
+or is the base of a class that is not compiled, and if no other module needs to replace its names.
+``setup.py`` runs this file by its path before anything is installed, so this file may import only
+the standard library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "stale_modules",
 ]
 
-#: Import names, each of one file.
+#: Import names; each one stands for a single file.
 COMPILED_MODULES: Final = (
     "twistmq.acl.passing",
     "twistmq.broker.remoting.request",
@@ -79,9 +79,10 @@ COMPILED_MODULES: Final = (
     "twistmq.transaction.half",
 )
 
-#: The type-checker options for mypyc. setup.cfg's mypy table is not used: its plugin and its
-#: warnings are for development. pip builds without the dependencies, so modules imported from
-#: outside the list above cannot be checked there: only errors in the listed modules count.
+#: The type-checker options for mypyc. The mypy table in setup.cfg is not used, because its plugin
+#: and its warnings are meant for development. pip builds the package without its dependencies, so
+#: imported modules that are not in the list above cannot be checked; only errors in the listed
+#: modules count.
 TYPE_FLAGS: Final = (
     "--config-file=", "--namespace-packages", "--explicit-package-bases",
     "--ignore-missing-imports", "--follow-imports=silent",
@@ -89,17 +90,18 @@ TYPE_FLAGS: Final = (
 
 
 def compiled_modules() -> list[str]:
-    """The modules that an import loads as compiled extensions."""
+    """Return the modules that an import loads as compiled extensions."""
     return [name for name in COMPILED_MODULES if _is_compiled(name)]
 
 
 def stale_modules(extensions: Mapping[str, Path] | None = None) -> list[str]:
-    """The modules whose source is newer than the extension that an import of theirs would load.
+    """Return the modules whose source is newer than the extension that an import would load.
 
-    Only an editable installation can have such modules: there the sources change, and the
-    extensions stay until the next installation.
+    Only an editable installation can have such modules: its sources change, but its extensions stay
+    the same until the next installation.
 
-    :param extensions: paths by module; None for those of this installation, if it is editable.
+    :param extensions: the path of each module's extension; None stands for the extensions of this
+        installation, if it is editable.
     """
     if extensions is None:
         extensions = {name: path for name in COMPILED_MODULES
@@ -108,7 +110,7 @@ def stale_modules(extensions: Mapping[str, Path] | None = None) -> list[str]:
 
 
 def describe_build() -> str:
-    """The build of this installation, for ``twistmq --version``."""
+    """Describe the build of this installation, for ``twistmq --version``."""
     compiled = len(compiled_modules())
     if not compiled:
         return "pure Python"
@@ -116,9 +118,9 @@ def describe_build() -> str:
 
 
 def build_warning() -> str:
-    """A warning that compiled modules do not match the sources; empty if they match.
+    """Return a warning if the compiled modules do not match the sources; "" if they match.
 
-    If only some modules are compiled, the missing ones no longer compile.
+    If only some of the modules are compiled, the missing ones no longer compile.
     """
     if not _is_editable():
         return ""
@@ -140,7 +142,7 @@ def _is_compiled(name: str) -> bool:
 
 
 def _extension(name: str) -> Path | None:
-    """The extension that an import of a module would load; None if it would load the source."""
+    """Return the extension that an import of a module would load; None if it loads the source."""
     spec = find_spec(name)
     if spec is None or not (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES)):
         return None

@@ -1,16 +1,16 @@
-"""The errors that only a server has; they continue the tree of ``twistmq.protocol.errors``.
+"""The errors that only a server raises; they extend the tree of ``twistmq.protocol.errors``.
 
-    StoreError                  the store could not do what was asked
+    StoreError                  the store could not carry out an operation
       StoreFull                 the disk is full: sends are refused, reads go on
       StoreClosed               the store is stopping or does not accept writes
         StoreGone               files of the running store were removed, renamed or cut
       MessageIllegal            the record does not fit the format's limits
-        LightQueuesFull         it would need one more light queue than are allowed
+        LightQueuesFull         it needs one more light queue than is allowed
     SettingsError               a setting has no meaning; shown on the command line
-      SettingUnavailable        a file or port that it names cannot be had now
+      SettingUnavailable        a file or port that it names is not available now
 
-Handlers raise errors, and one translator (``remoting/dispatcher.py``) turns an error into the
-reply. Source: ResponseCode @5.3.3.
+Handlers raise these errors, and a single translator (``remoting/dispatcher.py``) turns an error
+into the reply. Source: ResponseCode @5.3.3.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = [
     "StoreGone",
 ]
 
-#: Exceptions that count as a plugin's own fault. A plugin may not end the process.
+#: The exceptions that count as a fault of a plugin. A plugin must not end the process.
 FAULTS: Final = (Exception, SystemExit)
 
 
 class StoreFull(StoreError):
-    """The disk is full or over its limit; messages that are stored can still be read."""
+    """The disk is full or over its limit; the messages in the store can still be read."""
 
     response_code = ResponseCode.SERVICE_NOT_AVAILABLE
     retriable = True
@@ -49,21 +49,21 @@ class StoreClosed(StoreError):
 
 
 class StoreGone(StoreClosed):
-    """The folder or the commit log of the running store was removed, renamed, replaced or cut.
+    """The folder or the commit log of the running store is gone: removed, renamed or truncated.
 
-    Differs from Apache, whose broker keeps writing into the removed files.
+    Differs from Apache: its broker keeps writing into the removed files.
     """
 
 
 class LightQueuesFull(MessageIllegal):
-    """There are as many light queues as maxLmqConsumeQueueNum allows."""
+    """The number of light queues has reached maxLmqConsumeQueueNum."""
 
     response_code = ResponseCode.SYSTEM_ERROR
 
 
 class SettingsError(CopiedError):
-    """A setting is unknown, out of bounds or of the wrong type; the text says which and why."""
+    """A setting is unknown, out of bounds or of the wrong type; the text gives the reason."""
 
 
 class SettingUnavailable(SettingsError):
-    """The file or port that a setting names cannot be had now; the next start may succeed."""
+    """The file or port that a setting names is not available now; the next start may succeed."""

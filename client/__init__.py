@@ -1,8 +1,9 @@
 """The client: producers and consumers of any RocketMQ broker from 4.9 on, in pure Python.
 
-The names here are the blocking ones. ``twistmq.client.aio`` has those for asyncio, and
-``twistmq.client.tx`` those for Twisted. Names are imported when they are first used, so that a
-program loads what it uses: a command that asks one question needs no consumer.
+The names in this package are the blocking ones. ``twistmq.client.aio`` has the same names for
+asyncio, and ``twistmq.client.tx`` has them for Twisted. A name is imported when it is first used,
+so that a program loads only the code that it uses: a command that asks one question does not need
+a consumer.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Offsets of the clients of broadcast groups, for clients that move between proxy and broker.
 
-A client of a broadcast group keeps its offsets itself; one behind a proxy cannot, and one that
-goes from the proxy to the broker, or back, does not know what it got there. The broker notes where
-each client pulls, and sends one that comes the other way, or a proxy that does not know (offset
-below 0), to where the client was: OFFSET_RESET. The least offset of all clients is committed as
-that of the group GROUP@broadcast, from which new clients behind a proxy begin.
+A client of a broadcast group normally stores its offsets itself. A client that connects through a
+proxy cannot do this, and a client that moves from the proxy to the broker, or back, does not know
+how far it has read. Therefore the broker records from where each client pulls. If a client arrives
+by the other way, or a proxy does not know the offset (it sends one below 0), the broker answers
+with OFFSET_RESET and the recorded offset. The smallest offset of all clients is committed for the
+group GROUP@broadcast, and new clients of a proxy begin there.
 
-Proxies say so in their pulls (requestSource 1) and name the client (proxyFrowardClientId). Popping
-knows no broadcast, here as with Apache. Nothing is noted for groups that share their queues.
+A proxy marks its pulls (requestSource 1) and names the client (proxyFrowardClientId). Broadcast
+groups cannot pop, here as in Apache's broker. Nothing is recorded for groups that share their
+queues.
 
 Source: BroadcastOffsetManager, BroadcastOffsetStore, PullMessageProcessor @5.3.3.
 """
@@ -35,8 +37,8 @@ __all__ = ["CLIENTS_MAX", "BroadcastOffsets", "Plugin"]
 
 #: Source: RequestSource.PROXY_FOR_BROADCAST.
 _PROXY_FOR_BROADCAST: Final = 1
-#: Clients, over all groups and topics, that are remembered; names are what pulls say. Apache has
-#: no bound.
+#: Limit of remembered clients over all groups and topics, because pulls can contain any names.
+#: Apache has no limit.
 CLIENTS_MAX: Final = 100_000
 #: Source: BroadcastOffsetManager.run.
 _SCAN_PERIOD_MS: Final = 5000
@@ -48,7 +50,7 @@ class _Client:
 
     from_proxy: bool
     pulled_ms: int
-    #: The last offset pulled from, by queue.
+    #: Queue id to the offset of the last pull.
     offsets: dict[int, int] = field(default_factory=dict)
 
 
@@ -56,8 +58,8 @@ class _Client:
 class BroadcastOffsets:
     """The offsets of one broker's broadcast groups.
 
-    :param expire_ms: how long a client that is gone is remembered.
-    :param expire_max_ms: how long one is that is there and pulls nothing.
+    :param expire_ms: the time for which a disconnected client is remembered.
+    :param expire_max_ms: the time for which a connected client that does not pull is remembered.
     """
 
     log = Logger()
@@ -66,12 +68,12 @@ class BroadcastOffsets:
         self._broker = broker
         self._expire_ms = expire_ms
         self._expire_max_ms = expire_max_ms
-        #: By (topic, group), then by client id.
+        #: (topic, group) to client id to client.
         self._table: dict[tuple[str, str], dict[str, _Client]] = {}
         self.client_count = 0
         self._is_scanning = False
 
-    # --- what pulls ask
+    # --- calls from pulls
 
     def client_of(self, request: Request[PullMessageRequestHeader]) -> BroadcastClient | None:
         """See IBroadcastOffsets."""
@@ -119,7 +121,7 @@ class BroadcastOffsets:
         known.offsets[header.queue_id] = max(offset, known.offsets.get(header.queue_id, offset))
 
     def _offset(self, known: _Client | None, header: PullMessageRequestHeader) -> int:
-        """The offset at which a client continues: its own, else its group's, else a new group's."""
+        """Return where a client continues: its own offset, its group's, or a new group's."""
         topic, queue_id = header.topic, header.queue_id
         offset = -1 if known is None else known.offsets.get(queue_id, -1)
         if offset < 0:
@@ -135,13 +137,13 @@ class BroadcastOffsets:
     # --- deletion
 
     def topic_deleted(self, topic: str) -> Sequence[str]:
-        """Forget where clients are in a topic; their groups' offsets go with the topic's."""
+        """Forget the clients' offsets in a topic; offsets of groups are deleted with the topic."""
         for key in [key for key in self._table if key[0] == topic]:
             self._forget(key)
         return ()
 
     def group_deleted(self, group: str, clean_offset: bool) -> None:
-        """Drop the positions of a group's clients, and its offsets if they are deleted too."""
+        """Forget the clients of a group, and also its offsets if they are deleted."""
         for key in [key for key in self._table if key[1] == group]:
             self._forget(key)
         if clean_offset:
@@ -155,7 +157,7 @@ class BroadcastOffsets:
     # --- periodic
 
     def scan(self, _: int) -> None:
-        """Commit the least offsets, and forget clients that are gone; in slices."""
+        """Commit the smallest offsets, and forget clients that are gone; in slices."""
         if self._is_scanning or self._broker.is_slave:
             return
         self._is_scanning = True
@@ -188,7 +190,7 @@ class BroadcastOffsets:
                     self.client_count -= 1
                 yield
             if self._table.get(key) is not clients:
-                # Topic or group were deleted meanwhile.
+                # The topic or the group was deleted in the meantime.
                 continue
             if not clients:
                 del self._table[key]
@@ -202,10 +204,10 @@ _SETTINGS: Final = (
             "Whether the broker stores the offsets of clients of broadcast groups.",
             source="BrokerConfig", at_start=True),
     Setting("broadcastOffsetExpireSecond", "int", 120,
-            "How long the offsets of a disconnected client of a broadcast group are kept.",
+            "The time for which offsets of a disconnected client of a broadcast group are kept.",
             unit="s", least=1, most=LONG_MAX, source="BrokerConfig", at_start=True),
     Setting("broadcastOffsetExpireMaxSecond", "int", 300,
-            "How long one is that is there and pulls nothing.",
+            "The time for which offsets of a connected client that does not pull are kept.",
             unit="s", least=1, most=LONG_MAX, source="BrokerConfig", at_start=True),
 )
 

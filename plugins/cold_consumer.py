@@ -1,13 +1,14 @@
-"""Groups that fall far behind are stopped, where a setting says so.
+"""Stops groups that consume too slowly, if this is enabled by a setting.
 
-A group that is far behind reads from the disk, which pushes the messages of all other groups out of
-the page cache. With ``disableConsumeIfConsumerReadSlowly`` a group whose next pull of some queue is
-more than ``consumerFallbehindThreshold`` bytes of the commit log behind its end may not consume any
-more, until an administrator allows it again (``mqadmin updateSubGroup -s true``). Only groups with
-a member count: one that is not there reads nothing.
+A group that is far behind reads from the disk, and thereby evicts the messages of all other groups
+from the page cache. With ``disableConsumeIfConsumerReadSlowly`` a group is stopped when its next
+pull of some queue is more than ``consumerFallbehindThreshold`` bytes before the end of the commit
+log. It may not consume until an administrator allows it again (``mqadmin updateSubGroup -s true``).
+Only groups with a connected member are checked, because other groups do not read.
 
-The gentler way, to let such a group read from a slave (``slaveReadEnable``, and the group's
-``whichBrokerWhenConsumeSlowly``), is the kernel's: it is part of every pull's answer.
+A gentler way is to let such a group read from a slave (``slaveReadEnable``, and the group's
+``whichBrokerWhenConsumeSlowly``). That is part of the kernel, because every answer to a pull is
+involved.
 
 Source: BrokerController.protectBroker, DefaultMessageStore.getMessage (diskFallRecorded) @5.3.3.
 """
@@ -34,7 +35,7 @@ _PERIOD_MS: Final = 180_000
 
 
 class ColdConsumers:
-    """Looks after the groups of one broker."""
+    """Monitors the groups of one broker."""
 
     log = Logger()
 
@@ -43,7 +44,7 @@ class ColdConsumers:
         self._is_looking = False
 
     def protect(self, now_ms: int) -> None:
-        """Disable groups that are too far behind, if the setting says so; periodic, in slices."""
+        """Disable groups that are too slow, if the setting is on; periodic, in slices."""
         if self._is_looking or not self._broker.settings.flag(SWITCH):
             return
         self._is_looking = True
@@ -74,7 +75,7 @@ class ColdConsumers:
                     broker.saves.save_if_changed(broker.subscription_group)
 
     def behind_bytes(self, topic: str, queue_id: int, offset: int) -> int:
-        """How much of the log lies between a queue's offset and the end."""
+        """Return the number of bytes between a queue's offset and the end of the commit log."""
         store = self._broker.store
         offset = max(offset, store.queues.min_offset(topic, queue_id))
         place = store.queues.commit_log_offset(topic, queue_id, offset)
@@ -86,14 +87,14 @@ _SETTINGS: Final = (
             "Whether groups that fall far behind are stopped from consuming.",
             source="BrokerConfig"),
     Setting(THRESHOLD, "int", 16 * 1024**3,
-            "The bytes of the commit log from a group's next message to the end that count as far "
-            "behind; checked every three minutes.",
+            "A group counts as far behind if this many bytes of the commit log lie between its "
+            "next message and the end; checked every three minutes.",
             unit="bytes", least=0, most=LONG_MAX, source="BrokerConfig"),
 )
 
 
 class Plugin:
-    """The protection of one broker from groups that fall far behind."""
+    """Protects one broker from slow groups."""
 
     def __init__(self, broker: Broker) -> None:
         self._groups = ColdConsumers(broker)

@@ -1,9 +1,9 @@
-"""Queue locks of consumers that keep order: 41, 42.
+"""Queue locks of ordered consumers: 41, 42.
 
-A consumer that keeps order locks the queues it works on, asks again every 20 s, and gives them
-back when it leaves. A lock that is not renewed for 60 s (``orderly.lock_age_max``) has expired. A
-client that is lost keeps its locks until then: it may be in the middle of a message on a connection
-that only broke.
+An ordered consumer locks the queues that it works on, renews the locks every 20 s, and releases
+them when it leaves. A lock that is not renewed for 60 s (``orderly.lock_age_max``) expires. A
+client whose connection is lost keeps its locks until then, because it may still be processing a
+message.
 
 Source: RebalanceLockManager, AdminBrokerProcessor.lockBatchMQ, unlockBatchMQ @5.3.3.
 """
@@ -45,23 +45,23 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCK_AGE_MAX_MS", "Plugin", "QueueLocks"]
 
-#: Queues in a request's body at most; locking them all takes some 20 ms. Apache has no bound. A
-#: topic may have as many queues as one request names.
+#: Most queues in the body of a request; locking all of them takes some 20 ms. Apache has no limit.
+#: A topic may have as many queues as one request can name.
 LOCK_QUEUES_MAX: Final = 16_384
-#: Bytes that the locks of all groups may take: a thousand groups in order on 200 queues each.
+#: Limit of bytes of the locks of all groups, enough for a thousand groups with 200 queues each.
 LOCKS_BYTES_MAX: Final = 80 * 1024 * 1024
-#: Locks that a group which the broker knows may have even then: a consumer with the usual number of
-#: queues works on, though others took the rest. Some 30,000 groups may be known: 160 MiB at most.
+#: A known group may have this many locks even beyond the limit, so that a consumer with the usual
+#: number of queues can work although other groups used up the memory. About 30,000 groups can be
+#: known, which amounts to 160 MiB at most.
 LOCKS_FREE: Final = 16
-#: The bytes of a lock without its names, as measured, generously; a character of one that is not
-#: ASCII.
+#: Measured size of a lock without its names, with a margin; and size of a character outside ASCII.
 _LOCK_BYTES: Final = 300
 _CHARACTER_BYTES: Final = 4
-#: Characters of a broker's name: the directories of its host have no more.
+#: Limit of characters in a broker's name: directory names of its host are not longer.
 _BROKER_NAME_LENGTH_MAX: Final = 255
-#: How often locks that expired are looked for, ms.
+#: Interval of the search for expired locks, ms.
 _EXPIRE_PERIOD_MS: Final = 60_000
-#: A lock that was not renewed for longer than this is free, ms, when no setting says otherwise.
+#: The default of the time after which a lock that was not renewed expires, ms.
 #: Source: rocketmq.broker.rebalance.lockMaxLiveTime.
 LOCK_AGE_MAX_MS: Final = 60_000
 
@@ -73,11 +73,11 @@ class _Lock:
 
 
 class QueueLocks:
-    """Which client of a group works on which queue.
+    """Records which client of a group works on which queue.
 
-    :param age_max_ms: how long a lock lasts that is not renewed.
+    :param age_max_ms: the time after which a lock that is not renewed expires.
 
-    ``now_ms`` is by the clock for the silence of peers.
+    ``now_ms`` is a time of the clock that is used to measure the silence of peers.
     """
 
     log = Logger()
@@ -86,11 +86,11 @@ class QueueLocks:
         self._age_max_ms = age_max_ms
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self.count = 0
-        #: Their size, about.
+        #: The approximate size of all locks.
         self.size_bytes = 0
 
     def is_lock_all_expired(self, group: str, now_ms: int) -> bool:
-        """Whether no client of a group holds a queue."""
+        """Whether no client of a group holds a lock."""
         return all(self._is_expired(lock, now_ms) for lock in self._groups.get(group, {}).values())
 
     def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
@@ -100,12 +100,12 @@ class QueueLocks:
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int,
         is_known: bool = False,
     ) -> tuple[MessageQueue, ...]:
-        """Lock queues, or renew what is locked.
+        """Lock queues, or renew existing locks.
 
-        :param is_known: whether there is such a group: then it may have LOCKS_FREE at all times.
-        :returns: those the client holds now, each once; the others are another client's, or there
-            are too many locks.
-        :raises RequestRefused: SYSTEM_BUSY when it is given none because there are too many.
+        :param is_known: whether the group exists; then it may always have LOCKS_FREE locks.
+        :returns: the queues that the client holds now, without duplicates. Missing queues belong to
+            another client, or there are too many locks.
+        :raises RequestRefused: SYSTEM_BUSY when no queue is locked because there are too many.
         """
         locks = self._groups.setdefault(group, {})
         held: list[MessageQueue] = []
@@ -145,7 +145,7 @@ class QueueLocks:
                           client=client_id, group=group, queue=taken[0][0], holder=taken[0][1],
                           more=_and_more(taken))
         if refused:
-            # As it is for a moment when the queues of a group are divided anew.
+            # This happens for a moment when the queues of a group are rebalanced.
             self.log.info("{client} of {group} does not get {queue}{more}: {holder} holds it",
                           client=client_id, group=group, queue=refused[0][0],
                           holder=refused[0][1], more=_and_more(refused))
@@ -159,12 +159,12 @@ class QueueLocks:
         return tuple(held)
 
     def _count(self, locks: int, size: int) -> None:
-        """Add to the counts of locks and bytes."""
+        """Change the counts of locks and bytes."""
         self.count += locks
         self.size_bytes += size
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give queues back; one that another client holds stays locked."""
+        """Release queues; a queue that another client holds stays locked."""
         locks = self._groups.get(group, {})
         given: list[MessageQueue] = []
         others: list[tuple[MessageQueue, str]] = []
@@ -182,13 +182,13 @@ class QueueLocks:
             self.log.info("{client} of {group} unlocks {queue}{more}", client=client_id,
                           group=group, queue=given[0], more=_and_more(given))
         if others:
-            # As it is after a restart of this broker, which forgets the locks.
+            # This happens after a restart of this broker, which forgets the locks.
             self.log.info("{client} of {group} unlocks {queue}{more}, but {holder} holds the lock",
                           client=client_id, group=group, queue=others[0][0],
                           holder=others[0][1], more=_and_more(others))
 
     def expire(self, now_ms: int) -> None:
-        """Forget the locks that expired; periodic."""
+        """Remove the expired locks; periodic."""
         for group, locks in list(self._groups.items()):
             expired = [queue for queue, lock in locks.items() if self._is_expired(lock, now_ms)]
             if not expired:
@@ -202,23 +202,23 @@ class QueueLocks:
 
 
 def _size(queue: MessageQueue, client_id: str) -> int:
-    """Bytes that a lock takes, about: its names may be its own."""
+    """Return the approximate size of a lock, assuming that it does not share its names."""
     return _LOCK_BYTES + sum(
         len(text) if text.isascii() else _CHARACTER_BYTES * len(text)
         for text in (queue.topic, queue.broker_name, client_id))
 
 
 def _and_more(queues: Sequence[object]) -> str:
-    """How many queues there are beside the one that a line of the log names."""
+    """Format the number of queues besides the one that a log line names."""
     return f" and {len(queues) - 1} more" if len(queues) > 1 else ""
 
 
 class LockRequests:
-    """The handlers of locks.
+    """The lock handlers of one broker.
 
-    The plugin ha asks the other brokers of a group under ``lockInStrictMode``.
+    With ``lockInStrictMode`` the plugin ha asks the other brokers of a group as well.
 
-    Differs from Apache: only queues of topics that are there are locked.
+    Differs from Apache: only queues of existing topics are locked.
     """
 
     log = Logger()
@@ -254,13 +254,13 @@ class LockRequests:
         return Reply()
 
     def _is_there(self, queue: MessageQueue) -> bool:
-        """Whether there may be such a queue; those of a static topic have numbers of their own."""
+        """Whether a queue may exist; a static topic may use numbers beyond its physical queues."""
         return (len(queue.broker_name) <= _BROKER_NAME_LENGTH_MAX
                 and self._broker.topic_config.get(queue.topic) is not None)
 
 
 def _required(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
-    """:raises RequestRefused: when it is not said who wants something, or it is too much."""
+    """:raises RequestRefused: when group or client are missing, or the body is too large."""
     if not body.consumer_group or not body.client_id:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              "the body has no consumerGroup or no clientId")
@@ -278,9 +278,9 @@ def _required(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str,
 
 _SETTINGS: Final = (
     Setting("orderly.lock_age_max", "int", LOCK_AGE_MAX_MS,
-            "A queue whose lock was not renewed for longer than this goes to the next member "
-            "that asks; read at start. Clients renew every 20 s and stop working on a queue "
-            "30 s after they last could. Apache's system property "
+            "The time after which a queue whose lock was not renewed is given to the next member "
+            "that asks; read at start. Clients renew their locks every 20 s, and stop working on a "
+            "queue 30 s after the last successful renewal. Corresponds to Apache's system property "
             "rocketmq.broker.rebalance.lockMaxLiveTime.", unit="ms", least=1000, at_start=True),
 )
 

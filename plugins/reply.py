@@ -1,10 +1,10 @@
-"""Request and reply: a consumer's answer goes to the producer that asked (324, 325).
+"""Request and reply: a consumer's reply is delivered to the requesting producer (324, 325).
 
-A producer that asks puts a CORRELATION_ID and its client id (REPLY_TO_CLIENT) into an ordinary
-message and waits. Its consumer sends the answer to the topic CLUSTER_REPLY_TOPIC, to the broker
-that holds the question. This broker pushes it to the client of that id (326), stores it, and tells
-who answered whether the push arrived. How long the asker waits is its own matter; an answer that
-comes later is pushed as well, and the client drops it.
+The requesting producer puts a CORRELATION_ID and its client id (REPLY_TO_CLIENT) into an ordinary
+message and waits. The consumer sends the reply to the topic CLUSTER_REPLY_TOPIC, to the broker that
+holds the request. This broker pushes the reply to the client with that id (326), stores it, and
+reports to the consumer whether the push succeeded. The producer decides how long it waits: a later
+reply is still pushed, and the client drops it.
 
 Source: ReplyMessageProcessor, ProducerManager.findChannel, Broker2Client.callClient @5.3.3.
 """
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Plugin"]
 
-#: How long the asker has to take the answer, ms. Source: Broker2Client.callClient.
+#: The time within which the producer must accept the reply, ms. Source: Broker2Client.callClient.
 PUSH_TIMEOUT_MS: Final = 10_000
-#: The id in an answer to a reply that is pushed and not stored; clients demand one.
+#: The message id in the answer for a reply that is pushed but not stored; clients require one.
 _NO_MESSAGE_ID: Final = "0"
 
 
@@ -72,12 +72,12 @@ class _Answer:
 
     request: Request[SendMessageRequestHeader]
     queue_id: int
-    #: Its properties, with what the broker adds.
+    #: The properties of the message, including those added by the broker.
     properties: dict[str, str]
 
 
 class ReplyRequests:
-    """The handlers of one broker."""
+    """The reply handlers of one broker."""
 
     log = Logger()
 
@@ -116,9 +116,9 @@ class ReplyRequests:
         return pushed.addCallback(store)
 
     def _check(self, request: Request[SendMessageRequestHeader]) -> _Answer:
-        """:raises RequestRefused: when nothing may be sent to its topic and queue."""
+        """:raises RequestRefused: when sending to the topic and queue is not allowed."""
         header = request.header
-        # Any consumer answers there: Apache's brokers ask for no permission.
+        # Any consumer may answer there: Apache's brokers require no permission.
         if header.topic != f"{self._broker.cluster_name}_REPLY_TOPIC":
             self._broker.require_access(request, publishes=(header.topic,))
         most = self._broker.settings.int("maxMessageSize")
@@ -139,12 +139,12 @@ class ReplyRequests:
         properties[names.TRACE_ON] = "true" if self._trace_on else "false"
         return _Answer(request, queue_id, properties)
 
-    # --- to the client that asked
+    # --- delivery to the producer
 
     def _push(self, answer: _Answer) -> Deferred[str | None] | str | None:
-        """Push a reply message to the client that asked.
+        """Push a reply message to the client that sent the request.
 
-        :returns: None when it took it, else why it did not.
+        :returns: None if the client accepted it, otherwise the reason of the failure.
         """
         client_id = answer.properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
@@ -157,7 +157,7 @@ class ReplyRequests:
             remark = f"push reply message fail, channel of <{client_id}> not found."
             self.log.warn("{remark}", remark=remark)
             return remark
-        # "fail." without a space before it, as Apache writes it.
+        # Apache's text has no space before "fail.".
         refused = f"push reply message to {client_id}fail."
 
         def answered(command: RemotingCommand) -> str | None:
@@ -190,14 +190,14 @@ class ReplyRequests:
             properties=format_properties(properties), reconsume_times=header.reconsume_times,
             unit_mode=bool(header.unit_mode))
 
-    # --- to the store, and to the replier
+    # --- the store, and the answer to the consumer
 
     def _store(self, answer: _Answer, refusal: str | None) -> Reply | Deferred[Reply]:
-        """Store a reply message, whether or not it arrived, and answer its sender.
+        """Store a reply message whether or not it was delivered, and answer its sender.
 
-        A message that cannot be stored is logged: what counts is that it arrived.
+        A failure to store it is only logged, because the delivery is what matters.
 
-        :param refusal: why it did not arrive; None: it did.
+        :param refusal: the reason why the reply was not delivered, or None if it was.
         """
         record = None
         if self._broker.settings.flag("storeReplyMessageEnable"):
@@ -209,10 +209,10 @@ class ReplyRequests:
         return reply if safe is None else safe.addCallback(lambda _: reply)
 
     def _append(self, answer: _Answer) -> MessageRecord | None:
-        """Append the record of a reply message; :returns: None when it is not stored."""
+        """Append the record of a reply message; :returns: None if it is not stored."""
         broker, request = self._broker, answer.request
         header = request.header
-        # Differs from Apache, which does not keep whether the body is compressed.
+        # Differs from Apache, which loses the information whether the body is compressed.
         record = MessageRecord(
             header.topic, answer.queue_id, request.body,
             format_properties(answer.properties), header.born_timestamp,

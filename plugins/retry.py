@@ -1,10 +1,10 @@
-"""Messages a consumer could not process: CONSUMER_SEND_MSG_BACK (36), and what clients send to a
-retry topic themselves.
+"""Retries of messages that a consumer could not process: CONSUMER_SEND_MSG_BACK (36) and sends.
 
-A message that is sent back is stored again in the group's topic %RETRY%GROUP with one try more on
-it and a delay level that grows with the tries, for the plugin that delays messages; when its tries
-are used up, in %DLQ%GROUP, from where nothing takes it by itself. A client that cannot send back
-sends the message to the retry topic itself; one tried too often goes to %DLQ%GROUP as well.
+A message that is sent back is stored again in the group's topic %RETRY%GROUP, with an incremented
+number of tries, and with a delay level that grows with the tries and is handled by the plugin that
+delays messages. When its tries are used up, it is stored in %DLQ%GROUP, from which it is not
+delivered automatically. A client that cannot send a message back sends it to the retry topic as an
+ordinary message; after too many tries such a message also goes to %DLQ%GROUP.
 
 Source: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.handleRetryAndDLQ
 @5.3.3.
@@ -61,9 +61,9 @@ __all__ = ["Plugin"]
 #: Source: AbstractSendMessageProcessor.DLQ_NUMS_PER_GROUP.
 _DLQ_QUEUE_NUMS: Final = 1
 _INT_MAX: Final = 2**31 - 1
-#: Delay level of the first try that follows.
+#: The delay level of the first retry.
 _FIRST_LEVEL: Final = 3
-#: Clients from this version on say how often they want to try. Source: MQVersion.V3_4_9.
+#: Clients from this version on send their maximum number of tries. Source: MQVersion.V3_4_9.
 _SAYS_TRIES_VERSION: Final = 121
 
 _log = Logger()
@@ -80,11 +80,11 @@ class SendBack:
     ) -> Reply | Deferred[Reply]:
         """Store a message again.
 
-        Differs from Apache, which answers before the message is safe: the consumer goes on, and a
-        message that a loss of power removes then is never delivered.
+        Differs from Apache, which answers before the message is durable: the consumer goes on, and
+        a message that is then lost in a power failure is never delivered.
 
-        :returns: the answer, later under SYNC_FLUSH.
-        :raises BrokerError: when it cannot be.
+        :returns: the answer, which comes later under SYNC_FLUSH.
+        :raises BrokerError: when the message cannot be stored.
         """
         broker, header = self._broker, request.header
         if broker.is_slave:
@@ -135,7 +135,7 @@ class SendBack:
     ) -> MessageRecord:
         """Make the record of a message's next delivery.
 
-        :param properties: its own; get those of the next.
+        :param properties: the message's properties; changed for the next delivery.
         """
         properties.setdefault(names.RETRY_TOPIC, message.topic)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, offset_message_id(
@@ -152,14 +152,14 @@ class SendBack:
 
 
 def _reply_when_safe(code: ResponseCode) -> Reply:
-    """:param code: SUCCESS, or why it is not known to be safe; then a client sends it again."""
+    """:param code: SUCCESS, or the reason for doubt; in this case the client sends it again."""
     if code == ResponseCode.SUCCESS:
         return Reply()
     return Reply(code, remark="the message is stored, but it may not be on disk yet")
 
 
 def _find_group(broker: Broker, name: str) -> SubscriptionGroupConfig:
-    """:raises RequestRefused: when there is no such group."""
+    """:raises RequestRefused: when the group does not exist."""
     group = broker.subscription_group.find(name)
     if group is None:
         raise RequestRefused(
@@ -169,10 +169,10 @@ def _find_group(broker: Broker, name: str) -> SubscriptionGroupConfig:
 
 
 def _retry_queue_nums(group: SubscriptionGroupConfig, config: TopicConfig) -> int:
-    """The number of queues that a group's retries are spread over.
+    """Return the number of queues among which a group's retries are distributed.
 
-    Differs from Apache, which takes the group's number even where the topic has fewer queues: no
-    route shows the others, so that nothing reads them.
+    Differs from Apache, which uses the group's number even if the topic has fewer queues: the
+    additional queues are not in any route, so they are never read.
 
     :raises RequestRefused: when the topic has no queue that can be written and read.
     """
@@ -184,7 +184,7 @@ def _retry_queue_nums(group: SubscriptionGroupConfig, config: TopicConfig) -> in
 
 
 def _tries_most(request: Request[Any], group: SubscriptionGroupConfig) -> int:
-    """How often a group tries a message: what the client says, if it says so."""
+    """Return the limit of a group's tries: the value of the client, if it sends one."""
     said: int | None = request.header.max_reconsume_times
     if said is None or request.command.version < _SAYS_TRIES_VERSION:
         return group.retry_max_times
@@ -192,9 +192,9 @@ def _tries_most(request: Request[Any], group: SubscriptionGroupConfig) -> int:
 
 
 def _counted_topic(broker: Broker, group: str, properties: Mapping[str, str]) -> str:
-    """The topic under which a try of a group is counted: its message's, where there is such a one.
+    """Return the topic in whose statistics a retry is counted: the message's topic if it exists.
 
-    Differs from Apache, which counts under any name that a sender writes there.
+    Differs from Apache, which counts under any name that a sender provides.
     """
     topic = properties.get(names.RETRY_TOPIC)
     if topic is not None and broker.topic_config.get(topic) is not None:
@@ -203,7 +203,7 @@ def _counted_topic(broker: Broker, group: str, properties: Mapping[str, str]) ->
 
 
 def _dead_letter_queue(broker: Broker, group: str) -> str:
-    """The topic of a group's dead letters, made when it is not there."""
+    """Return the dead-letter topic of a group, creating it if it does not exist."""
     topic = dlq_topic(group)
     broker.topic_config.create_in_send_back(topic, _DLQ_QUEUE_NUMS, PERM_READ_WRITE, 0)
     return topic
@@ -240,14 +240,14 @@ class Plugin:
 
     @hookimpl
     def on_start(self) -> None:
-        """Let clients reach all retries and dead letters that are stored."""
+        """Make all stored retries and dead letters available to clients."""
         queues = self._broker.store.queues.ids_by_topic()
         self._make_dead_letter_topics(queues)
         if not self._broker.is_slave:
             self._show_unread_retries(queues)
 
     def _show_unread_retries(self, queues: Mapping[str, Collection[int]]) -> None:
-        """Give retry topics the queues in which retries wait that their group has not read.
+        """Add queues to retry topics if unread retries are waiting in missing queues.
 
         An Apache broker, or an earlier version of this one, may have stored retries in queues
         that the topic does not have.
@@ -266,10 +266,10 @@ class Plugin:
                 broker.topic_config.give_queues(topic, max(unread) + 1)
 
     def _make_dead_letter_topics(self, topics: Iterable[str]) -> None:
-        """Make the topics of dead letters that a kill forgot: no client makes them again.
+        """Recreate dead-letter topics lost in a crash, because clients do not create them again.
 
-        Topics are saved soon after they are made; the request that caused it does not wait for
-        that. A retry topic is made by the group's next heartbeat.
+        A topic is saved shortly after its creation, and the request that caused the creation does
+        not wait for that. A retry topic is recreated by the group's next heartbeat.
         """
         for topic in topics:
             group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
@@ -282,13 +282,13 @@ class Plugin:
 
     @hookimpl
     def before_send(self, batch: SendBatch) -> Mapping[int, BrokerError]:
-        """A message to a retry topic that was tried too often is a dead letter.
+        """Redirect messages to a retry topic that were tried too often to the dead letters.
 
-        So is what a group that holds queue locks sends there: a consumer that keeps order tries in
-        place, and gives up when it sends.
+        The same applies to all such messages of a group that holds queue locks: an ordered
+        consumer retries in place, and sends a message only when it gives up.
         """
         refusals: dict[int, BrokerError] = {}
-        # One search in the text of all is faster than one a topic.
+        # One search in the joined text is faster than one search for each topic.
         if RETRY_GROUP_TOPIC_PREFIX not in " ".join(batch.topics):
             return refusals
         for index, records in enumerate(batch.records):

@@ -1,1 +1,1 @@
-"""The wire, sans-IO: frames, both header encodings, header tables, message records, ids."""
+"""The wire protocol, sans-IO: frames, both header encodings, header tables, records, ids."""

@@ -1,4 +1,4 @@
-"""Addresses as they stand in settings and options: "host:port", or several with ; or , between."""
+"""Server addresses in settings and options: "host:port", or several separated by ; or commas."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Final
 
 __all__ = ["ANSWER_SIZE_MAX", "addresses_of_answer", "split_address", "split_addresses"]
 
-#: Bytes of an address server's answer: some hundred addresses.
+#: The maximum size of an address server's response, bytes: about a hundred addresses.
 ANSWER_SIZE_MAX: Final = 8192
 _PORT_DIGITS: Final = 5
-#: What no name of a host has.
+#: The characters that a host name cannot contain.
 _NO_HOST: Final = frozenset("[]/\\@#?%,; \t\r\n")
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Split "host:port" or "[ipv6]:port".
 
-    :returns: the host without brackets, and the port. The zone of an IPv6 address stays in it.
-    :raises ValueError: when it is neither, or the host is neither a name nor an address.
+    :returns: the host without brackets, and the port. The zone of an IPv6 address is kept.
+    :raises ValueError: when the text has neither form, or the host is not a name or an address.
     """
     host, separator, port = address.strip().rpartition(":")
     is_port = len(port) <= _PORT_DIGITS and port.isascii() and port.isdecimal()
@@ -27,7 +27,7 @@ def split_address(address: str) -> tuple[str, int]:
         host = host[1:-1]
         is_host = _is_ipv6(host)
     else:
-        # An IPv6 address without brackets is what Apache's servers write of themselves.
+        # Apache's servers write their own IPv6 addresses without brackets.
         is_host = _is_ipv6(host) if ":" in host else bool(host) and _NO_HOST.isdisjoint(host)
     if not is_host or not host.isprintable():
         raise ValueError(f"{address!r} is not host:port")
@@ -35,11 +35,11 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _is_ipv6(host: str) -> bool:
-    """Whether it is an IPv6 address, perhaps with a zone: "fe80::1%eth0"."""
+    """Whether the text is an IPv6 address, optionally with a zone: "fe80::1%eth0"."""
     address, has_zone, zone = host.partition("%")
     if has_zone and (not zone or not _NO_HOST.isdisjoint(zone)):
         return False
-    # Few addresses are of IPv6, and the module takes milliseconds to import.
+    # IPv6 addresses are rare, and importing the module takes milliseconds.
     from ipaddress import IPv6Address
 
     try:
@@ -63,9 +63,11 @@ def split_addresses(text: str) -> list[str]:
 
 
 def addresses_of_answer(answer: bytes) -> list[str]:
-    """The addresses of an address server's answer: those before the first blank, each once.
+    """The addresses in an address server's response: the text before the first blank.
 
-    :raises ValueError: when one is no address, or there is none.
+    Each address is returned once.
+
+    :raises ValueError: when one of them is not an address, or the list is empty.
     """
     lines = answer.decode().split(maxsplit=1)
     return list(dict.fromkeys(split_addresses(lines[0] if lines else "")))

@@ -1,11 +1,11 @@
 """The body of a batch send: several messages of one topic, each with its own flag and properties.
 
-Layout of one, big-endian, repeated to the end of the body:
+Layout of one message, big-endian, repeated until the end of the body:
 
     int32 total size · int32 0 · int32 0 · int32 flag · int32 n + body · int16 n + properties
 
-The same bytes are the body of an inner batch. A length that does not add up refuses the whole
-batch: nothing of it is stored. Source: MessageDecoder.encodeMessage, MessageExtEncoder @5.3.3;
+An inner batch has the same bytes as its body. When a length is inconsistent, the whole batch is
+refused and no part of it is stored. Source: MessageDecoder.encodeMessage, MessageExtEncoder @5.3.3;
 protocol notes 4.3.
 """
 
@@ -21,22 +21,23 @@ from twistmq.protocol.record import PROPERTIES_LENGTH_MAX, utf8
 __all__ = ["BATCH_COUNT_MAX", "count_batch", "decode_batch", "decode_batch_part", "encode_batch",
            "is_longer_batch"]
 
-#: total size, magic (0), crc (0), flag, body length.
+#: The fields total size, magic (0), crc (0), flag and body length.
 _HEAD: Final = struct.Struct(">iiiii")
 _SHORT: Final = struct.Struct(">h")
 _SIZE: Final = struct.Struct(">i")
-#: Bytes of one message with neither body nor properties.
+#: The size of a message that has neither body nor properties, bytes.
 ITEM_SIZE_MIN: Final = 22
-#: Messages of a batch. Apache's broker takes more, counts them in 16 bits, and gives what follows
-#: in the queue negative offsets: nothing of it can be pulled. Source: AppendMessageCallback.
+#: The maximum number of messages in a batch. Apache's broker takes more, but counts them in 16 bits
+#: and gives the messages that follow in the queue negative offsets, so that none of them can be
+#: pulled. Source: AppendMessageCallback.
 BATCH_COUNT_MAX: Final = 0x7FFF
 
 
 def decode_batch(body: bytes) -> list[tuple[int, bytes, str]]:
-    """Take a batch apart.
+    """Split a batch into its messages.
 
     :returns: (flag, body, properties string) of each message, in order; never empty.
-    :raises MessageIllegal: when the bytes are not such a sequence; the text says where.
+    :raises MessageIllegal: when the bytes are not a batch; the text states the position.
     """
     messages, position = decode_batch_part(body, 0, 0, BATCH_COUNT_MAX)
     if not messages:
@@ -49,12 +50,12 @@ def decode_batch(body: bytes) -> list[tuple[int, bytes, str]]:
 def decode_batch_part(
     body: bytes, position: int, number: int, count_max: int
 ) -> tuple[list[tuple[int, bytes, str]], int]:
-    """Take a part of a batch apart.
+    """Split a part of a batch into its messages.
 
-    :param position: where its first message begins, bytes.
-    :param number: how many messages are before it.
-    :param count_max: messages of the part.
-    :returns: the messages as ``decode_batch`` does, and where the next one begins, bytes.
+    :param position: where the first message of the part begins, bytes.
+    :param number: the number of messages before it.
+    :param count_max: the maximum number of messages in the part.
+    :returns: the messages, as ``decode_batch``, and where the next one begins, bytes.
     :raises MessageIllegal: as ``decode_batch``.
     """
     messages: list[tuple[int, bytes, str]] = []
@@ -70,10 +71,10 @@ def decode_batch_part(
 
 
 def _item(body: bytes, position: int, number: int) -> tuple[int, int, int]:
-    """Look at one message.
+    """Check one message of the batch.
 
-    :returns: its bytes, its flag, and where its properties begin.
-    :raises MessageIllegal: when its lengths do not add up.
+    :returns: its size in bytes, its flag, and where its properties begin.
+    :raises MessageIllegal: when its lengths are inconsistent.
     """
     left = len(body) - position
     if left < ITEM_SIZE_MIN:
@@ -97,12 +98,12 @@ def _wrong(number: int, position: int, why: str) -> MessageIllegal:
 
 
 def too_many() -> MessageIllegal:
-    """The refusal of a batch of too many messages."""
+    """The error for a batch with too many messages."""
     return MessageIllegal(f"the batch holds more than {BATCH_COUNT_MAX} messages")
 
 
 def count_batch(body: bytes) -> int:
-    """Count the messages of a batch, which must be one.
+    """Count the messages of a batch; the bytes must be a batch.
 
     :raises MessageIllegal: as ``decode_batch``.
     """
@@ -119,7 +120,7 @@ def count_batch(body: bytes) -> int:
 
 
 def is_longer_batch(body: bytes, count: int) -> bool:
-    """Whether a batch has more messages than the given number; faults in it are not noticed."""
+    """Whether a batch has more messages than the given number; the batch is not validated."""
     position = 0
     end = len(body)
     if end <= count * ITEM_SIZE_MIN:
@@ -134,9 +135,9 @@ def is_longer_batch(body: bytes, count: int) -> bool:
 
 
 def encode_batch(messages: Iterable[tuple[int, bytes, str]]) -> bytes:
-    """Put messages together, the inverse of decode_batch.
+    """Join messages into a batch, the inverse of decode_batch.
 
-    :param messages: (flag, body, properties string) of each.
+    :param messages: (flag, body, properties string) of each message.
     :raises MessageIllegal: when a message's properties are too long.
     """
     parts: list[bytes] = []

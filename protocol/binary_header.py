@@ -9,7 +9,7 @@
     4+n    int32 remark length, UTF-8
     4+n    int32 length of the pairs; each pair int16 name length, name, int32 value length, value
 
-A length of 0 reads as "not given". All integers are big-endian.
+A length of 0 means that the value was not given. All integers are big-endian.
 
 Source: RocketMQSerializable @5.3.3; protocol notes 4.1.
 """
@@ -21,23 +21,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    # Only mypyc reads it: machine integers read lengths faster.
+    # Only mypyc uses this import: machine integers make reading lengths faster.
     from mypy_extensions import i64
 
 __all__ = ["BOOLEAN", "INT32", "INT64", "LANGUAGES", "OTHER", "TEXT", "BinaryHeaderError",
            "FieldPlan", "decode_binary_header", "encode_binary_header", "parse_pairs",
            "plain_values"]
 
-#: The kind of a field, for :func:`plain_values`.
+#: The kinds of a field, for :func:`plain_values`.
 TEXT: Final = 0
 INT32: Final = 1
 INT64: Final = 2
 BOOLEAN: Final = 3
 OTHER: Final = 4
-#: Not to be written with 18 digits.
+#: A value outside the range of numbers with 18 digits.
 NO_NUMBER: Final = -9_000_000_000_000_000_000
 
-#: Name of a language by the number that stands for it in a binary header (LanguageCode @5.3.3).
+#: The names of languages, indexed by their number in a binary header (LanguageCode @5.3.3).
 LANGUAGES: Final = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP",
     "OMS", "RUST", "NODE_JS",
@@ -49,7 +49,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 class BinaryHeaderError(ValueError):
-    """The bytes are not a ROCKETMQ header; the text says which part."""
+    """The bytes are not a ROCKETMQ header; the text names the wrong part."""
 
 
 def decode_binary_header(data: bytes) -> tuple[int, str, int, int, int, str | None, bytes]:
@@ -89,7 +89,7 @@ def parse_pairs(data: bytes) -> dict[str, str]:
     :raises BinaryHeaderError: when a length points outside ``data`` or a text is not UTF-8.
     """
     fields: dict[str, str] = {}
-    # One text for all slices: what is ASCII, nearly everything, is right as it is cut out.
+    # All slices are cut from one text. Values in ASCII, which are nearly all, are then final.
     text = data.decode("latin-1")
     ascii_only: bool = text.isascii()
     position: i64 = 0
@@ -120,20 +120,21 @@ def parse_pairs(data: bytes) -> dict[str, str]:
 
 
 class FieldPlan:
-    """The facts of a header class that :func:`plain_values` needs.
+    """The facts about a header class that :func:`plain_values` needs.
 
-    :param names: of the fields on the wire, in order.
-    :param kinds: of each, ``TEXT``, ``INT32``, ``INT64``, ``BOOLEAN``, or ``OTHER``: never plain.
-    :param defaults: of each; None for a required one.
-    :param required: positions of the required ones.
-    :param are_texts: whether values are left as the texts they are, and every name is known.
+    :param names: the names of the fields on the wire, in order.
+    :param kinds: the kind of each field: ``TEXT``, ``INT32``, ``INT64`` or ``BOOLEAN``, or
+        ``OTHER`` for a field that is never plain.
+    :param defaults: the default of each field; None for a required field.
+    :param required: the positions of the required fields.
+    :param are_texts: whether values are returned as texts and only known names are accepted.
     """
 
     def __init__(
         self, names: Sequence[str], kinds: Sequence[int], defaults: Sequence[object],
         required: Sequence[int], are_texts: bool = False,
     ) -> None:
-        # A letter cut out of a text is always the same object, and found without comparing.
+        # A letter cut out of a text is always the same object, so it is found without a comparison.
         self.positions: dict[str, int] = {f"{name}."[:-1]: at for at, name in enumerate(names)}
         self.kinds: list[int] = list(kinds)
         self.defaults: list[object] = list(defaults)
@@ -141,10 +142,10 @@ class FieldPlan:
         self.are_texts: bool = are_texts
 
     def as_texts(self, names: Sequence[str]) -> FieldPlan:
-        """A plan that gives texts of fields, each one that this plan would take.
+        """A plan that returns field values as texts, if this plan would accept each of them.
 
-        :param names: of all fields there have to be, in any order; one that this plan does not
-            have is a text anyway.
+        :param names: the names of all fields that must be present, in any order. A field that this
+            plan does not have is a text in any case.
         """
         kinds = [self.kinds[self.positions[name]] if name in self.positions else TEXT
                  for name in names]
@@ -153,11 +154,11 @@ class FieldPlan:
 
 
 def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
-    """Read pairs as the values of a header's fields, if all are written as clients write them.
+    """Read pairs as header values, if all of them are written in the way clients write them.
 
-    Half the work of reading them as text, and then each text as what it is.
+    This takes half the work of reading the pairs as texts and then converting each text.
 
-    :returns: None when anything is unusual: take :func:`parse_pairs`, which says what is wrong.
+    :returns: None when anything is unusual. Then call :func:`parse_pairs`, which reports errors.
     """
     values = plan.defaults.copy()
     positions = plan.positions
@@ -174,7 +175,7 @@ def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
         low: i64 = data[position + 1]
         name_end: i64 = position + 2 + (high << 8 | low)
         start: i64 = name_end + 4
-        # A value of 64 KiB or more is not what clients write.
+        # Clients do not write values of 64 KiB or more.
         if start > size or data[name_end] or data[name_end + 1]:
             return None
         high = data[name_end + 2]
@@ -214,9 +215,9 @@ def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
 
 
 def plain_number(data: bytes, start: i64, end: i64) -> i64:
-    """Read up to 18 digits, with a minus or none before; anything else is NO_NUMBER.
+    """Read up to 18 digits with an optional minus; return NO_NUMBER for anything else.
 
-    So is a number that begins with a zero and goes on.
+    A number with a leading zero also counts as anything else.
     """
     negative: bool = start < end and data[start] == 45
     if negative:
@@ -246,7 +247,7 @@ def encode_binary_header(
     code: int, language: str, version: int, opaque: int, flag: int, remark: str | None,
     fields: dict[str, str],
 ) -> bytes:
-    """Write a binary header; the inverse of :func:`decode_binary_header` and `parse_pairs`."""
+    """Write a binary header, the inverse of :func:`decode_binary_header` and `parse_pairs`."""
     parts: list[bytes] = []
     for name, value in fields.items():
         name_bytes = name.encode()

@@ -1,10 +1,11 @@
 """Every request and response code of the remoting protocol, one line each, under Apache's names.
 
-No other module writes a code as a number. A code that is listed here is not necessarily served: the
-kernel's handler table decides that, and what is not in it answers REQUEST_CODE_NOT_SUPPORTED, with
-the reason where ``REFUSED`` has one.
+No other module writes a code as a number. A code in this list is not necessarily served: the
+kernel's handler table decides that. For a code that is not in that table the kernel answers
+REQUEST_CODE_NOT_SUPPORTED, with the reason if ``REFUSED`` contains one.
 
-Source: RequestCode, RemotingSysResponseCode, ResponseCode @5.3.3; 50-54 are ACL 1.0's (4.9-5.2).
+Source: RequestCode, RemotingSysResponseCode, ResponseCode @5.3.3; 50-54 belong to ACL 1.0
+(4.9-5.2).
 """
 
 from collections.abc import Mapping
@@ -183,7 +184,7 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
-#: Codes that servers send to clients; no server handles them.
+#: The codes that servers send to clients; no server handles them.
 SENT_TO_CLIENTS: Final = frozenset({
     RequestCode.CHECK_TRANSACTION_STATE, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
@@ -230,8 +231,8 @@ _FAMILIES: Final = (
         RequestCode.ADJUST_CONSUMER_THREAD_POOL, RequestCode.WHO_CONSUME_THE_MESSAGE,
         RequestCode.REGISTER_FILTER_SERVER, RequestCode.REGISTER_MESSAGE_FILTER_CLASS)),
 )
-#: The reason why the kernel does not serve a code, used as the refusal's remark. A plugin may still
-#: serve it.
+#: The reason why the kernel does not serve a code, which is the remark of the refusal. A plugin may
+#: nevertheless serve the code.
 REFUSED: Final[Mapping[int, str]] = MappingProxyType({
     **{code: reason for reason, codes in _FAMILIES for code in codes},
     **dict.fromkeys(SENT_TO_CLIENTS, "servers send it to clients"),
@@ -239,7 +240,7 @@ REFUSED: Final[Mapping[int, str]] = MappingProxyType({
 
 
 class ResponseCode(IntEnum):
-    """How a request ended (field ``code`` of a frame whose response bit is set)."""
+    """The result of a request (field ``code`` of a frame whose response bit is set)."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -284,7 +285,7 @@ class ResponseCode(IntEnum):
     BROKER_NOT_EXIST = 211
     BROKER_DISPATCH_NOT_COMPLETE = 212
     BROADCAST_CONSUMPTION = 213
-    #: Codes of ACL 1.0; their numbers are also used for POP above.
+    #: Codes of ACL 1.0; the POP codes above use the same numbers.
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211

@@ -1,7 +1,7 @@
-"""One remoting command: its header's common fields, its extFields as they came, its body.
+"""A remoting command: the common fields of its header, its undecoded extFields, and its body.
 
-Every message of the protocol, request or response, is a command. The reply to a request is
-always written with a JSON header, whatever encoding the request had, as Apache's broker does.
+Every message of the protocol, request or response, is a command. A response always has a JSON
+header, whatever the encoding of its request was, as in Apache's broker.
 
 Source: RemotingCommand @5.3.3; protocol notes 4.1 and trap 1.
 """
@@ -36,10 +36,10 @@ __all__ = ["LANGUAGE", "ONEWAY_FLAG", "RESPONSE_FLAG", "VERSION", "RemotingComma
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
-#: The identity in our commands: MQVersion V5_3_3's ordinal, so that clients use what it can do.
+#: The version in our commands, the ordinal of MQVersion V5_3_3, so that clients use its features.
 VERSION: Final = 479
 LANGUAGE: Final = "PYTHON"
-#: No language's name is longer.
+#: A bound on the length of a language name; every real name is shorter.
 _LANGUAGE_LENGTH_MAX: Final = 32
 
 H = TypeVar("H", bound=CommandHeader)
@@ -48,9 +48,10 @@ H = TypeVar("H", bound=CommandHeader)
 class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
     """A decoded command.
 
-    ``ext_fields`` holds the bytes as received: :meth:`header` and :meth:`fields` read them. Of a
-    command that was read in one pass with them it is empty, and ``sent`` has the whole header.
-    ``body``, ``serialize_type`` and ``sent`` come from the frame, never from the header.
+    ``ext_fields`` holds the bytes as received; :meth:`header` and :meth:`fields` decode them. When
+    a command was read in one pass together with its extFields, ``ext_fields`` is empty and ``sent``
+    holds the whole header. ``body``, ``serialize_type`` and ``sent`` come from the frame, never
+    from the header.
     """
 
     code: Int32
@@ -81,19 +82,19 @@ class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
         return read_ext_fields(self.serialize_type, self.raw_fields())
 
     def raw_fields(self) -> msgspec.Raw:
-        """The bytes of extFields as they came.
+        """The bytes of extFields as received.
 
-        :raises HeaderError: when there are more brackets around them than the stack has room for.
+        :raises HeaderError: when they contain more nested brackets than the stack can hold.
         """
         return _decode_json(self.sent).ext_fields if self.sent else self.ext_fields
 
     def release_header(self) -> int:
-        """Keep nothing that is not asked for while a command waits; :returns: bytes that it keeps.
+        """Free the bytes that a waiting command does not need; :returns: the bytes that it keeps.
 
-        Otherwise the bytes of the whole header stay as long as the command.
+        Without this call the bytes of the whole header live as long as the command.
         """
         self.remark = None
-        # They stay where they cannot be cut out.
+        # If extFields cannot be cut out, all bytes of the header stay.
         with contextlib.suppress(HeaderError):
             self.ext_fields, self.sent = self.raw_fields().copy(), b""
         if isinstance(self.language, str):
@@ -101,7 +102,7 @@ class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
         return len(self.body) + len(self.ext_fields) + len(self.sent)
 
 
-#: Numbers may come as text: so Apache's decoder takes them.
+#: Numbers may be sent as texts, because Apache's decoder accepts that.
 _decoder: Final = msgspec.json.Decoder(RemotingCommand, strict=False)
 
 
@@ -114,10 +115,10 @@ def _decode_json(header: bytes) -> RemotingCommand:
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
-    """Read a frame's header.
+    """Read the header of a frame.
 
-    :raises HeaderError: when it is not a header of its serialise type. The frame was cut
-        rightly, so the connection can go on.
+    :raises HeaderError: when it is not a header of its serialise type. The boundaries of the
+        frame are still correct, so the connection can continue.
     """
     serialize_type, header, body = frame
     if serialize_type != JSON:
@@ -130,7 +131,7 @@ def decode_command(frame: Frame) -> RemotingCommand:
 
 
 def binary_command(header: bytes, body: bytes) -> tuple[RemotingCommand, bytes]:
-    """Read a binary header; :returns: the command, and its extFields once more, as bytes.
+    """Read a binary header; :returns: the command, and its extFields a second time as bytes.
 
     :raises HeaderError: as ``decode_command``.
     """
@@ -147,9 +148,9 @@ def encode_request(
     oneway: bool = False, serialize_type: int = JSON,
     extra_fields: dict[str, str] | None = None,
 ) -> bytes:
-    """Write a request of ours as one frame.
+    """Write one of our requests as a frame.
 
-    :param extra_fields: fields beside the header's, such as a signature.
+    :param extra_fields: fields in addition to those in the header, such as a signature.
     """
     fields = {**(ext_fields_of(header) if header else {}), **(extra_fields or {})}
     flag = ONEWAY_FLAG if oneway else 0
@@ -166,10 +167,10 @@ def encode_request(
 def encode_reply(
     code: int, opaque: int, header: CommandHeader | None, body: bytes, remark: str | None
 ) -> bytes:
-    """Write a reply as one frame.
+    """Write a response as one frame.
 
     :param code: a response code.
-    :param opaque: the request's, by which its sender finds it.
+    :param opaque: the opaque of the request, by which the requester finds the response.
     """
     return encode_reply_start(code, opaque, header, len(body), remark) + body
 
@@ -177,7 +178,7 @@ def encode_reply(
 def encode_reply_start(
     code: int, opaque: int, header: CommandHeader | None, body_size: int, remark: str | None
 ) -> bytes:
-    """The bytes of a reply before its body; the parameters are those of ``encode_reply``."""
+    """The bytes of a response before its body; the parameters are as in ``encode_reply``."""
     if header is None:
         return reply_start(code, opaque, remark, None, (), body_size)
     prefixes, values = header_values(header)

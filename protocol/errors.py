@@ -1,21 +1,21 @@
-"""The errors of the protocol, which servers and clients share, in one tree.
+"""The errors of the protocol, in one tree that servers and clients share.
 
-    BrokerError                 an error with a response code: a server answers a request with it
+    BrokerError                 an error with a response code, which a server sends to the client
       WireError                 bytes that are not the protocol
-        HeaderError             one header is wrong: that request is refused, the rest goes on
-      RequestRefused            a handler's refusal, with the code and the remark of the reply
-      ReplyTooLong              a reply that does not fit into a frame
-      StoreError                the store could not do what was asked
-        MessageIllegal          the record does not fit the format's limits
-        StoreDamaged            a record or a file is not what its format says
+        HeaderError             one header is wrong: only that request is refused
+      RequestRefused            a handler's refusal, with the code and remark of the response
+      ReplyTooLong              a response that does not fit into a frame
+      StoreError                the store could not perform an operation
+        MessageIllegal          the record exceeds a limit of the format
+        StoreDamaged            a record or a file does not match its format
       RemotingError             a request to another server failed
         RemotingConnectError    no connection could be made
-        RemotingTimeout         no reply came in time
-        RemotingSendError       the connection was lost before the reply
-        RemotingTooLong         the request or the reply is longer than a frame may be
+        RemotingTimeout         the response did not arrive in time
+        RemotingSendError       the connection was lost before the response arrived
+        RemotingTooLong         the request or the response is longer than a frame may be
 
-``twistmq.broker.errors`` continues the tree with the errors that only a server has. The texts are
-Apache's where clients show them. Source: ResponseCode, RemotingException and its subclasses @5.3.3.
+``twistmq.broker.errors`` adds the errors that only a server has. The texts that clients display are
+the same as Apache's. Source: ResponseCode, RemotingException and its subclasses @5.3.3.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ __all__ = [
 
 
 class CopiedError(Exception):
-    """An error that ``pickle`` and ``copy`` rebuild without a call of its constructor.
+    """An error that ``pickle`` and ``copy`` rebuild without calling its constructor.
 
     By default Python calls the constructor with ``args``. That fails, or changes the text, when the
     constructor takes anything other than the text. An error that cannot be rebuilt in the parent
-    process stops a ``multiprocessing.Pool`` for ever.
+    process blocks a ``multiprocessing.Pool`` forever.
     """
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | None]:
@@ -56,12 +56,12 @@ class CopiedError(Exception):
 
 
 def _rebuilt(kind: type[CopiedError], args: tuple[Any, ...]) -> CopiedError:
-    """Make an error that has these ``args``; its attributes are set afterwards."""
+    """Make an error with these ``args``; its attributes are set afterwards."""
     return kind.__new__(kind, *args)
 
 
 class BrokerError(CopiedError):
-    """An error with a response code; its text is the remark the client is sent."""
+    """An error with a response code; its text is the remark that is sent to the client."""
 
     response_code: int = ResponseCode.SYSTEM_ERROR
     #: Whether the same request may succeed on another broker or a little later.
@@ -69,18 +69,18 @@ class BrokerError(CopiedError):
 
 
 class WireError(BrokerError):
-    """The bytes are not what the remoting protocol says."""
+    """The bytes do not follow the remoting protocol."""
 
 
 class HeaderError(WireError):
-    """A request's header lacks a field or holds one of the wrong type."""
+    """A request's header lacks a field or contains a field of the wrong type."""
 
 
 class RequestRefused(BrokerError):
-    """A request was understood and refused.
+    """A request was understood but refused.
 
-    :param code: the response code the client gets.
-    :param remark: the remark the client gets.
+    :param code: the response code that the client gets.
+    :param remark: the remark that the client gets.
     """
 
     def __init__(self, code: int, remark: str) -> None:
@@ -89,23 +89,23 @@ class RequestRefused(BrokerError):
 
 
 class ReplyTooLong(BrokerError):
-    """A reply is longer than a frame may be: its asker would close the connection over it."""
+    """A response is longer than a frame may be: the client would close the connection."""
 
 
 class StoreError(BrokerError):
-    """The store could not do what was asked."""
+    """The store could not perform an operation."""
 
 
 class MessageIllegal(StoreError):
     """The message breaks a limit of the record format (body, properties or topic too long)."""
 
     response_code = ResponseCode.MESSAGE_ILLEGAL
-    #: Which record of an append it was; None where there was only one.
+    #: The index of the record in an append; None when the append had only one record.
     record_index: int | None = None
 
 
 class StoreDamaged(StoreError):
-    """A file of the store is not what its format says; the text names the file and the place."""
+    """A file of the store does not match its format; the text names the file and the place."""
 
 
 class RemotingError(BrokerError):
@@ -127,6 +127,6 @@ class RemotingSendError(RemotingError):
 
 
 class RemotingTooLong(RemotingError):
-    """The request is not sent or the reply passed over: it is longer than a frame may be."""
+    """The request was not sent, or the response was skipped: it is longer than a frame may be."""
 
     retriable = False

@@ -1,10 +1,14 @@
-"""The extFields of a signed request, read once: as the texts that were signed, and as its header.
+"""Reads the extFields of a signed request once, both as the signed texts and as its header.
 
-A check of a signature needs every value as it was sent, the handler needs a header: to read
-the same bytes for each takes half as long again. Clients send the same names with each request of
-a kind; a *shape* is such names, learned when a request with them passed, and the next ones are read
-without looking names up. It is done for the headers that are read most; whatever is unusual is
-read as any other header is.
+The broker needs the extFields of a signed request in two forms. The check of the signature needs
+every value exactly as it was sent, in the order of the names, and the handler needs a header with
+typed values. Reading the same bytes once for each form takes half as long again. However, a client
+sends the same set of names in each request of a kind. This module calls such a set a *shape*. After
+the first request with a shape has passed the access checks, the shape is learned: its names are
+sorted once, and a decoder is built that expects exactly these names. Later requests with the shape
+are read in one pass, without a dict and without sorting. Only requests that passed can teach a
+shape, so that a stranger cannot fill the table. Shapes are used only for the headers that are read
+most often. A request that is unusual in any way is read like any other header.
 
 Source: RemotingCommand, AclClientRPCHook @5.3.3.
 """
@@ -29,13 +33,13 @@ from twistmq.protocol.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, 
 
 __all__ = ["FieldSetDecoders", "HeaderTexts", "ReadRequest", "Shape", "ShapeTexts", "shapes_of"]
 
-#: FieldSetDecoders that are learned of one code; a client has one or two.
+#: The maximum number of shapes that are learned for one code; a client has one or two.
 _SHAPES_MAX: Final = 32
-#: Names of a shape, their characters, and what they are made of.
+#: Limits on a shape: the number of names, their total length, and the characters in them.
 _NAMES_MAX: Final = 32
 _NAMES_LENGTH_MAX: Final = 512
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
-#: The names of the fields of SEND_MESSAGE_V2.
+#: The field names of SEND_MESSAGE_V2.
 _LETTERS: Final = "abcdefghijklmn"
 
 _Names = tuple[str, ...]
@@ -43,35 +47,35 @@ _Values = tuple[str, ...]
 
 
 class Shape:
-    """How extFields of some names are read.
+    """Reads extFields that have a certain set of names.
 
-    :param code: of the requests.
-    :param names: in the order in which their values are signed, the signature behind them.
-    :param header_type: what is made of them.
-    :param pairs: its ``field_plan``.
+    :param code: the code of the requests.
+    :param names: in the order in which their values are signed, followed by the signature.
+    :param header_type: the header class that is made from the values.
+    :param pairs: the ``field_plan`` of the header class.
     """
 
     def __init__(
         self, code: int, names: _Names, header_type: type[CommandHeader], pairs: FieldPlan
     ) -> None:
         self.positions: dict[str, int] = {name: at for at, name in enumerate(names)}
-        #: The positions of the names a, b, c and so on, and -1 for one that is not there.
+        #: The positions of the names a, b, c and so on, and -1 for a name that is missing.
         self.letters: list[int] = [self.positions.get(letter, -1) for letter in _LETTERS]
         self._pairs: FieldPlan = pairs.as_texts(names)
-        #: Reads a JSON header whose extFields are texts of these names.
+        #: Reads a JSON header whose extFields are texts with these names.
         self._decoder: Any = command_decoder(code, msgspec.defstruct(
             "Texts", [(f"field_{at}", str, msgspec.field(name=name))
                       for at, name in enumerate(names)], forbid_unknown_fields=True, gc=False))
         sent = [field.encode_name for field in msgspec.structs.fields(header_type)
                 if field.encode_name in self.positions]
-        #: Picks the header's values.
+        #: Picks the values that belong to the header.
         self._own: Callable[[_Values], _Values] = itemgetter(
             *[self.positions[name] for name in sent])
         self._header_type: Any = header_type
         self._reading_class: Any = _array_like(reading_class(header_type), sent)
 
     def read_json_texts(self, data: bytes) -> tuple[Any, ShapeTexts] | None:
-        """Read a JSON header but for its fields, which stay texts; None as for ``read_json``."""
+        """Read a JSON header but leave its fields as texts; None as for ``read_json``."""
         try:
             command = self._decoder.decode(data)
         except UNREADABLE:
@@ -79,7 +83,7 @@ class Shape:
         return command, ShapeTexts(astuple(command.ext_fields), self)
 
     def read_json(self, data: bytes, body: bytes) -> ReadRequest | None:
-        """Read a frame's JSON header; None when it has another shape, or a value does not fit."""
+        """Read a frame's JSON header; None if it has another shape or a value does not fit."""
         try:
             command, texts = decode_at_once(self._decoder, data, body)
             values: _Values = astuple(texts)
@@ -104,7 +108,7 @@ class Shape:
 
 
 def _array_like(header_type: type[CommandHeader], sent: Sequence[str]) -> Any:
-    """A header class that is made of an array of the fields that are sent."""
+    """A header class that can be made from an array of the fields that are sent."""
     # Keyword-only fields come last.
     others: list[Any] = [
         (field.name, field.type, field.default) for field in msgspec.structs.fields(header_type)
@@ -124,7 +128,7 @@ class HeaderTexts:
         raise NotImplementedError
 
     def are_signed_by(self, signer: Signer, body: bytes) -> bool:
-        """Whether they are signed, and a body with them."""
+        """Whether the signer has signed these fields together with a body."""
         raise NotImplementedError
 
 
@@ -146,12 +150,12 @@ class ShapeTexts(HeaderTexts):
         return signer.has_signed_content(self.values[-1], content)
 
 
-#: A command, its header if that was read with it, and the texts that were signed, if those were.
+#: A command, its header if it was read in the same pass, and the signed texts if they were kept.
 ReadRequest = tuple[RemotingCommand, Any, HeaderTexts | None]
 
 
 class FieldSetDecoders:
-    """The shapes in which requests of a code come."""
+    """The shapes in which requests of a code arrive."""
 
     def __init__(self, code: int, header_type: type[CommandHeader], pairs: FieldPlan) -> None:
         self._code = code
@@ -160,13 +164,14 @@ class FieldSetDecoders:
         #: Names that every request of this code must have to pass.
         self._required = frozenset({ACCESS_KEY, SIGNATURE, *[
             field.encode_name for field in msgspec.structs.fields(header_type) if field.required]})
-        #: By names. Nothing is forgotten: who passes could have shapes made for ever.
+        #: The shapes by their names. Shapes are never dropped: otherwise a client that passes the
+        #: checks could make the broker build new ones forever.
         self._known: dict[frozenset[str], Shape] = {}
-        #: The last one that came: most likely the next one is the same.
+        #: The shape of the last request; most likely the next request has the same one.
         self.last: Shape | None = None
 
     def another(self, command: RemotingCommand) -> Shape | None:
-        """The shape of a command that the last one could not read; None: no other is known."""
+        """The shape of a command that the last shape could not read; None if it is not known."""
         try:
             shape = self._known.get(frozenset(command.fields()))
         except HeaderError:
@@ -177,17 +182,18 @@ class FieldSetDecoders:
         return shape
 
     def learn(self, command: RemotingCommand) -> None:
-        """Take a command's shape for a usual one, if its names can be such."""
+        """Learn the shape of a command, if its names qualify."""
         try:
             if SIGNATURE.encode() not in bytes(command.raw_fields()):
                 return
             given = frozenset(command.fields())
         except HeaderError:
-            # A header may be read over what cannot be: who passed by address has not been asked.
+            # A header may be accepted although it is unreadable: clients that pass by their address
+            # have not been asked for a signature.
             return
         if given in self._known or len(self._known) >= _SHAPES_MAX or (
             not self._required.issubset(given) or len(given) > _NAMES_MAX
-            # Whether it is signed depends on the client's version.
+            # The client's version determines whether this field is signed.
             or UNIQUE_KEY_QUERY in given
             or sum(map(len, given)) > _NAMES_LENGTH_MAX or not all(map(_NAME.fullmatch, given))
         ):
@@ -198,9 +204,9 @@ class FieldSetDecoders:
 
 
 def shapes_of(code: int, header_type: type[CommandHeader]) -> FieldSetDecoders | None:
-    """Where the shapes of a code's requests are learned; None where they are not."""
+    """The object that learns the shapes of requests with a code; None if they are not learned."""
     pairs = field_plan(header_type) if header_type.is_hot else None
-    # Of fewer fields there may be one alone, or none, which is not picked as a tuple.
+    # With fewer fields, itemgetter might get one name or none and would not return a tuple.
     if pairs is None or len(pairs.required) < 2:
         return None
     return FieldSetDecoders(code, header_type, pairs)

@@ -1,4 +1,4 @@
-"""Bits and ids of the protocol that several parts use.
+"""Bits and ids of the protocol that several parts of the product use.
 
 Source: PermName, PullSysFlag, MixAll, TopicSysFlag @5.3.3.
 """
@@ -28,20 +28,20 @@ MASTER_ID: Final = 0
 #: Permissions of a topic or a broker. Source: PermName.
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
-#: Topics that are made of this one inherit its permissions.
+#: Topics that are created from this one inherit its permissions.
 PERM_INHERIT: Final = 1
 PERM_READ_WRITE: Final = PERM_READ | PERM_WRITE
 
-#: The ``sysFlag`` of a pull: it commits an offset; it may wait for messages; it carries its own
-#: subscription. Source: PullSysFlag.
+#: The ``sysFlag`` of a pull: it commits an offset, it may be held until messages arrive, and it
+#: carries its own subscription. Source: PullSysFlag.
 PULL_COMMIT_OFFSET: Final = 0x1
 PULL_SUSPEND: Final = 0x2
 PULL_SUBSCRIPTION: Final = 0x4
-#: Two that clients set and the broker passes on: a class filter, a lite pull consumer.
+#: Two bits that clients set and the broker passes on: a class filter, a lite pull consumer.
 PULL_CLASS_FILTER: Final = 0x8
 PULL_LITE: Final = 0x10
 
-#: The ``topicSysFlag`` of unit mode: a topic of a unit, a topic that a unit subscribes to.
-#: Source: TopicSysFlag.
+#: The ``topicSysFlag`` of unit mode: a topic that belongs to a unit, and a topic to which a unit
+#: subscribes. Source: TopicSysFlag.
 UNIT: Final = 1
 UNIT_SUB: Final = 2

@@ -1,14 +1,15 @@
-"""Remoting frames: cut a byte stream into (serialise type, header bytes, body) and back.
+"""Remoting frames: splits a byte stream into (serialise type, header, body), and the reverse.
 
     bytes  field
-    4      int32 total: what follows, = 4 + header length + body length
+    4      int32 total: bytes that follow, = 4 + header length + body length
     4      int32 mark: serialise type << 24 | header length (24 bits)
     h      header, JSON or ROCKETMQ binary
     b      body
 
-All integers are big-endian. A frame is at most 16 MiB, as Apache's decoder allows. A stream that
-breaks these rules cannot be resynchronised: the decoder remembers why and takes nothing more. Only
-a frame that is too long, and otherwise one, can be skipped by a caller that does not need it.
+All integers are big-endian. A frame is at most 16 MiB, as in Apache's decoder. A stream that breaks
+these rules cannot be resynchronised: the decoder remembers the reason and accepts no further bytes.
+The only exception is a frame that is too long but otherwise correct. A caller that does not need
+such a frame can skip it.
 
 Source: NettyDecoder, RemotingCommand @5.3.3; protocol notes 4.1.
 """
@@ -22,14 +23,14 @@ from typing import Final
 __all__ = ["FRAME_SIZE_MAX", "JSON", "LONG_FRAME_HEADER_SIZE_MAX", "LONG_FRAME_SIZE_MAX",
            "ROCKETMQ", "Frame", "FrameDecoder", "encode_frame", "frame_start"]
 
-#: Largest value of ``total`` a peer may announce, bytes (com.rocketmq.remoting.frameMaxLength).
+#: The largest ``total`` that a peer may announce, bytes (com.rocketmq.remoting.frameMaxLength).
 FRAME_SIZE_MAX: Final = 16_777_216
-#: Serialise types: the header is a JSON object, or Apache's binary form.
+#: The serialise types: the header is a JSON object, or has Apache's binary form.
 JSON: Final = 0
 ROCKETMQ: Final = 1
 
-#: The longest frame that can be passed over, and the longest header of one, bytes: what is longer
-#: is taken for another protocol.
+#: The maximum length of a frame that can be skipped, and of its header, bytes. A longer frame is
+#: taken for another protocol.
 LONG_FRAME_SIZE_MAX: Final = 16 * FRAME_SIZE_MAX
 LONG_FRAME_HEADER_SIZE_MAX: Final = 65_536
 
@@ -58,7 +59,7 @@ def frame_start(serialize_type: int, header: bytes, body_size: int) -> bytes:
 
 
 def _fault(total: int, mark: int) -> str:
-    """Say what is wrong with a frame's first eight bytes; empty when nothing is."""
+    """Describe the fault in a frame's first eight bytes; empty for a valid frame."""
     if total < 4:
         return f"frame length {total} is less than 4"
     if total > FRAME_SIZE_MAX:
@@ -71,33 +72,33 @@ def _fault(total: int, mark: int) -> str:
 
 
 class FrameDecoder:
-    """Feed it what a connection read; it gives back whole frames.
+    """Turns the bytes that a connection receives into whole frames.
 
-    ``failure`` is empty until the stream breaks the rules and then says how; frames that were
-    whole before that point are still returned.
+    ``failure`` is empty until the stream breaks the rules, and then holds the reason. Frames that
+    were complete before that point are still returned.
 
-    :param pass_over: is given the serialise type and the header of a frame that is too long and
-        says whether its body is to be passed over; without it such a frame breaks the rules.
+    :param pass_over: takes the serialise type and the header of a frame that is too long, and
+        returns whether to skip its body. Without this function such a frame breaks the rules.
     """
 
     def __init__(self, pass_over: Callable[[int, bytes], bool] | None = None) -> None:
         self.failure: str = ""
         self._pass_over = pass_over
-        #: Bytes that are still to come of a frame that is passed over.
+        #: The number of bytes still to come of a frame that is being skipped.
         self._unwanted: int = 0
         self._pending: bytearray = bytearray()
-        #: Bytes the first frame in the buffer needs before looking at it again is worth while.
+        #: The number of bytes that the buffer needs before its first frame is worth another look.
         self._wanted: int = _PREFIX_SIZE
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """The number of bytes of a frame that is not complete yet."""
         return len(self._pending)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take the next bytes of the stream.
 
-        :returns: the frames that are now whole, in order; empty after a failure.
+        :returns: the frames that are now complete, in order; empty after a failure.
         """
         frames: list[Frame] = []
         if self.failure:
@@ -107,8 +108,8 @@ class FrameDecoder:
             self._unwanted -= passed
             data = data[passed:]
         if self._pending:
-            # A large frame is looked at once, when it is whole, and grows in one place until
-            # then: a list of its pieces would take forty bytes more for each.
+            # A large frame is examined only when it is complete. Until then it grows in one buffer,
+            # because a list of its pieces would take forty more bytes for each piece.
             self._pending += data
             if len(self._pending) < self._wanted:
                 return frames
@@ -120,7 +121,7 @@ class FrameDecoder:
         return frames
 
     def _cut(self, data: bytes, frames: list[Frame]) -> int:
-        """Append every whole frame of ``data`` to ``frames``; :returns: where the rest begins."""
+        """Append the complete frames of ``data`` to ``frames``; :returns: the end of the last."""
         position = 0
         size = len(data)
         unpack_from = _PREFIX.unpack_from
@@ -155,10 +156,10 @@ class FrameDecoder:
         return position
 
     def _long_frame(self, data: bytes, position: int, total: int, mark: int) -> int:
-        """Pass over a frame that is too long, if that is what its header asks for.
+        """Skip a frame that is too long, if its header allows it.
 
-        :returns: where the next begins; ``position`` after a failure, or when the header is not
-            there yet.
+        :returns: where the next frame begins; ``position`` after a failure, or when the header is
+            not complete yet.
         """
         header_start = position + _PREFIX_SIZE
         header_end = header_start + (mark & 0xFFFFFF)

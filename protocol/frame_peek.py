@@ -1,4 +1,4 @@
-"""The little that can be told of a frame without reading its header, however long that is.
+"""Finds the few facts that a frame reveals without decoding its header, however long that is.
 
 Source: RemotingCommand, RocketMQSerializable @5.3.3.
 """
@@ -13,8 +13,8 @@ from twistmq.protocol.frame import JSON, Frame
 
 __all__ = ["BINARY_BEGIN", "Sketch", "sketch"]
 
-#: Bytes that are looked at of a JSON header's beginning, and of its end: one or the other has what
-#: stands around extFields, in whatever order a client writes.
+#: The number of bytes examined at the beginning and at the end of a JSON header. One of the two
+#: contains the members outside extFields, in whatever order a client writes them.
 _LOOK_BYTES: Final = 1024
 _MEMBER: Final = re.compile(rb'"(code|opaque|flag)"\s{0,8}:\s{0,8}"?(-?\d{1,10})(?![\d.eE])')
 _INT32: Final = range(-(2**31), 2**31)
@@ -23,7 +23,7 @@ BINARY_BEGIN: Final = struct.Struct(">hbhii")
 
 
 class Sketch(NamedTuple):
-    """The values that a header seems to have; None if unknown."""
+    """The values that a header appears to have; None if unknown."""
 
     code: int | None
     opaque: int | None
@@ -31,7 +31,7 @@ class Sketch(NamedTuple):
 
 
 def sketch(frame: Frame) -> Sketch:
-    """Look at a frame; what it says is not to be relied upon."""
+    """Look at a frame without decoding it; the result is not reliable."""
     serialize_type, header, _ = frame
     if serialize_type != JSON:
         if len(header) < BINARY_BEGIN.size:

@@ -1,10 +1,10 @@
 """Header classes, and how a header is read from and written to extFields.
 
-A header is a ``msgspec.Struct``: a field without a default is required, the wire name is the
-camelCase of the attribute unless ``field(name=...)`` gives another. Reading is lenient in one
-way only: a number or a boolean may come as text or as itself, because Java sends ``"4"`` and the
-C++ client sends ``4``. A number is what Java's parseInt and parseLong take, a sign and digits.
-Writing always sends text, as Apache does.
+A header is a ``msgspec.Struct``. A field without a default is required. The wire name is the
+camelCase of the attribute unless ``field(name=...)`` gives another. Reading is lenient in only one
+way: a number or a boolean may be sent as text or as itself, because Java sends ``"4"`` and the C++
+client sends ``4``. A number has the form that Java's parseInt and parseLong accept, an optional
+sign and digits. Writing always sends texts, as Apache does.
 
 Source: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader @5.3.3.
 """
@@ -39,11 +39,11 @@ __all__ = ["UNREADABLE", "CommandHeader", "EmptyHeader", "Int32", "Int64", "deco
            "ext_fields_of", "field_plan", "header_values", "read_ext_fields", "reading_class",
            "request_template"]
 
-#: A Java ``int`` and a Java ``long``.
+#: The ranges of a Java ``int`` and a Java ``long``.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-#: How a value of each type is written, for ``plain_values``.
+#: The kind of each type for ``plain_values``.
 _KINDS: dict[Any, int] = {
     kind_of: kind
     for plain, kind in ((str, TEXT), (Int32, INT32), (Int64, INT64), (bool, BOOLEAN))
@@ -54,36 +54,36 @@ _KINDS: dict[Any, int] = {
 class CommandHeader(msgspec.Struct, rename="camel", gc=False):
     """Base of every request and response header."""
 
-    #: Whether it is read so often that it pays to read it together with its command.
+    #: Whether it is read so often that reading it in the same pass as its command pays off.
     is_hot: ClassVar[bool] = False
 
 
 class EmptyHeader(CommandHeader):
-    """The header of a request that has no fields."""
+    """The header of a request without fields."""
 
 
 H = TypeVar("H", bound=CommandHeader)
 
-#: The Go client writes null for no extFields.
+#: The Go client writes null when there are no extFields.
 _untyped: msgspec.json.Decoder[dict[str, Any] | None] = msgspec.json.Decoder(dict[str, Any] | None)
-#: The form that nearly all clients send: every value is a text.
+#: The form that nearly all clients send, in which every value is a text.
 _texts: msgspec.json.Decoder[dict[str, str]] = msgspec.json.Decoder(dict[str, str])
 
 
-#: The errors that bad bytes raise; RecursionError for brackets a thousand deep.
+#: The errors that invalid bytes raise; RecursionError for brackets nested a thousand deep.
 UNREADABLE = (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError, RecursionError)
 
-#: A type that no value has. Beside it msgspec takes ``1e3`` and ``1.0`` for floats, and refuses
-#: them; alone, an integer takes them.
+#: A type to which no value belongs. In a union with it, msgspec takes ``1e3`` and ``1.0`` for
+#: floats and refuses them; without it, msgspec accepts them as integers.
 _NO_FLOAT: Final = Annotated[float, msgspec.Meta(ge=1, le=0)]
-#: By the type of a field, the type as which one step reads it. Without None, ``"null"`` is no null.
+#: The type that one step reads for each declared type. Without None, ``"null"`` is not a null.
 _READ_AS: Final[dict[Any, Any]] = {
     declared: plain | _NO_FLOAT for plain in (Int32, Int64) for declared in (plain, plain | None)}
 #: An integer as Java reads it.
-#: Differs from Apache: digits of other scripts do not count, as everywhere here.
+#: Differs from Apache: digits of other scripts do not count, as everywhere in this project.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}")
 
-#: One decoder, one plan and one class to read as for a header class, made when it is first read.
+#: The decoder, plan and reading class of each header class, made when it is first read.
 _decoders: dict[type[CommandHeader], msgspec.json.Decoder[Any]] = {}
 _plans: dict[type[CommandHeader], FieldPlan | None] = {}
 _reading_classes: dict[type[CommandHeader], type[CommandHeader]] = {}
@@ -92,7 +92,7 @@ _reading_classes: dict[type[CommandHeader], type[CommandHeader]] = {}
 def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: type[H]) -> H:
     """Read extFields as a header of ``header_type``.
 
-    :param ext: the JSON object, or the binary pairs, as they came; empty means no fields.
+    :param ext: the JSON object or the binary pairs as received; empty means no fields.
     :raises HeaderError: when a required field is missing or a value has the wrong type.
     """
     try:
@@ -112,7 +112,7 @@ def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: ty
         pass
     except UNREADABLE as error:
         raise HeaderError(f"header of {header_type.__name__}: {error}") from None
-    # Apache reads every value as text first, so a number where text belongs and a null pass.
+    # Apache first reads every value as text, so it accepts null, and a number in a text field.
     fields: dict[str, Any] = dict(read_ext_fields(serialize_type, ext))
     for name in _integers(header_type):
         if name in fields:
@@ -131,11 +131,12 @@ def _integer(name: str, text: str, header_type: type[CommandHeader]) -> int:
 
 
 def reading_class(header_type: type[H]) -> type[H]:
-    """Make the subclass of a header class that is read in one step.
+    """Make the subclass of a header class that can be read in one step.
 
-    Its integers take the forms that Java takes, and no null. Whatever it refuses is read again as
-    text, which decides. A header that it reads gets the class itself as its ``__class__``: both
-    have the same fields in the same places.
+    Its integers accept the forms that Java accepts, and do not accept null. A header that it
+    refuses is read a second time as text, and that result counts. A header that it reads gets the
+    original class as its ``__class__``, because both classes have the same fields in the same
+    places.
     """
     known = _reading_classes.get(header_type)
     if known is None:
@@ -145,7 +146,7 @@ def reading_class(header_type: type[H]) -> type[H]:
 
 def _new_reading_class(header_type: type[CommandHeader]) -> type[CommandHeader]:
     fields: list[tuple[str, Any, Any]] = []
-    # All of them are named again, as only that keeps their order.
+    # All fields are named again, because only that keeps their order.
     for field in msgspec.structs.fields(header_type):
         given: dict[str, Any] = {
             "default": field.default, "default_factory": field.default_factory}
@@ -159,16 +160,15 @@ def _new_reading_class(header_type: type[CommandHeader]) -> type[CommandHeader]:
 
 @cache
 def _integers(header_type: type[CommandHeader]) -> tuple[str, ...]:
-    """Wire names of a header's integers."""
+    """The wire names of all integers of a header class."""
     return tuple(field.encode_name for field in msgspec.structs.fields(header_type)
                  if _KINDS.get(field.type) in (INT32, INT64))
 
 
 def field_plan(header_type: type[CommandHeader]) -> FieldPlan | None:
-    """The facts of a header class that the short way of reading binary pairs needs.
+    """The facts about a header class that the fast way of reading binary pairs needs.
 
-    :returns: None for a class whose fields are not all positional, or that is more than its fields
-        and their defaults.
+    :returns: None for a class that has keyword-only fields, or more than fields and their defaults.
     """
     if header_type not in _plans:
         _plans[header_type] = _new_plan(header_type)
@@ -192,9 +192,9 @@ def _new_plan(header_type: type[CommandHeader]) -> FieldPlan | None:
 
 
 def read_ext_fields(serialize_type: int, ext: bytes | msgspec.Raw) -> dict[str, str]:
-    """Read extFields without a header class, every value as the text it was signed as.
+    """Read extFields without a header class; every value is the text that was signed.
 
-    :raises HeaderError: when they are no name-value pairs.
+    :raises HeaderError: when they are not name-value pairs.
     """
     if serialize_type != JSON:
         try:
@@ -204,7 +204,7 @@ def read_ext_fields(serialize_type: int, ext: bytes | msgspec.Raw) -> dict[str, 
     try:
         return _texts.decode(ext or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Read again, to take numbers and the like, or to say what is wrong.
+        # They are read again, to accept numbers and the like, or to report the error.
         pass
     try:
         fields = _untyped.decode(ext) or {}
@@ -224,7 +224,7 @@ def _as_text(value: Any) -> str:
 
 
 def ext_fields_of(header: CommandHeader) -> dict[str, str]:
-    """Write a header as extFields: wire name to text, fields that are None left out."""
+    """Write a header as extFields: wire names to texts, without the fields that are None."""
     fields: dict[str, str] = {}
     for attribute, name in _names(type(header)):
         value = getattr(header, attribute)
@@ -244,23 +244,23 @@ def _value_getter(
 ) -> tuple[list[str], Callable[[CommandHeader], tuple[object, ...]]]:
     names = _names(header_type)
     attributes = [attribute for attribute, _ in names]
-    # attrgetter takes at least one name and gives a bare value for one.
+    # attrgetter needs at least one name, and returns a bare value for a single one.
     getter = attrgetter(*attributes) if len(attributes) > 1 else lambda header: tuple(
         [getattr(header, attribute) for attribute in attributes])
     return field_prefixes([name for _, name in names]), getter
 
 
 def header_values(header: CommandHeader) -> tuple[list[str], tuple[object, ...]]:
-    """A header's fields as ``json_text`` takes them: prefixes and values, in one order."""
+    """A header's fields in the form of ``json_text``: prefixes and values, in the same order."""
     prefixes, getter = _value_getter(type(header))
     return prefixes, getter(header)
 
 
 def request_template(code: int, header: CommandHeader, varying: Sequence[str]) -> RequestTemplate:
-    """A template of requests whose headers differ in some fields.
+    """A template of requests whose headers differ only in some fields.
 
-    :param header: with the fields that do not differ.
-    :param varying: the attributes that differ, in the order of the header's fields.
+    :param header: a header with the values of the constant fields.
+    :param varying: the attributes that vary, in the order of the header's fields.
     """
     prefixes, values = header_values(header)
     names = [attribute for attribute, _ in _names(type(header))]

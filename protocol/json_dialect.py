@@ -1,16 +1,16 @@
-"""The JSON that Apache speaks: fastjson's, which is not quite JSON.
+"""The JSON that Apache's servers use: the dialect of fastjson, which is not quite JSON.
 
-A map whose keys are no text is written with bare keys, ``{0:"a"}`` or ``{{"topic":"T"}:5}``; the
-reader takes those, single quotes, bare names and commas before a closing bracket as well as plain
-JSON. The writer gives three forms, each byte for byte what Apache's classes give:
+A map whose keys are not texts is written with bare keys, ``{0:"a"}`` or ``{{"topic":"T"}:5}``. The
+reader accepts bare keys, single quotes, bare names and commas before a closing bracket, as well as
+plain JSON. The writer has three forms, whose output equals that of Apache byte for byte:
 
     encode(value, quote_int_keys=False)   bodies: bare keys
     encode(value, quote_int_keys=True)    bodies for clients that read plain JSON only
     encode_pretty(value)                  config files: tabs, bare keys
 
-Python lists stand for Java lists, and tuples and sets for Java sets and arrays, which the pretty
+Python lists stand for Java lists. Tuples and sets stand for Java sets and arrays, which the pretty
 form keeps on one line. Sets are written sorted. A msgspec Struct is written by its wire names in
-alphabetical order; what is None in it is left out.
+alphabetical order, without the members that are None.
 
 Source: fastjson 1.2.83 as RemotingSerializable @5.3.3 calls it; captured, see tests/golden/json.
 """
@@ -27,20 +27,21 @@ from twistmq.protocol.json_writer import ObjectKey, encode, encode_pretty
 __all__ = ["DEPTH_MAX", "JsonDialectError", "ObjectKey", "decode", "decode_key", "encode",
            "encode_pretty", "quote_keys"]
 
-#: How deep brackets may nest in what is not plain JSON; the deepest body of Apache's has 7.
+#: How deep brackets may nest in a body that is not plain JSON; Apache's deepest body has 7 levels.
 DEPTH_MAX: Final = 64
 
 
 class JsonDialectError(ValueError):
-    """The text is not JSON, nor what fastjson takes for it; says what and at which character."""
+    """The text is neither JSON nor accepted by fastjson; states the fault and the character."""
 
 
 def decode(data: bytes) -> Any:
     """Read a value.
 
-    :returns: dicts, lists, str, int, float, bool and None; a dict's keys are str or, where they
-        were not quoted, int of 64 bits, bool, None or ObjectKey; larger numbers stay text, for they
-        can be chosen so that a dict of them is quadratic. Of equal keys the last counts.
+    :returns: dicts, lists, str, int, float, bool and None. A dict's keys are str or, if they were
+        not quoted, int of 64 bits, bool, None or ObjectKey. Larger numbers stay texts, because a
+        sender can choose them so that a dict of them takes quadratic time. If keys are equal, the
+        last one counts.
     :raises JsonDialectError: when the bytes are neither JSON nor this dialect of it.
     """
     try:
@@ -49,27 +50,27 @@ def decode(data: bytes) -> Any:
         return _Reader(_text(data)).read()
 
 
-#: A text, ended or not, which is passed over; or a bare key, an integer or a flat object, and what
-#: stands before it. Nothing is tried twice, so that the time is linear.
+#: Matches a text, whether it is ended or not, which is skipped; or a bare key, which is an integer
+#: or a flat object, with the text before it. No character is tried twice, so the time is linear.
 _BARE_KEY: Final = re.compile(
     rb'"(?:[^"\\]++|\\.)*+"?|'
     rb'([{,][ \t\r\n]*+)(-?[0-9]++|\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})(?=[ \t\r\n]*+:)',
     re.DOTALL)
-#: How the text begins that an object becomes which stood for a key.
+#: The beginning of the text that replaces an object used as a key.
 _OBJECT_MARK: Final = "\0{"
-#: Characters of an object that a text cannot have, on one line or on many.
+#: Characters of an object that a text cannot contain, whether on one line or on several.
 _KEY_ESCAPES: Final = ((b"\\", b"\\\\"), (b'"', b'\\"'), (b"\n", b"\\n"), (b"\t", b"\\t"),
                        (b"\r", b"\\r"))
 
 
 def quote_keys(data: bytes) -> bytes:
-    """Make plain JSON of what Apache writes: its bare keys become texts.
+    """Turn the bare keys that Apache writes into texts, which gives plain JSON.
 
-    It takes a tenth of the time that reading them one by one does. The other liberties of the
-    dialect, which Apache takes but does not write, stay as they are.
+    It takes a tenth of the time that reading the keys one by one takes. The other liberties of the
+    dialect, which Apache accepts but does not write, stay unchanged.
 
-    :returns: plain JSON, if nothing else kept the bytes from being that. ``decode_key`` gives back
-        an object that stood for a key.
+    :returns: plain JSON, unless the bytes deviate from it in another way. ``decode_key`` restores
+        an object that was a key.
     """
     return _BARE_KEY.sub(_quoted, data)
 
@@ -88,7 +89,7 @@ def _quoted(found: re.Match[bytes]) -> bytes:
 def decode_key(key: str) -> str | ObjectKey:
     """Read a key that ``quote_keys`` may have quoted.
 
-    :raises JsonDialectError: when it is an object that can be no key.
+    :raises JsonDialectError: when it is an object that cannot be a key.
     """
     if not key.startswith(_OBJECT_MARK):
         return key
@@ -113,12 +114,12 @@ _ESCAPES: Final = {
 }
 _WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None}
 _INT64: Final = range(-(2**63), 2**63)
-#: Python reads no longer number from text by default, and none is needed.
+#: Longer numbers are refused; Python has a similar limit by default, and no sender needs more.
 _DIGITS_MAX: Final = 400
 
 
 class _Reader:
-    """Reads one value from a text; every character is looked at a bounded number of times."""
+    """Reads one value from a text and examines every character a bounded number of times."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -140,7 +141,7 @@ class _Reader:
         return JsonDialectError(f"{what} at character {self._position}")
 
     def _next(self) -> str:
-        """Skip white space; :returns: the next character, or nothing at the end."""
+        """Skip white space; :returns: the next character, or an empty text at the end."""
         match = _SPACE.match(self._text, self._position)
         assert match is not None
         self._position = match.end()
@@ -172,7 +173,7 @@ class _Reader:
         self._position += 1
 
     def _close(self, closing: str) -> None:
-        """Take a comma, or stand on ``closing``."""
+        """Skip a comma, or stop at ``closing``."""
         char = self._next()
         if char == ",":
             self._position += 1
@@ -265,7 +266,7 @@ class _Reader:
 
 
 def _joined(parts: list[str]) -> str:
-    """Join pieces of a text, making one character of two halves that were escaped apart."""
+    """Join pieces of a text and combine surrogate halves that were escaped separately."""
     text = "".join(parts)
     if len(parts) == 1 or text.isascii():
         return text

@@ -1,7 +1,7 @@
-"""The frame of a reply or a request, its JSON header built in one pass, every value a string.
+"""Builds the frame of a response or a request whose JSON header has only string values.
 
-A general encoder would need a dict of strings first. Leaf module
-of the hot path: typed, so that mypyc compiles it.
+The header is built in one pass; a general encoder would first need a dict of strings. This is a
+leaf module of the hot path. It is typed so that mypyc can compile it.
 
 Source: RemotingCommand, RemotingSerializable @5.3.3; protocol notes 4.1.
 """
@@ -26,17 +26,18 @@ def field_prefixes(names: Sequence[str]) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A text as JSON has it."""
-    # Letters and digits need no escape; that is what most values are.
+    """A text in JSON form."""
+    # Letters and digits need no escape, and most values consist of them.
     return f'"{text}"' if text.isalnum() else encode_basestring(text)
 
 
 def reply_format(members: bytes) -> bytes:
-    """The header of a reply without a remark, whose values are put in by ``%``.
+    """The header of a response without a remark, in which ``%`` inserts the values.
 
-    The first is the code, the last the opaque.
+    The first value is the code and the last is the opaque.
 
-    :param members: of extFields, as JSON, every value a string; between them what they need.
+    :param members: the members of extFields as JSON, separated by commas; every value is a string,
+        into which a ``%`` directive inserts the value.
     """
     return (b'{"code":%d,"extFields":{' + members
             + b'},"flag":1,"language":"PYTHON","opaque":%d' + _TAIL.encode())
@@ -46,10 +47,12 @@ def reply_start(
     code: int, opaque: int, remark: str | None, prefixes: list[str] | None,
     values: tuple[object, ...], body_size: int,
 ) -> bytes:
-    """The bytes before the body of a reply with a JSON header.
+    """The bytes before the body of a response with a JSON header.
 
-    :param prefixes: of the header class, in the order of ``values``; None: no extFields.
-    :param values: None is left out; what is neither number, boolean nor text is shown as text.
+    :param prefixes: the prefixes of the header class, in the order of ``values``; None if there are
+        no extFields.
+    :param values: None is left out; a value that is not a number, boolean or text is converted to
+        text.
     """
     if prefixes is None and remark is None:
         return frame_start(JSON, _utf8(
@@ -72,7 +75,7 @@ def request_frame(
 ) -> bytes:
     """Write a request with a JSON header as one frame.
 
-    :param prefixes: of the header class, in the order of ``values``.
+    :param prefixes: the prefixes of the header class, in the order of ``values``.
     :param values: as for ``reply_start``.
     """
     parts: list[str] = ['{"code":', str(code), ","]
@@ -86,14 +89,14 @@ def request_frame(
 
 
 class RequestTemplate:
-    """Requests with a JSON header that differ in a few fields and the opaque.
+    """Makes requests with a JSON header that differ only in a few fields and the opaque.
 
-    Most fields of a client's sends are the same each time. They are written once.
+    Most fields of the requests that a client sends never change, so they are written only once.
 
-    :param code: of the requests.
-    :param prefixes: of the header class, in the order of ``values``.
-    :param values: as for ``reply_start``; those that differ are not looked at.
-    :param varying: the places of the values that differ, in order.
+    :param code: the code of the requests.
+    :param prefixes: the prefixes of the header class, in the order of ``values``.
+    :param values: as for ``reply_start``; the values that vary are ignored.
+    :param varying: the positions of the values that vary, in order.
     """
 
     def __init__(
@@ -115,25 +118,25 @@ class RequestTemplate:
     def frame(self, opaque: int, values: tuple[object, ...], body: bytes) -> bytes:
         """Write a request as one frame.
 
-        :param values: those that differ, in order: numbers, and texts from ``quoted`` without the
-            quotes at their ends.
+        :param values: the values that vary, in order: numbers, and texts from ``quoted`` without
+            the enclosing quotes.
         """
         return encode_frame(JSON, _utf8(self._format % (*values, opaque)), body)
 
 
 def _literal(text: str) -> str:
-    """A text as a format has it."""
+    """A text, escaped for use in a format."""
     return text.replace("%", "%%")
 
 
 def _add_fields(parts: list[str], prefixes: list[str], values: tuple[object, ...]) -> None:
-    """Append extFields and the comma behind it."""
+    """Append extFields and the comma that follows them."""
     before = '"extFields":{'
     for index, value in enumerate(values):
         if value is None:
             continue
         prefix = prefixes[index]
-        # One text for each field: most of the cost was that of appending its parts.
+        # Each field is one text, because most of the cost was appending its parts one by one.
         if isinstance(value, str):
             parts.append(f"{before}{prefix}{quoted(value)}")
         elif isinstance(value, bool):
@@ -150,5 +153,5 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        # A lone surrogate can come in through JSON's escapes; it has no UTF-8 form.
+        # JSON escapes can produce a lone surrogate, which has no UTF-8 form.
         return text.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Writing Apache's JSON; ``json_dialect`` says what its forms are and reads it.
+"""Writes Apache's JSON; ``json_dialect`` describes its forms and reads it.
 
 Source: fastjson 1.2.83 as RemotingSerializable @5.3.3 calls it; captured, see tests/golden/json.
 """
@@ -18,22 +18,22 @@ __all__ = ["ObjectKey", "encode", "encode_pretty", "encode_pretty_row", "join_pr
 
 
 class ObjectKey(msgspec.Struct, frozen=True):
-    """A JSON object that stood where a key stands."""
+    """A JSON object that was used as a key."""
 
-    #: Name and value of each member, in order of name.
+    #: The name and value of each member, sorted by name.
     fields: tuple[tuple[str, str | int | float | bool | None], ...]
 
     def __hash__(self) -> int:
-        """The hash of a text, which no client can foresee: numbers can be chosen to have one
-        hash."""
+        """The hash of a text, which no client can predict, whereas numbers can be chosen to have
+        equal hashes."""
         return hash(repr(self.fields))
 
 
 def encode(value: Any, *, quote_int_keys: bool) -> bytes:
     """Write a value on one line.
 
-    :param quote_int_keys: True writes plain JSON in ASCII, with keys of every kind quoted and
-        integers that JavaScript cannot hold as text; False writes bare keys.
+    :param quote_int_keys: True writes plain JSON in ASCII, in which keys of every kind are quoted
+        and integers that JavaScript cannot represent are texts; False writes bare keys.
     :raises TypeError: when a value has no JSON form.
     """
     parts: list[str] = []
@@ -50,7 +50,7 @@ def encode_pretty(value: Any) -> bytes:
 
 
 def encode_pretty_row(key: str, value: Any) -> bytes:
-    """Write one row of a map that is a member of what a config file holds."""
+    """Write one row of a map that is a member of a config file's content."""
     parts: list[str] = []
     writer = _PrettyWriter(parts)
     writer.line(2)
@@ -60,24 +60,24 @@ def encode_pretty_row(key: str, value: Any) -> bytes:
 
 
 def join_pretty_rows(rows: Iterable[bytes]) -> bytes:
-    """Write the map of such rows."""
+    """Write the map that consists of such rows."""
     joined = b",".join(rows)
     return b"{%b\n\t}" % joined if joined else b"{}"
 
 
 def pretty_rows(data: bytes, name: str, keys: Collection[str]) -> dict[str, bytes] | None:
-    """Find the rows of a map in what a config file holds.
+    """Find the rows of a map in the content of a config file.
 
-    :param name: of the map, a member of the whole.
-    :param keys: those of the map, in its order.
-    :returns: by key what ``encode_pretty_row`` would have to write; None when the file is of
-        another form, as an edited one may be.
+    :param name: the name of the map, which is a member of the content.
+    :param keys: the keys of the map, in its order.
+    :returns: for each key the output of ``encode_pretty_row``; None when the file has another form,
+        for example because it was edited.
     """
     _, begin, rest = data.partition(b'\n\t"%b":{\n\t\t"' % name.encode())
     text, end, _ = rest.partition(b"\n\t}")
     if not begin or not end:
         return None
-    # No text has a line's end in it: a comma and a line of two tabs are between two rows.
+    # No text contains a line end, so a comma and a line with two tabs separate two rows.
     found = text.split(b',\n\t\t"')
     if len(found) != len(keys):
         return None
@@ -96,9 +96,9 @@ _SHORT: Final = {
     '"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r",
     "\t": "\\t",
 }
-#: Members of a set that is written in order: with 100,000 sorting takes longer than writing.
+#: The largest set that is written sorted; for 100,000 members sorting takes longer than writing.
 _SORTED_SET_COUNT_MAX: Final = 10_000
-#: Above this, JavaScript's numbers have gaps.
+#: Above this value, JavaScript cannot represent every integer.
 _EXACT_MAX: Final = 2**53 - 1
 
 
@@ -115,11 +115,11 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _java_float(value: float) -> str:
-    """Write a number as Java's Double.toString does; what is no number is null."""
+    """Write a number as Java's Double.toString does; a NaN or an infinity becomes null."""
     if not math.isfinite(value):
         return "null"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
-        # At these sizes both languages write decimals, but Python turns to exponents below 1e-4.
+        # For these sizes both languages write decimals, but Python uses exponents below 1e-4.
         return repr(value)
     mantissa, _, exponent = repr(value).partition("e")
     if not exponent:
@@ -132,16 +132,16 @@ def _java_float(value: float) -> str:
 
 
 class _Writer:
-    """Appends the text of values to ``parts``; bare keys, one line."""
+    """Appends the text of values to ``parts``, with bare keys and on one line."""
 
-    #: Characters that a text must escape.
+    #: The characters that must be escaped in a text.
     special = _SPECIAL
 
     def __init__(self, parts: list[str]) -> None:
         self._add = parts.append
 
     def write(self, value: Any, depth: int) -> None:
-        """Append one value; ``depth`` is how many brackets it stands in."""
+        """Append one value; ``depth`` is the number of brackets around it."""
         if isinstance(value, str):
             self._add(self.text(value.value if isinstance(value, Enum) else value))
         elif value is None or isinstance(value, bool):
@@ -157,7 +157,7 @@ class _Writer:
         elif isinstance(value, tuple):
             self.write_set(value, depth)
         elif isinstance(value, set | frozenset):
-            # A set has no order: sorting is for readers of short ones.
+            # A set has no order; sorting helps people who read short sets.
             is_short = len(value) <= _SORTED_SET_COUNT_MAX
             self.write_set(tuple(sorted(value) if is_short else value), depth)
         elif isinstance(value, ObjectKey):
@@ -211,7 +211,7 @@ class _Writer:
         self._add("]")
 
     def write_set(self, value: tuple[Any, ...], depth: int) -> None:
-        # Names, maybe a hundred thousand, are looked through together, and joined.
+        # Names, of which there may be a hundred thousand, are checked and joined all at once.
         if set(map(type, value)) == {str} and not self.special.search("".join(value)):
             self._add('["' + '","'.join(value) + '"]')
             return
@@ -224,11 +224,11 @@ class _Writer:
         self._add("]")
 
     def line(self, depth: int) -> None:
-        """Begin a new line, in the form that has lines."""
+        """Begin a new line, in the pretty form."""
 
 
 class _PlainWriter(_Writer):
-    """Writes what any JSON reader takes."""
+    """Writes JSON that every reader accepts."""
 
     special = _SPECIAL_OR_WIDE
 
@@ -242,7 +242,7 @@ class _PlainWriter(_Writer):
 
 
 class _PrettyWriter(_Writer):
-    """Writes lines, each indented by as many tabs as it stands in brackets."""
+    """Writes lines, each indented by one tab per enclosing bracket."""
 
     def line(self, depth: int) -> None:
         self._add("\n" + "\t" * depth)
@@ -253,7 +253,7 @@ _names_of: dict[type[msgspec.Struct], list[tuple[str, str]]] = {}
 
 
 def _names(struct_type: type[msgspec.Struct]) -> list[tuple[str, str]]:
-    """List the wire name and the attribute of each field, by wire name."""
+    """List the wire name and the attribute of each field, sorted by wire name."""
     names = _names_of.get(struct_type)
     if names is None:
         names = sorted((f.encode_name, f.name) for f in msgspec.structs.fields(struct_type))

@@ -1,7 +1,7 @@
-"""Names of a package that are imported when they are first used.
+"""Exports names of a package that are imported when they are first used.
 
-A program loads what it uses: a command that asks one question needs no consumer. Completion and
-``help()`` know the names nevertheless, because the package lists them.
+A program then loads only the modules that it uses: a command that asks one question does not need a
+consumer. Completion and ``help()`` still know the names, because the package lists them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def lazy_exports(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Make the functions ``__getattr__`` and ``__dir__`` of a package.
 
-    :param package: its ``__name__``.
+    :param package: the ``__name__`` of the package.
     :param homes: the module of each name.
     """
     def get(name: str) -> object:
@@ -31,7 +31,7 @@ def lazy_exports(
         return value
 
     def listed() -> list[str]:
-        """The exported names, and what Python itself keeps in every module."""
+        """The exported names, and the names that Python itself keeps in every module."""
         own = (name for name in vars(sys.modules[package])
                if name.startswith("__") and name.endswith("__"))
         return sorted({*homes, *own})

@@ -1,8 +1,8 @@
-"""A message's properties as a mapping that finds each one when it is asked for.
+"""A message's properties as a mapping that searches for a property when it is requested.
 
-A filter asks a message of a dozen properties for one or two, and most messages end at the first:
-splitting all of them takes longer than all else a filtered read does. Leaf module of the hot path:
-typed, so that mypyc compiles it.
+A message has a dozen properties, of which a filter reads one or two, and most messages are rejected
+after the first. Splitting all properties would take longer than all other steps of a filtered read.
+This is a leaf module of the hot path. It is typed so that mypyc can compile it.
 
 Source: MessageDecoder.decodeProperties @5.3.3.
 """
@@ -16,9 +16,9 @@ from twistmq.protocol.properties import parse_properties
 
 __all__ = ["LazyProperties"]
 
-#: The number of single look-ups before all are split: further look-ups then cost little.
+#: The number of single look-ups before all properties are split, which makes look-ups cheap.
 FIND_MAX: Final = 4
-#: The text before a value, by name; the cache has this many entries.
+#: The text that precedes a value, by name; ``_MARKS_MAX`` limits the entries of this cache.
 _marks: dict[str, str] = {}
 _MARKS_MAX: Final = 1024
 
@@ -26,7 +26,7 @@ _MARKS_MAX: Final = 1024
 class LazyProperties:
     """A mapping of names to values.
 
-    :param text: as it is stored, see ``parse_properties``.
+    :param text: the properties as stored, see ``parse_properties``.
     """
 
     __slots__ = ("_all", "_left", "_text")
@@ -40,7 +40,7 @@ class LazyProperties:
         return LazyProperties, (self._text,)
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """A property's value; that of the last pair when there are several."""
+        """A property's value; the value of the last pair when the name occurs several times."""
         if self._all is not None or not self._left:
             return self._split().get(name, default)
         self._left -= 1
@@ -59,7 +59,7 @@ class LazyProperties:
             return default
         end = text.find("\x02", at)
         if end == at or at == len(text):
-            # One of that name before it may have a value.
+            # An earlier pair with the same name may have a value.
             return self._split().get(name, default)
         return text[at:] if end < 0 else text[at:end]
 
@@ -98,7 +98,7 @@ class LazyProperties:
 
 
 def _new_mark(name: str) -> str:
-    """:returns: nothing for what is no property's name because it is empty or has a separator."""
+    """:returns: an empty text for a name that is empty or contains a separator."""
     if len(_marks) >= _MARKS_MAX:
         _marks.clear()
     is_name = name and "\x01" not in name and "\x02" not in name

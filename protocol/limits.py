@@ -1,6 +1,6 @@
-"""Limits that the decoders of bodies keep, each with its unit and its reason.
+"""Limits that the decoders of bodies enforce, each with its unit and reason.
 
-The limits that a server sets for itself stand in ``twistmq.broker.constants``.
+``twistmq.broker.constants`` contains the limits that a server sets for itself.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Final
 
 __all__ = ["DATA_VERSION_SIZE_MAX", "FILTER_SERVERS_MAX", "ROUTE_TEXT_SIZE_MAX"]
 
-#: Bytes of a name or an address that a broker registers with, and of a topic's name: a host's name
-#: has 253, a group's retry topic 262.
+#: Bytes of a name or address with which a broker registers, and of a topic name. A host name has
+#: at most 253 bytes, and the retry topic of a group 262.
 ROUTE_TEXT_SIZE_MAX: Final = 512
-#: Filter servers of one broker; Apache starts none unless told (filterServerNums @5.3.3).
+#: Filter servers of one broker; by default Apache starts none (filterServerNums @5.3.3).
 FILTER_SERVERS_MAX: Final = 8
-#: Bytes of a data version (322, and in a registration): three numbers.
+#: Bytes of a data version (in request 322, and in a registration), which has three numbers.
 DATA_VERSION_SIZE_MAX: Final = 1024

@@ -1,7 +1,7 @@
-"""A command whose extFields are read with it, in one pass over its JSON header.
+"""Reads a command and its extFields in one pass over its JSON header.
 
-For a caller that knows their class before the header is read. Leaf module of the hot path:
-typed, so that mypyc compiles it.
+This is for callers that know the class of the extFields before the header is read. It is a leaf
+module of the hot path, typed so that mypyc can compile it.
 
 Source: RemotingCommand @5.3.3.
 """
@@ -21,9 +21,9 @@ _UNREAD: Final = msgspec.Raw(b"")
 
 
 def command_decoder(code: int, fields_type: Any) -> msgspec.json.Decoder[Any]:
-    """A decoder of JSON headers of one code, with their extFields as a type.
+    """A decoder for the JSON headers of one code, with a given type for their extFields.
 
-    Without extFields, or with another code, it fails.
+    It fails when the header has no extFields or another code.
     """
     return msgspec.json.Decoder(msgspec.defstruct(
         RemotingCommand.__name__,
@@ -34,11 +34,11 @@ def command_decoder(code: int, fields_type: Any) -> msgspec.json.Decoder[Any]:
 def decode_at_once(
     decoder: msgspec.json.Decoder[Any], header: bytes, body: bytes
 ) -> tuple[RemotingCommand, Any]:
-    """Read a frame's JSON header; :returns: the command, and what its extFields were read as.
+    """Read a frame's JSON header; :returns: the command, and its decoded extFields.
 
     :param decoder: from ``command_decoder``.
-    :raises msgspec.DecodeError, UnicodeDecodeError, RecursionError: when the header is of another
-        kind.
+    :raises msgspec.DecodeError, UnicodeDecodeError, RecursionError: when the header does not fit
+        the decoder.
     """
     command: RemotingCommand = decoder.decode(header)
     fields = command.ext_fields

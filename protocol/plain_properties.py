@@ -1,8 +1,9 @@
-"""The properties of a plain message, looked through as bytes.
+"""Scans the properties of a plain message as bytes.
 
-Plain are those that most messages have: each pair whole, each name once, all of it ASCII, and none
-that asks the broker for anything. They are stored as they were sent.
-Leaf module of the hot path: standard library only, typed, so that mypyc compiles it.
+Most messages have plain properties: each pair is complete, each name occurs once, all bytes are
+ASCII, and no property requests anything from the broker. They are stored as they were sent.
+This is a leaf module of the hot path. It uses only the standard library, and it is typed so that
+mypyc can compile it.
 
 Source: MessageDecoder, MessageConst @5.3.3.
 """
@@ -15,18 +16,18 @@ from twistmq.protocol.big_endian import uint32_at
 from twistmq.protocol.properties import java_string_hash
 
 if TYPE_CHECKING:
-    # Only mypyc reads it: machine integers compare bytes faster.
+    # Only mypyc uses this import: machine integers make comparing bytes faster.
     from mypy_extensions import i64
 
 __all__ = ["plain_keys"]
 
-#: Names as the bytes of a big-endian integer.
+#: Property names as big-endian integers.
 _KEYS: Final = 0x4B455953
 _TAGS: Final = 0x54414753
 _WAIT: Final = 0x57414954
 _UNIQ: Final = 0x554E4951
 _UNDERSCORE_KEY: Final = 0x5F4B4559
-#: Bits of those that were seen.
+#: The bits for the names that were seen.
 _SEEN_KEYS: Final = 1
 _SEEN_TAGS: Final = 2
 _SEEN_WAIT: Final = 4
@@ -38,10 +39,10 @@ def plain_keys(
 ) -> tuple[list[str] | None, int]:
     """Find the index keys and the tags code of a message.
 
-    :param data: the properties as bytes; ``text``: as text.
-    :param asking: names that a plain message does not have.
-    :returns: as ``index_keys`` and ``tags_code``; None for the keys when the properties are not
-        plain, or have no UNIQ_KEY.
+    :param data: the properties as bytes; ``text``: the same as text.
+    :param asking: the names that a plain message does not have.
+    :returns: the results of ``index_keys`` and ``tags_code``; None for the keys when the properties
+        are not plain, or have no UNIQ_KEY.
     """
     unique = ""
     others: list[str] | None = None

@@ -1,8 +1,9 @@
-"""Records of the usual form, found in a pull's answer and checked without being decoded.
+"""Finds records of the usual form in the response to a pull, and checks them without decoding.
 
-A consumer looks at the body of a message, seldom at all of its fields. So it keeps a record as its
-bytes, and decodes it when another field is asked for. Nothing else of the answer is kept.
-Leaf module of the hot path: standard library only, typed, so that mypyc compiles it.
+A consumer uses the body of a message but seldom all of its fields. Therefore it keeps the bytes of
+a record, and decodes them when another field is requested. The rest of the response is not kept.
+This is a leaf module of the hot path. It uses only the standard library, and it is typed so that
+mypyc can compile it.
 
 Source: MessageDecoder.decodesBatch @5.3.3.
 """
@@ -32,7 +33,7 @@ from twistmq.protocol.record import (
 )
 
 if TYPE_CHECKING:
-    # Only mypyc reads it: machine integers read numbers faster.
+    # Only mypyc uses this import: machine integers make reading numbers faster.
     from mypy_extensions import i64
 
 __all__ = ["body_of", "plain_record", "queue_offset_of"]
@@ -42,12 +43,13 @@ _UNUSUAL: Final = (SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6 | SYS_COMPRESSED | SYS_I
 
 
 def plain_record(data: bytes, position: int) -> tuple[int, int]:
-    """Find the record that starts here, and check it.
+    """Find the record that starts at a position, and check it.
 
-    :returns: where its body and where the record ends. The latter is 0 when it is compressed, an
-        inner batch, of V2, has an IPv6 address, or is damaged: ``decode_record`` tells.
-    :raises StoreDamaged: when the body is not the one the CRC was made of, or too few bytes are
-        left for a record.
+    :returns: where its body ends and where the record ends. The latter is 0 when the record is
+        compressed, an inner batch, of V2, has an IPv6 address, or is damaged; ``decode_record``
+        determines which.
+    :raises StoreDamaged: when the body does not match its CRC, or too few bytes are left for a
+        record.
     """
     start: i64 = position
     total: i64 = len(data)
@@ -70,7 +72,7 @@ def plain_record(data: bytes, position: int) -> tuple[int, int]:
 
 
 def queue_offset_of(record: bytes, position: int = 0) -> int:
-    """The place in the queue of a record that starts here."""
+    """The queue offset of the record that starts at a position."""
     return int64_at(record, position + QUEUE_OFFSET_POSITION)
 
 

@@ -1,8 +1,9 @@
-"""Message properties as clients send them and the store keeps them, and the hashes made of them.
+"""Message properties, as clients send them and the store keeps them, and the hashes of them.
 
-A property string is ``name \\x01 value \\x02`` repeated; clients of 4.9 leave the last separator
-out. Pairs with an empty name or value do not survive parsing, as in Apache's decoder.
-Leaf module of the hot path: standard library only, typed, so that mypyc compiles it.
+A property string is ``name \\x01 value \\x02`` repeated; clients of 4.9 omit the last separator.
+Parsing drops pairs with an empty name or value, as Apache's decoder does.
+This is a leaf module of the hot path. It uses only the standard library, and it is typed so that
+mypyc can compile it.
 
 Source: MessageConst, MessageDecoder, MessageExtBrokerInner @5.3.3; String.hashCode of Java.
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    # Only mypyc reads it: a machine integer makes a compiled hash six times as fast.
+    # Only mypyc uses this import: a machine integer makes a compiled hash six times as fast.
     from mypy_extensions import i64
 
 __all__ = [
@@ -32,11 +33,11 @@ __all__ = [
     "with_property",
 ]
 
-#: Between a property's name and its value.
+#: Separates a property's name from its value.
 NAME_VALUE_SEPARATOR: Final = "\x01"
-#: After each pair.
+#: Ends each pair.
 PROPERTY_SEPARATOR: Final = "\x02"
-#: Between two keys of KEYS.
+#: Separates two keys of KEYS.
 KEY_SEPARATOR: Final = " "
 
 KEYS: Final = "KEYS"
@@ -116,15 +117,15 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def pick_marks(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The pattern by which ``pick_properties`` finds names."""
+    """The pattern with which ``pick_properties`` finds names."""
     return tuple([(name, f"\x02{name}\x01") for name in names])
 
 
 def pick_properties(text: str, marks: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """The properties of some names, where that takes less than to split the whole string.
+    """The properties with certain names, if finding them is cheaper than splitting the string.
 
-    :param text: as for ``parse_properties``; there may be others in what is returned.
-    :param marks: from ``pick_marks``.
+    :param text: as for ``parse_properties``. The result may contain other properties as well.
+    :param marks: the result of ``pick_marks``.
     """
     found: dict[str, str] = {}
     for name, mark in marks:
@@ -138,26 +139,26 @@ def pick_properties(text: str, marks: tuple[tuple[str, str], ...]) -> dict[str, 
         end = text.find("\x02", begin)
         value = text[begin:] if end < 0 else text[begin:end]
         if not value:
-            # One of that name before it may have a value.
+            # An earlier pair with the same name may have a value.
             return parse_properties(text)
         found[name] = value
     return found
 
 
 def pair_count(text: str) -> int:
-    """Count what the separators of a property string make pairs, whole or not."""
+    """Count the pairs that the separators of a property string form, complete or not."""
     if not text:
         return 0
     return text.count("\x02") + (0 if text.endswith("\x02") else 1)
 
 
 def format_properties(properties: dict[str, str]) -> str:
-    """Join properties into one string, each pair closed by the separator, in the dict's order."""
+    """Join properties into one string, in the order of the dict; a separator ends each pair."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def with_property(text: str, name: str, value: str) -> str:
-    """Set one property in a property string, in place of any it has of that name."""
+    """Set one property in a property string; it replaces all properties of that name."""
     pairs = [pair for pair in text.split("\x02")
              if pair and not pair.startswith(name + "\x01")]
     pairs.append(f"{name}\x01{value}")
@@ -165,7 +166,7 @@ def with_property(text: str, name: str, value: str) -> str:
 
 
 def index_keys(properties: dict[str, str]) -> list[str]:
-    """List the keys the index gets for a message: UNIQ_KEY, then each of KEYS that is not empty."""
+    """List the index keys of a message: UNIQ_KEY, then each key of KEYS that is not empty."""
     keys: list[str] = []
     unique = properties.get("UNIQ_KEY")
     if unique is not None:
@@ -185,10 +186,10 @@ def java_string_hash(text: str) -> int:
 
 
 def java_hash_joined(prefix_hash: int, text: str) -> int:
-    """Hash ``prefix + text`` when the prefix's hash is known.
+    """Hash ``prefix + text`` when the hash of the prefix is known.
 
     :param prefix_hash: java_string_hash of the prefix.
-    :returns: signed 32-bit, equal to java_string_hash(prefix + text).
+    :returns: a signed 32-bit number, equal to java_string_hash(prefix + text).
     """
     code: i64 = prefix_hash & 0xFFFFFFFF
     unit: i64
@@ -200,7 +201,7 @@ def java_hash_joined(prefix_hash: int, text: str) -> int:
             unit = data[position]
             code = (31 * code + unit) & 0xFFFFFFFF
     else:
-        # Lone surrogates are units of their own in Java, so they must pass here too.
+        # In Java lone surrogates are ordinary units, so they must be accepted as well.
         data = text.encode("utf-16-be", "surrogatepass")
         for position in range(0, len(data), 2):
             unit = data[position] << 8 | data[position + 1]
@@ -209,5 +210,5 @@ def java_hash_joined(prefix_hash: int, text: str) -> int:
 
 
 def tags_code(tag: str | None) -> int:
-    """Make the number a consume queue keeps for a tag: its Java hash, 0 without a tag."""
+    """The number that a consume queue keeps for a tag: its Java hash, or 0 without a tag."""
     return java_string_hash(tag) if tag else 0

@@ -1,9 +1,17 @@
-"""The message record: what the commit log holds and what pull, view and query answer verbatim.
+"""The message record, which the commit log stores and which pull, view and query return unchanged.
 
-All integers are big-endian. A record's fixed part is 91 bytes (V1, both addresses IPv4). V2 has a
-magic of its own and a topic length of two bytes; a record is written as V2 only when its topic's
-name is longer than V1 can say. ``RECORD_LAYOUT`` is the layout; the packers are built from it.
-Leaf module of the hot path: standard library only, typed, so that mypyc compiles it.
+All integers are big-endian. A record's fixed part is 91 bytes (V1, both addresses IPv4). V2 has
+another magic number and a topic length of two bytes; a record is written as V2 only when its
+topic's name is too long for V1. ``RECORD_LAYOUT`` is the layout, and the packers are built from it.
+This is a leaf module of the hot path. It uses only the standard library, and it is typed so that
+mypyc can compile it.
+
+Records are read in several situations, and decoding all fields every time would be too slow.
+Therefore the module offers several levels. Functions such as ``record_size`` read a single field at
+a fixed position. ``check_record`` only determines whether a complete record starts at a position,
+for example during recovery. ``usual_record`` recognises the most common form, V1 with IPv4
+addresses, by its lengths, so that ``records_of`` can decode a pull response quickly.
+``decode_record`` accepts every form, and its errors state the fault of a damaged record.
 
 Source: MessageExtEncoder, MessageDecoder, MessageVersion, MessageSysFlag, CommitLog @5.3.3.
 """
@@ -20,7 +28,7 @@ from twistmq.protocol.errors import MessageIllegal, StoreDamaged
 from twistmq.protocol.properties import TAGS, index_keys, parse_properties, tags_code
 
 if TYPE_CHECKING:
-    # Only mypyc reads it.
+    # Only mypyc uses this import.
     from mypy_extensions import i64
 
 __all__ = [
@@ -47,12 +55,12 @@ __all__ = [
     "usual_record",
 ]
 
-#: Magic numbers, int32: a record, a record with a long topic name, the filler at a file's end.
+#: Magic numbers, int32: a record, a record with a long topic name, the filler at the end of a file.
 MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 MAGIC_BLANK: Final = -875286124
 
-#: Bits of the system flag.
+#: The bits of the system flag.
 SYS_COMPRESSED: Final = 0x1
 SYS_MULTI_TAGS: Final = 0x2
 SYS_TRANSACTION_PREPARED: Final = 0x4
@@ -68,8 +76,8 @@ SYS_COMPRESSION_ZSTD: Final = 0x200
 SYS_COMPRESSION_ZLIB: Final = 0x300
 SYS_COMPRESSION_MASK: Final = 0x700
 
-#: The fields before body, topic and properties: (name, struct format, bytes and meaning).
-#: ``host`` is 8 bytes (IPv4 address, int32 port) or 20 (IPv6), as the system flag says.
+#: The fields before the body, topic and properties: (name, struct format, bytes and meaning).
+#: The system flag determines whether ``host`` has 8 bytes (IPv4 address, int32 port) or 20 (IPv6).
 RECORD_LAYOUT: Final[tuple[tuple[str, str, str], ...]] = (
     ("size", "i", "4, the whole record, this field included"),
     ("magic", "i", "4, MAGIC_V1 or MAGIC_V2"),
@@ -88,8 +96,8 @@ RECORD_LAYOUT: Final[tuple[tuple[str, str, str], ...]] = (
     ("body_length", "i", "4, then the body; topic and properties follow"),
 )
 
-#: Where single fields start, in bytes; up to the born host they do not depend on the system flag,
-#: and those of the body are right with two IPv4 addresses.
+#: The positions of single fields, in bytes. Positions up to the born host do not depend on the
+#: system flag; the positions of the body fields hold for two IPv4 addresses.
 MAGIC_POSITION: Final = 4
 BODY_CRC_POSITION: Final = 8
 QUEUE_ID_POSITION: Final = 12
@@ -100,16 +108,16 @@ STORE_TIMESTAMP_POSITION: Final = 56
 BODY_LENGTH_POSITION: Final = 84
 BODY_POSITION: Final = 88
 
-#: Longest topic V1 can say, longest topic V2 can say and longest property string, in bytes.
+#: The maximum length of a topic in V1, of a topic in V2, and of a property string, in bytes.
 TOPIC_LENGTH_V1_MAX: Final = 127
 TOPIC_LENGTH_MAX: Final = 32767
 PROPERTIES_LENGTH_MAX: Final = 32767
 #: The smallest record: IPv4, V1, no body, no topic, no properties, in bytes.
 RECORD_SIZE_MIN: Final = 91
-#: Bytes of a blank record's head; this much is always kept free at the end of a file.
+#: The size of a blank record's head, which is always kept free at the end of a file, in bytes.
 BLANK_SIZE_MIN: Final = 8
 
-#: The answers of check_record besides a size.
+#: The results of check_record other than a size.
 CHECK_FILE_END: Final = 0
 CHECK_BAD: Final = -1
 
@@ -127,21 +135,22 @@ def _prefix(born_format: str, store_format: str) -> struct.Struct:
     )
 
 
-#: The fixed part by (sys_flag >> 4) & 3: the two address bits are neighbours.
+#: The fixed part, indexed by (sys_flag >> 4) & 3, because the two address bits are adjacent.
 _PREFIX_V4: Final = _prefix("8s", "8s")
 _PREFIXES: Final = (_PREFIX_V4, _prefix("20s", "8s"), _prefix("8s", "20s"), _prefix("20s", "20s"))
-#: How many bytes an IPv6 address takes more than an IPv4 one.
+#: How many more bytes an IPv6 address takes than an IPv4 address.
 _V6_MORE: Final = 12
 
 
 class MessageRecord:
     """A message on its way into the store.
 
-    The sender of the record gives what __init__ takes; the store fills in the rest on append.
-    ``message_count`` is how many queue offsets the record takes (more than one: inner batch).
+    The creator of the record gives the arguments of __init__; the store fills in the remaining
+    attributes on append. ``message_count`` is the number of queue offsets that the record takes
+    (more than one for an inner batch).
 
-    :param properties: the text of them; not looked at with ``stored``.
-    :param stored: ASCII properties of a message that is plain, as bytes.
+    :param properties: the properties as text; ignored when ``stored`` is given.
+    :param stored: the properties of a plain message as ASCII bytes.
     """
 
     __slots__ = (
@@ -188,55 +197,58 @@ class MessageRecord:
         message_count: int = 1,
         stored: bytes | None = None,
     ) -> None:
-        #: ``before_append`` may set it, and the queue, to send the record elsewhere.
+        #: ``before_append`` may change it, and the queue, to store the record elsewhere.
         self.topic: str = topic
-        #: From 0 on.
+        #: The queue number, from 0.
         self.queue_id: int = queue_id
-        #: As the client sent it, compressed or not.
+        #: The body as the client sent it, compressed or not.
         self.body: bytes = body
-        #: The properties; as text, as bytes, or both.
+        #: The properties, as text, as bytes, or both.
         self._properties: str | None = properties if stored is None else None
         self._stored: bytes | None = stored
-        #: Whether no plugin claims any of its properties: they are as they were sent.
+        #: Whether no plugin claims any of its properties, so that they stay as they were sent.
         self.is_plain: bool = stored is not None
-        #: When the client made it, Unix ms.
+        #: When the client made the message, Unix ms.
         self.born_timestamp: int = born_timestamp
-        #: The client: 4 or 16 bytes of address and an int32 port.
+        #: The address of the client: 4 or 16 bytes of address and an int32 port.
         self.born_host: bytes = born_host
-        #: The broker, in the same form.
+        #: The address of the broker, in the same form.
         self.store_host: bytes = store_host
         #: Index keys without the topic: UNIQ_KEY, then each of KEYS.
         self.keys: list[str] = keys
-        #: The number in its queue entry: the hash of the tag, 0 without one.
+        #: The number in its queue entry: the hash of the tag, or 0 without a tag.
         self.tags_code: int = tags_code
-        #: The client's own.
+        #: The application's flag.
         self.flag: int = flag
         #: Bits: 1 compressed body, 4, 8 and 12 the states of a transaction, ...
         self.sys_flag: int = sys_flag
-        #: How often consumers gave it back.
+        #: How often consumers have returned the message for a retry.
         self.reconsume_times: int = reconsume_times
-        #: Of a committed message: where its half message is.
+        #: For a committed message, the position of its half message.
         self.prepared_transaction_offset: int = prepared_transaction_offset
-        #: Messages in it: more than 1 in an inner batch.
+        #: The number of messages in the record; more than 1 in an inner batch.
         self.message_count: int = message_count
         #: Whether consumers see it: a half message that waits for its commit has no queue offset.
         self.enters_queue: bool = True
-        #: Its place in its queue; the store's, as what follows.
+        #: Its offset in its queue. The store sets this and the following attributes.
         self.queue_offset: int = 0
-        #: Where it starts in the commit log, in bytes.
+        #: Its position in the commit log, in bytes.
         self.physical_offset: int = 0
-        #: In bytes, as stored.
+        #: Its size in bytes, as stored.
         self.size: int = 0
-        #: Unix ms.
+        #: When it was stored, Unix ms.
         self.store_timestamp: int = 0
-        #: Where the commit log goes on after this record; flushed to here, the record is safe.
+        #: The position after this record in the commit log; when the log is flushed to it, the
+        #: record is safe.
         self.next_offset: int = 0
-        #: The store's queue of topic and id, if known; out of date after a change of either.
+        #: The store's queue for the topic and queue id, if known; out of date after a change of
+        #: either.
         self.queue: object | None = None
 
     @property
     def properties(self) -> str:
-        r"""As stored: name \x01 value \x02 repeated; ``wire.properties`` reads and changes them."""
+        r"""As stored: name \x01 value \x02 repeated; ``wire.properties`` parses and changes
+        them."""
         text = self._properties
         if text is None:
             assert self._stored is not None
@@ -251,7 +263,7 @@ class MessageRecord:
 
     @property
     def stored_properties(self) -> bytes:
-        """The bytes of them in the store."""
+        """The properties as the bytes that are stored."""
         stored = self._stored
         return utf8(self.properties) if stored is None else stored
 
@@ -265,13 +277,13 @@ class MessageRecord:
             self.store_timestamp, self.next_offset)
 
     def __setstate__(self, state: tuple[bool, bool, int, int, int, int, int]) -> None:
-        # The copy has no queue: that is an object of the store.
+        # The queue is not copied, because it is an object of the store.
         (self.is_plain, self.enters_queue, self.queue_offset, self.physical_offset, self.size,
          self.store_timestamp, self.next_offset) = state
 
 
 class StoredMessage:
-    """A record that was read back. Its fields are those of RECORD_LAYOUT and do not change."""
+    """A record that was read from the store. It has the fields of RECORD_LAYOUT, unchangeable."""
 
     __slots__ = (
         "body",
@@ -332,7 +344,7 @@ class StoredMessage:
         self.properties: Final = properties
 
     def properties_map(self) -> dict[str, str]:
-        """Parse the properties; each call parses again and returns a new dict."""
+        """Parse the properties; each call parses them again and returns a new dict."""
         return parse_properties(self.properties)
 
     def __reduce__(self) -> tuple[type[StoredMessage], tuple[object, ...]]:
@@ -344,9 +356,9 @@ class StoredMessage:
 
 
 def indexes_with(records: Sequence[MessageRecord], mark: str) -> list[int]:
-    """The indexes of records whose properties hold a text of claimed ones.
+    """The indexes of the records whose properties contain the given text of a claimed property.
 
-    :param mark: the begin of a property's name, or all of it and the separator.
+    :param mark: the beginning of a property name, or the whole name and the separator.
     """
     return [index for index, record in enumerate(records)
             if not record.is_plain and mark in record.properties]
@@ -355,9 +367,9 @@ def indexes_with(records: Sequence[MessageRecord], mark: str) -> list[int]:
 def record_again(
     message: StoredMessage | MessageRecord, properties: dict[str, str]
 ) -> MessageRecord:
-    """Make a new record, without a place, from a stored message, as its producer sent it.
+    """Make a new record, without a position, from a stored message, as its producer sent it.
 
-    :param properties: the properties that have its keys and its tag.
+    :param properties: the properties from which its keys and tag are taken.
     """
     return MessageRecord(
         message.topic, message.queue_id, message.body, message.properties,
@@ -367,7 +379,7 @@ def record_again(
 
 
 def utf8(text: str) -> bytes:
-    """Encode text as Java does: what has no UTF-8 form (a lone surrogate) becomes ``?``."""
+    """Encode text as Java does: a lone surrogate, which has no UTF-8 form, becomes ``?``."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
@@ -375,11 +387,11 @@ def utf8(text: str) -> bytes:
 
 
 def encode_record(record: MessageRecord, topic: bytes = b"") -> bytes:
-    """Encode a record whose offsets and store time are set, and set its size and address bits.
+    """Encode a record whose offsets and store time are set; sets its size and address bits.
 
-    :param topic: the result of ``topic_part`` for its topic; empty: it is made.
-    :raises MessageIllegal: when topic or properties are too long or a number has no place in its
-        field; the record is as it was.
+    :param topic: the result of ``topic_part`` for its topic; if empty, it is computed.
+    :raises MessageIllegal: when the topic or the properties are too long, or a number does not fit
+        its field; the record is not changed.
     """
     if not topic:
         topic = topic_part(record.topic)
@@ -423,9 +435,9 @@ def encode_record(record: MessageRecord, topic: bytes = b"") -> bytes:
 
 
 def topic_part(topic: str) -> bytes:
-    """A topic's length and name as a record has them.
+    """A topic's length and name in the form of a record.
 
-    :raises MessageIllegal: when it is too long.
+    :raises MessageIllegal: when the name is too long.
     """
     name = utf8(topic)
     if len(name) > TOPIC_LENGTH_MAX:
@@ -436,7 +448,7 @@ def topic_part(topic: str) -> bytes:
 
 
 def _address_bits(born_host: bytes, store_host: bytes) -> int:
-    """Find the system flag bits for addresses that are not both IPv4."""
+    """The system flag bits for two addresses of which at least one is not IPv4."""
     for host in (born_host, store_host):
         if len(host) not in (8, 20):
             raise MessageIllegal(f"a host of {len(host)} bytes, 8 and 20 are known")
@@ -445,7 +457,7 @@ def _address_bits(born_host: bytes, store_host: bytes) -> int:
 
 
 def encoded_size(record: MessageRecord) -> int:
-    """Say how many bytes encode_record will make, without making them."""
+    """The number of bytes that encode_record will make, without making them."""
     topic_length = len(utf8(record.topic))
     return (
         RECORD_SIZE_MIN
@@ -462,29 +474,29 @@ def encoded_size(record: MessageRecord) -> int:
 def blank_record(size: int) -> bytes:
     """Make the head of the filler that ends a file.
 
-    :param size: bytes left in the file, the head included; what follows the head may be anything.
+    :param size: bytes left in the file, including the head; the bytes after the head are arbitrary.
     """
     assert size >= BLANK_SIZE_MIN, size
     return _TWO_INTS.pack(size, MAGIC_BLANK)
 
 
 def has_queue_entry(sys_flag: int) -> bool:
-    """Whether records of this kind enter their queue: half messages and rollbacks do not.
+    """Whether records of this kind enter their queue; half messages and rollbacks do not.
 
-    A dispatch filter may keep others out as well.
+    A dispatch filter may exclude other records as well.
     """
     kind = sys_flag & SYS_TRANSACTION_MASK
     return kind != SYS_TRANSACTION_PREPARED and kind != SYS_TRANSACTION_ROLLBACK
 
 
 def record_size(buffer: bytes | bytearray | memoryview, position: int = 0) -> int:
-    """Read the size field of a record that is known to start here."""
+    """Read the size field of a record that is known to start at a position."""
     size: int = _INT.unpack_from(buffer, position)[0]
     return size
 
 
 def record_store_timestamp(buffer: bytes | bytearray | memoryview, position: int = 0) -> int:
-    """Read when the record that starts here was stored, in ms."""
+    """Read when the record at a position was stored, in ms."""
     sys_flag: int = _INT.unpack_from(buffer, position + SYS_FLAG_POSITION)[0]
     at = position + STORE_TIMESTAMP_POSITION + (12 if sys_flag & SYS_BORN_HOST_V6 else 0)
     timestamp: int = _LONG.unpack_from(buffer, at)[0]
@@ -494,10 +506,10 @@ def record_store_timestamp(buffer: bytes | bytearray | memoryview, position: int
 def check_record(
     buffer: bytes | bytearray | memoryview, position: int = 0, check_crc: bool = True
 ) -> int:
-    """Check the record that should start here, as recovery does.
+    """Check the record that should start at a position, as recovery does.
 
     :returns: its size in bytes; CHECK_FILE_END for a blank record; CHECK_BAD for anything that is
-        no whole record (no magic, a length that does not add up, a wrong CRC, a torn end).
+        not a complete record (no magic, inconsistent lengths, a wrong CRC, a torn end).
     """
     left = len(buffer) - position
     if left < BLANK_SIZE_MIN:
@@ -518,10 +530,10 @@ def check_record(
 def decode_record(
     buffer: bytes | bytearray | memoryview, position: int = 0, check_crc: bool = True
 ) -> StoredMessage:
-    """Decode the record that starts here; what follows it is not looked at.
+    """Decode the record that starts at a position; the bytes after it are ignored.
 
-    :raises StoreDamaged: when there is no whole record, its lengths do not add up, or its body is
-        not the one the CRC was made of.
+    :raises StoreDamaged: when there is no complete record, its lengths are inconsistent, or its
+        body does not match its CRC.
     """
     left = len(buffer) - position
     if position < 0 or left < RECORD_SIZE_MIN:
@@ -554,7 +566,7 @@ def decode_record(
 
 
 def records_of(data: bytes) -> list[StoredMessage]:
-    """Decode records that stand one behind the other, as a pull's body holds them.
+    """Decode consecutive records, as the body of a pull response holds them.
 
     :raises StoreDamaged: as ``decode_record`` does.
     """
@@ -565,7 +577,7 @@ def records_of(data: bytes) -> list[StoredMessage]:
     while position < len(data):
         fixed, at, end = usual_record(data, position)
         if end == 0:
-            # It is not of the usual form, or damaged.
+            # The record does not have the usual form, or it is damaged.
             records.append(decode_record(data, position))
             position += records[-1].size
             continue
@@ -585,11 +597,11 @@ def records_of(data: bytes) -> list[StoredMessage]:
 
 
 def usual_record(data: bytes, position: int) -> tuple[tuple[Any, ...], int, int]:
-    """Look at a record of V1 with IPv4 addresses, as most are.
+    """Examine a record of V1 with IPv4 addresses, the form of most records.
 
-    :returns: its fixed fields, as StoredMessage takes them, and behind them the body's length;
-        where its body ends and where it ends, bytes: the last is 0 when it has another form, or is
-        damaged.
+    :returns: its fixed fields in the form that StoredMessage takes, followed by the length of the
+        body; where its body ends; and where the record ends, in bytes. The last is 0 when the
+        record has another form or is damaged.
     """
     if len(data) - position < RECORD_SIZE_MIN:
         return (), 0, 0
@@ -605,9 +617,9 @@ def usual_record(data: bytes, position: int) -> tuple[tuple[Any, ...], int, int]
 
 
 def ends_after_body(data: bytes, at: i64, end: i64) -> bool:
-    """Whether a topic of V1 and properties, which begin at ``at``, end where the record does.
+    """Whether a V1 topic and properties that begin at ``at`` end where the record ends.
 
-    :param end: within the data.
+    :param end: the end of the record, within the data.
     """
     if at + 3 > end:
         return False
@@ -621,10 +633,10 @@ def ends_after_body(data: bytes, at: i64, end: i64) -> bool:
 
 
 def properties_text(record: bytes) -> str:
-    """Read the properties of a record without the rest of it.
+    """Read the properties of a record without its other parts.
 
-    :param record: whole.
-    :raises StoreDamaged: when its lengths do not add up.
+    :param record: a complete record.
+    :raises StoreDamaged: when its lengths are inconsistent.
     """
     size: i64 = len(record)
     if size < RECORD_SIZE_MIN:
@@ -658,7 +670,7 @@ def properties_text(record: bytes) -> str:
 def _split(
     buffer: bytes | bytearray | memoryview, position: int, size: int, check_crc: bool
 ) -> tuple[tuple[Any, ...], bytes, str, str]:
-    """Cut a record of a known size into its fixed fields, body, topic and properties."""
+    """Split a record of a known size into its fixed fields, body, topic and properties."""
     sys_flag: int = _INT.unpack_from(buffer, position + SYS_FLAG_POSITION)[0]
     prefix = _PREFIXES[(sys_flag >> 4) & 3]
     at = position + prefix.size
@@ -695,7 +707,7 @@ def _split(
 
 
 def host_bytes(ip: str, port: int) -> bytes:
-    """Encode an address as a record holds it: 4 or 16 bytes and an int32 port, big-endian.
+    """Encode an address in the form of a record: 4 or 16 bytes and an int32 port, big-endian.
 
     :raises ValueError: when the text is not a numeric address.
     """
@@ -706,7 +718,7 @@ def host_bytes(ip: str, port: int) -> bytes:
 
 
 def host_parts(host: bytes) -> tuple[str, int]:
-    """Read an address back.
+    """Decode an address of a record.
 
     :returns: (ip, port).
     """
@@ -718,7 +730,7 @@ def host_parts(host: bytes) -> tuple[str, int]:
 
 
 def host_text(host: bytes) -> str:
-    """Show an address as ``ip:port``, an IPv6 one in brackets."""
+    """Format an address as ``ip:port``, with an IPv6 address in brackets."""
     ip, port = host_parts(host)
     return f"[{ip}]:{port}" if len(host) == 20 else f"{ip}:{port}"
 

@@ -1,8 +1,9 @@
-"""Requests of a port, read once: the command, and with it the header its handler wants.
+"""Reads the requests of a port once: the command together with the header its handler needs.
 
-Nearly all JSON headers say their code first, so what extFields are to be read as is known before
-anything is read. It is done for the headers that are read most, see ``CommandHeader.is_hot``; the
-header of a command that is unusual in any way is read afterwards, when it is needed.
+In nearly all JSON headers the code comes first, so the type of the extFields is known before the
+header is parsed. This is done for the headers that are read most often, see
+``CommandHeader.is_hot``. The header of a command that is unusual in any way is read later, when it
+is needed.
 
 Source: RemotingCommand @5.3.3.
 """
@@ -23,31 +24,31 @@ from twistmq.protocol.one_pass import command_decoder, decode_at_once
 
 __all__ = ["RequestReader", "SignedRequestReader", "json_start"]
 
-#: So much of a JSON header tells codes of two and of three digits apart. Others may be taken for
-#: one another, which costs time alone.
+#: The number of bytes of a JSON header that distinguish codes of two and of three digits. Other
+#: codes may be confused with each other, which only costs time.
 _START_SIZE: Final = len('{"code":310,')
 
 Headers = Mapping[int, type[CommandHeader]]
 
 
 def json_start(code: int) -> bytes:
-    """The bytes that nearly all JSON headers of a code begin with."""
+    """The bytes with which nearly all JSON headers of a code begin."""
     return (b'{"code":%d,"extFields":' % code)[:_START_SIZE]
 
 
 class RequestReader:
-    """Reads requests with their headers.
+    """Reads requests together with their headers.
 
-    :param headers: by code, the class its extFields are read as.
-    :param keeps_texts: whether the extFields of a request are kept as they were sent, for a check
-        of its signature.
+    :param headers: for each code, the class of its extFields.
+    :param keeps_texts: whether the extFields of a request are kept as they were sent, so that its
+        signature can be checked.
     """
 
     def __init__(self, headers: Headers, *, keeps_texts: bool = False) -> None:
         self.keeps_texts: bool = keeps_texts
-        #: By how a JSON header begins.
+        #: The header class and decoder, by the beginning of a JSON header.
         self._decoders: dict[bytes, tuple[type[CommandHeader], msgspec.json.Decoder[Any]]] = {}
-        #: By code, for binary headers.
+        #: The header class and plan of each code, for binary headers.
         self._plans: dict[int, tuple[type[CommandHeader], FieldPlan]] = {}
         for code, header_type in headers.items():
             if not header_type.is_hot:
@@ -59,18 +60,18 @@ class RequestReader:
                 self._plans[code] = header_type, plan
 
     def read(self, frame: Frame) -> ReadRequest:
-        """Read a request; a response may come as well.
+        """Read a request; the frame may also be a response.
 
         :raises HeaderError: as ``decode_command``.
         """
         return self.read_without_texts(frame)
 
     def shape_of(self, code: int) -> Shape | None:
-        """The shape of the last signed request of a code; None: no shape is known."""
+        """The shape of the last signed request of a code; None if no shape is known."""
         return None
 
     def read_without_texts(self, frame: Frame) -> ReadRequest:
-        """Read a request whose signature is not asked for."""
+        """Read a request whose signature is not needed."""
         serialize_type, data, body = frame
         if serialize_type == JSON:
             one_pass = self._decoders.get(data[:_START_SIZE])
@@ -95,15 +96,15 @@ class RequestReader:
         return command, None if values is None else header_type(*values), None
 
     def passed(self, command: RemotingCommand) -> None:
-        """Access checks let a request pass that was read without its header."""
+        """Note that a request that was read without its header has passed the access checks."""
 
 
 class SignedRequestReader(RequestReader):
-    """Reads requests with their headers, and with the texts that were signed.
+    """Reads requests together with their headers and the texts that were signed.
 
-    The sets of names are learned from requests that passed, and from no others.
+    The sets of names are learned only from requests that passed the access checks.
 
-    :param headers: as of ``RequestReader``.
+    :param headers: as for ``RequestReader``.
     """
 
     def __init__(self, headers: Headers) -> None:
@@ -144,7 +145,7 @@ class SignedRequestReader(RequestReader):
         return None if shapes is None else shapes.last
 
     def passed(self, command: RemotingCommand) -> None:
-        """As ``RequestReader.passed``; the next one like it is read with its header."""
+        """As ``RequestReader.passed``; the next similar request is read with its header."""
         shapes = self._by_code.get(command.code)
         if shapes is not None:
             shapes.learn(command)

@@ -1,6 +1,6 @@
-"""Work that can pause is a generator: it yields where others may have their turn.
+"""Work that can pause is a generator: it yields where other work may take a turn.
 
-Source: none; Apache's broker has threads for it.
+Source: none; Apache's broker uses threads for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def run_to_completion(work: Generator[None, None, T]) -> T:
-    """Do work to its end at once, however long it takes; what it returns."""
+    """Run the work to its end, however long it takes; :returns: its result."""
     while True:
         try:
             next(work)

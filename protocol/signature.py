@@ -1,9 +1,9 @@
-"""How a request is signed: HMAC-SHA1 with the secret key, in base64.
+"""Signs a request by HMAC-SHA1 with the secret key, in base64.
 
-The signed text is the values of all extFields but the signature's own, in the order of the names,
-with nothing between them, and the body behind. There is neither a time nor a number used once: a
-recorded frame passes again, here as in Apache's broker; one with another body,
-another field or another value does not.
+The signed text consists of the values of all extFields except the signature itself, in the order of
+their names and without separators, followed by the body. It contains neither a time nor a nonce.
+Therefore a recorded frame is accepted again, as in Apache's broker, but a frame with another body,
+another field or another value is not.
 
 Source: AclUtils.combineRequestContent, AclUtils.calSignature, PlainAccessResource.parse,
 AclClientRPCHook, SessionCredentials @5.2.0.
@@ -23,31 +23,31 @@ __all__ = ["ACCESS_KEY", "SECURITY_TOKEN", "SIGNATURE", "UNIQUE_KEY_QUERY", "Cre
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
-#: Up to this version (MQVersion V4_9_3's ordinal) clients set the flag after they signed.
+#: Clients up to this version (the ordinal of MQVersion V4_9_3) set the flag after they signed.
 _SIGNS_BEFORE_FLAG: Final = 399
-#: Whether a query by key is one by unique key. Source: MixAll.UNIQUE_MSG_QUERY_FLAG.
+#: Whether a query by key is a query by unique key. Source: MixAll.UNIQUE_MSG_QUERY_FLAG.
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-#: Sets of names in the cache of the order in which they are signed: a client's requests of one kind
-#: have the same names. Of more or longer names it is not: they would never be let go.
+#: Sets of names whose signing order is cached; a client's requests of one kind have the same names.
+#: Sets with more or longer names are not cached, because they would never be dropped.
 _ORDERS_MAX: Final = 256
 _NAMES_MAX: Final = 64
 _NAMES_LENGTH_MAX: Final = 1024
 
-#: Bytes of a block of SHA-1.
+#: The size of a block of SHA-1, bytes.
 _BLOCK_SIZE: Final = 64
 
 _Values = Callable[[Mapping[str, str]], tuple[str, ...]]
-#: By names, and whether the client signs before it sets the flag; the oldest first.
+#: The keys are the names and whether the client signs before it sets the flag; oldest entry first.
 _orders: dict[tuple[tuple[str, ...], bool], _Values] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The identity of a client; only the access key is ever shown."""
+    """The identity of a client; only the access key is ever displayed."""
 
     access_key: str
     secret_key: str = field(repr=False)
-    #: Goes with keys that were lent for a time; empty without.
+    #: Belongs to temporary keys; otherwise empty.
     security_token: str = field(default="", repr=False)
 
     def __reduce__(self) -> tuple[type[Credentials], tuple[str, str, str]]:
@@ -55,14 +55,14 @@ class Credentials:
 
 
 def java_order(name: str) -> bytes:
-    """Java compares strings by their UTF-16 code units."""
+    """The sort key of Java, which compares strings by their UTF-16 code units."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
 def request_content(fields: Mapping[str, str], body: bytes, version: int) -> bytes:
     """The bytes that are signed.
 
-    :param fields: all extFields as text, the signature among them or not.
+    :param fields: all extFields as text, with or without the signature.
     :param version: the header's ``version``.
     """
     key = tuple(fields), version <= _SIGNS_BEFORE_FLAG
@@ -71,7 +71,7 @@ def request_content(fields: Mapping[str, str], body: bytes, version: int) -> byt
 
 
 def _new_order(names: tuple[str, ...], before_flag: bool) -> _Values:
-    """Remember how fields of these names are signed, unless they are too many or too long."""
+    """Remember how to sign fields of these names, unless the names are too many or too long."""
     values_of = _signed_values(names, before_flag)
     if len(names) <= _NAMES_MAX and sum(map(len, names)) <= _NAMES_LENGTH_MAX:
         if len(_orders) >= _ORDERS_MAX:
@@ -81,7 +81,7 @@ def _new_order(names: tuple[str, ...], before_flag: bool) -> _Values:
 
 
 def _signed_values(names: tuple[str, ...], before_flag: bool) -> _Values:
-    """The getter of the values to sign from fields of these names, in their order."""
+    """A function that picks the values to sign from fields of these names, in order."""
     left_out = {SIGNATURE, UNIQUE_KEY_QUERY} if before_flag else {SIGNATURE}
     signed = sorted((name for name in names if name not in left_out), key=java_order)
     if len(signed) > 1:
@@ -90,16 +90,16 @@ def _signed_values(names: tuple[str, ...], before_flag: bool) -> _Values:
 
 
 class Signer:
-    """Signs with one secret key, which is worked in once.
+    """Signs with one secret key, which is processed once.
 
-    These are the two hashes of an HMAC after the key's part: to copy an ``hmac.HMAC`` is slow.
-    Source: RFC 2104.
+    It keeps the two hashes of an HMAC after the key has been fed into them, because copying an
+    ``hmac.HMAC`` is slow. Source: RFC 2104.
     """
 
     __slots__ = ("_are_equal", "_inner", "_outer")
 
     def __init__(self, secret_key: str) -> None:
-        # A client without credentials needs neither, and they take four MiB.
+        # A client without credentials needs neither module, and they take four MiB.
         from hashlib import sha1
         from hmac import compare_digest
 
@@ -120,12 +120,12 @@ class Signer:
         return binascii.b2a_base64(outer.digest(), newline=False)
 
     def has_signed(self, fields: Mapping[str, str], body: bytes, version: int) -> bool:
-        """Whether the request's signature is the one that this key makes."""
+        """Whether the signature in the request's fields was made with this key."""
         return self.has_signed_content(
             fields.get(SIGNATURE, ""), request_content(fields, body, version))
 
     def has_signed_content(self, given: str, content: bytes) -> bool:
-        """Whether a signature is the one that this key makes of some content."""
+        """Whether a signature of some content was made with this key."""
         return self._are_equal(given.encode("utf-8", "replace"), self.signature(content))
 
 
@@ -137,11 +137,11 @@ def signature_of(content: bytes, secret_key: str) -> str:
 def signed_fields(
     fields: Mapping[str, str], body: bytes, version: int, credentials: Credentials
 ) -> dict[str, str]:
-    """Sign a request of ours.
+    """Sign one of our requests.
 
     :param fields: its extFields as text.
-    :param version: the ``version`` its header says.
-    :returns: the fields with access key, security token and signature.
+    :param version: the ``version`` in its header.
+    :returns: the fields, including the access key, security token and signature.
     """
     signed = {**fields, ACCESS_KEY: credentials.access_key}
     if credentials.security_token:

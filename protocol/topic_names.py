@@ -1,4 +1,4 @@
-"""Names of topics and groups, tags and keys: what is allowed, what is the system's own.
+"""Names of topics and groups, tags and keys: which are allowed, and which the system reserves.
 
 Source: TopicValidator, MixAll, FAQUrl @5.3.3.
 """
@@ -19,9 +19,9 @@ __all__ = [
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
-#: Prefix of the names of light queues.
+#: The prefix of the names of light queues.
 LMQ_PREFIX: Final = "%LMQ%"
-#: The topic whose settings an auto-created topic copies.
+#: The topic whose settings an automatically created topic copies.
 TEMPLATE_TOPIC: Final = "TBW102"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
@@ -35,44 +35,44 @@ OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
-#: System topics every broker has; its own names add some (cluster, broker, reply, revive).
+#: System topics that every broker has; a broker adds further ones (cluster, broker, reply, revive).
 SYSTEM_TOPICS: Final = frozenset({
     TEMPLATE_TOPIC, SCHEDULE_TOPIC, BENCHMARK_TOPIC, HALF_TOPIC, TRACE_TOPIC, OP_HALF_TOPIC,
     CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, "CHECKPOINT_TOPIC",
 })
-#: Topics no client may send to: the broker itself interprets the messages in them.
+#: Topics to which no client may send, because the broker itself interprets their messages.
 SEND_FORBIDDEN_TOPICS: Final = frozenset({
     SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC,
     OFFSET_MOVED_TOPIC, TIMER_TOPIC,
 })
-#: Groups every broker has (4.12 of the protocol notes).
+#: Groups that every broker has (4.12 of the protocol notes).
 SYSTEM_GROUPS: Final = frozenset({
     "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",
     "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
 })
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-#: GROUP and this is the name under which the least offsets of a broadcast group's clients are kept.
-#: No group has such a name. Source: BroadcastOffsetManager.
+#: A group name with this suffix is the name under which the smallest offsets of a broadcast group's
+#: clients are kept. No group has such a name. Source: BroadcastOffsetManager.
 BROADCAST_GROUP_SUFFIX: Final = "@broadcast"
 
 TOPIC_LENGTH_MAX: Final = 127
-#: Bytes of a file name.
+#: The maximum length of a file name, bytes.
 FILE_NAME_SIZE_MAX: Final = 255
-#: Characters of a group's name. Differs from Apache, which takes 255: the topic of the group's
-#: retries then has a name that no directory can have.
+#: The maximum length of a group name. Differs from Apache, which allows 255: the retry topic of
+#: such a group has a name that no directory can have.
 GROUP_LENGTH_MAX: Final = FILE_NAME_SIZE_MAX - len(RETRY_GROUP_TOPIC_PREFIX)
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _SUGGESTION = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
-#: The suffix Apache adds to these remarks; clients show it.
+#: The suffix that Apache adds to these remarks; clients display it.
 APPLY_TOPIC_SUGGESTION: Final = _SUGGESTION
 SAME_GROUP_SUGGESTION: Final = _SUGGESTION
 SUBSCRIPTION_GROUP_SUGGESTION: Final = _SUGGESTION
 
 
 def topic_fault(topic: str) -> str | None:
-    """The fault of a topic's name, in Apache's words; None if it is valid."""
+    """The fault of a topic name, in the words of Apache; None if the name is valid."""
     if not topic or topic.isspace():
         return "The specified topic is blank."
     if not _LEGAL.fullmatch(topic):
@@ -84,7 +84,7 @@ def topic_fault(topic: str) -> str | None:
 
 
 def can_be_directory(topic: str) -> bool:
-    """Whether a topic's name can be the name of its directory."""
+    """Whether a topic's name can also be the name of its directory."""
     try:
         size = len(topic.encode("utf-8"))
     except UnicodeEncodeError:
@@ -94,7 +94,7 @@ def can_be_directory(topic: str) -> bool:
 
 
 def is_light(name: str) -> bool:
-    """Whether a topic is a light queue, or a group is one for light queues."""
+    """Whether a topic is a light queue, or a group is a group for light queues."""
     return name.startswith(LMQ_PREFIX)
 
 
@@ -108,7 +108,7 @@ def allows_light_queues(topic: str) -> bool:
 
 
 def group_fault(group: str) -> str | None:
-    """The fault of a group's name; None if it is valid."""
+    """The fault of a group name; None if the name is valid."""
     if not group or group.isspace():
         return "the specified group is blank"
     if not _LEGAL.fullmatch(group):
@@ -122,8 +122,8 @@ def group_fault(group: str) -> str | None:
 def tag_fault(tag: str) -> str | None:
     """The reason why no subscription can name a tag; None if one can.
 
-    A subscription joins tags with ``||``. Brokers and clients cut the blanks around each; those of
-    Apache cut control characters as well.
+    A subscription joins tags with ``||``. Brokers and clients strip the blanks around each tag;
+    Apache's also strip control characters.
     """
     if not tag:
         return "it is empty"
@@ -154,7 +154,7 @@ def is_system_group(group: str) -> bool:
 
 
 def group_of_topic(topic: str) -> str | None:
-    """The group whose retries or dead letters a topic has; None: it is an ordinary topic."""
+    """The group to which a retry or dead letter topic belongs; None for an ordinary topic."""
     for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
         if topic.startswith(prefix):
             return topic[len(prefix):]

@@ -1,8 +1,9 @@
 """The records of message traces, as clients write them into the trace topic and read them back.
 
-The body of a message of the trace topic is UTF-8 text: records, each closed by 0x02, their fields
-apart by 0x01, the first field the kind. Java writes an absent text as ``null``; here that is None.
-The forms that are read and written, by the number of fields, the kind among them:
+The body of a message of the trace topic is UTF-8 text that consists of records. Each record ends
+with 0x02, its fields are separated by 0x01, and the first field is the kind. Java writes an absent
+text as ``null``, which is None in this module. These forms are read and written; the number of
+fields includes the kind:
 
 =============== ===== ==========================================================================
 kind            count clients
@@ -13,18 +14,18 @@ Pub             15    Java 4.8, Go: the client's host at the end
 SubBefore       8     Java 4.4 to 4.7 and from 4.9.0 on
 SubBefore       9     Java 4.8, Go: the client's host at the end
 SubAfter        6     before 4.4: no context code
-SubAfter        7, 8  Java 4.4 to 4.7, 4.9.1 and, from 4.9.5 on, those of the access channel CLOUD
-SubAfter        9     the others: when, and the group
+SubAfter        7, 8  Java 4.4 to 4.7, 4.9.1 and, from 4.9.5 on, with the access channel CLOUD
+SubAfter        9     other clients: with the time and the group
 EndTransaction  13    Java from 4.9.0 on
 Recall          7     Java from 5.3.2 on
 =============== ===== ==========================================================================
 
-From 4.9.5 to 5.3.0 the access channel CLOUD leaves out the 0x02 after SubAfter, so that the next
-record follows as if it were more fields; that is read as well. Records with more fields than these
-are read as the longest form. Records are written in the form of 5.3.3.
+From 4.9.5 to 5.3.0 the access channel CLOUD omits the 0x02 after SubAfter, so that the next record
+looks like further fields; that form is read as well. A record with more fields than the table lists
+is read as the longest form. Records are written in the form of 5.3.3.
 
-This module is for other programs too, a pipeline for example: names and meanings stay.
-It does no input or output.
+This module is also for other programs, for example a pipeline: names and meanings stay stable. It
+does no input or output.
 
 Source: TraceDataEncoder @4.4.0 to @5.3.3, TraceBean, TraceContext @5.3.3; trace.go @v2.1.2.
 """
@@ -52,14 +53,14 @@ __all__ = [
     "record_keys",
 ]
 
-#: Between fields, after each record, between keys.
+#: The separators between fields and after each record.
 FIELD_SEPARATOR: Final = "\x01"
 RECORD_SEPARATOR: Final = "\x02"
 KEY_SEPARATOR: Final = " "
-#: How Java writes a text that is not there.
+#: The text that Java writes for an absent text.
 _NULL: Final = "null"
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-#: A client's text with a separator in it would read as more fields; Java's encoder lets it.
+#: A separator in a client's text would read as more fields; Java's encoder does not prevent that.
 _SEPARATORS: Final = str.maketrans({FIELD_SEPARATOR: " ", RECORD_SEPARATOR: " "})
 
 
@@ -84,43 +85,43 @@ class ContextCode(IntEnum):
 
 
 class Pub(NamedTuple):
-    """A message was sent, or a batch, whose ids are then joined by commas."""
+    """A message or a batch was sent; the ids of a batch are joined by commas."""
 
     #: When the send began, Unix ms.
     time_ms: int
     region: str | None
-    #: The producer's group.
+    #: The producer group.
     group: str
     topic: str
     #: The client's id of the message (UNIQ_KEY).
     message_id: str
     tags: str | None
-    #: Keys, apart by spaces.
+    #: The keys, separated by spaces.
     keys: str | None
-    #: "ip:port" of the broker that stored it.
+    #: The address "ip:port" of the broker that stored the message.
     store_host: str | None
-    #: Length of the body as sent, bytes.
+    #: The length of the body as sent, bytes.
     body_length: int
     #: How long the send took, ms.
     cost_ms: int
-    #: A MessageType, or an ordinal newer than that.
+    #: A MessageType, or the ordinal of a newer type.
     message_type: int
-    #: The id that says where it is stored; None in the oldest form.
+    #: The id that contains where the message is stored; None in the oldest form.
     offset_message_id: str | None
     success: bool
-    #: The client's ip, in the forms that have it; else the trace message's born host says it.
+    #: The client's ip in the forms that have it; otherwise see the born host of the trace message.
     client_host: str | None = None
 
 
 class SubBefore(NamedTuple):
-    """A consumer is about to be given a message."""
+    """A message is about to be passed to a consumer's listener."""
 
-    #: When, Unix ms.
+    #: The time, Unix ms.
     time_ms: int
     region: str | None
-    #: The consumer's group.
+    #: The consumer group.
     group: str
-    #: Joins it with its SubAfter; one for all messages of a call of the listener.
+    #: Connects it with its SubAfter; the same for all messages of one call of the listener.
     request_id: str
     message_id: str
     #: How often the message was tried before.
@@ -130,17 +131,17 @@ class SubBefore(NamedTuple):
 
 
 class SubAfter(NamedTuple):
-    """A consumer is done with a message."""
+    """A consumer has finished a message."""
 
     request_id: str
     message_id: str
-    #: How long it took, ms: of a call of the listener, its time through the number of messages.
+    #: The duration, ms: the time of a listener call divided by the number of its messages.
     cost_ms: int
     success: bool
     keys: str | None
-    #: A ContextCode, or an ordinal newer than that; None in the oldest form.
+    #: A ContextCode, or the ordinal of a newer code; None in the oldest form.
     context_code: int | None
-    #: When it ended, Unix ms, and the consumer's group; None in the short forms.
+    #: When it ended, Unix ms, and the consumer group; None in the short forms.
     time_ms: int | None = None
     group: str | None = None
 
@@ -148,7 +149,7 @@ class SubAfter(NamedTuple):
 class EndTransaction(NamedTuple):
     """A producer ended a transaction."""
 
-    #: When, Unix ms.
+    #: The time, Unix ms.
     time_ms: int
     region: str | None
     group: str
@@ -157,19 +158,19 @@ class EndTransaction(NamedTuple):
     tags: str | None
     keys: str | None
     store_host: str | None
-    #: A MessageType, or an ordinal newer than that.
+    #: A MessageType, or the ordinal of a newer type.
     message_type: int
     transaction_id: str | None
-    #: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW, as Java spells them.
+    #: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW, in Java's spelling.
     state: str
-    #: Whether a check by the broker led to it.
+    #: Whether it is the result of a check by the broker.
     from_check: bool
 
 
 class Recall(NamedTuple):
-    """A producer took a timed message back."""
+    """A producer recalled a timed message."""
 
-    #: When, Unix ms.
+    #: The time, Unix ms.
     time_ms: int
     region: str | None
     group: str
@@ -183,16 +184,16 @@ TraceRecord: TypeAlias = Pub | SubBefore | SubAfter | EndTransaction | Recall
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecords:
-    """The content of a body."""
+    """The content of a trace message's body."""
 
     records: list[TraceRecord]
-    #: Records that were passed over: of an unknown kind, too short, or with a number that is not
-    #: one.
+    #: The number of records that were skipped: records that have an unknown kind, are too short, or
+    #: contain a number that is not valid.
     bad_count: int
 
 
 def decode_records(body: bytes) -> DecodedRecords:
-    """Read the body of a message of the trace topic; never fails, whatever the bytes are."""
+    """Read the body of a message of the trace topic; no bytes cause an error."""
     records: list[TraceRecord] = []
     bad_count = 0
     for text in body.decode("utf-8", "replace").split(RECORD_SEPARATOR):
@@ -207,16 +208,16 @@ def decode_records(body: bytes) -> DecodedRecords:
 
 
 def encode_records(records: Iterable[TraceRecord]) -> bytes:
-    """Write records as a client 5.3.3 does, one after the other.
+    """Write records one after the other, as a client 5.3.3 does.
 
-    A SubAfter without time is written in the form of the access channel CLOUD. Separators in texts
-    become spaces.
+    A SubAfter without a time is written in the form of the access channel CLOUD. Separators in
+    texts are replaced by spaces.
     """
     return "".join([_encode(record) for record in records]).encode("utf-8", "replace")
 
 
 def record_keys(record: TraceRecord) -> list[str]:
-    """The keys of a trace message with this record: the message's id, then its keys."""
+    """The keys of a trace message with this record: the id of the message, then its keys."""
     found = [record.message_id]
     if not isinstance(record, Recall) and record.keys:
         found += [key for key in record.keys.split(KEY_SEPARATOR) if key]
@@ -227,7 +228,7 @@ def record_keys(record: TraceRecord) -> list[str]:
 
 
 def _apart(fields: list[str]) -> list[list[str]]:
-    """Part a SubAfter that was not closed from the records that follow it."""
+    """Split a SubAfter that was not closed from the records that follow it."""
     parts: list[list[str]] = []
     while fields[0] == "SubAfter" and len(fields) > 8 and fields[7] in _DECODERS:
         parts.append(fields[:7])
@@ -303,10 +304,10 @@ def _encode(record: TraceRecord) -> str:
 
 
 def _values(record: TraceRecord) -> tuple[object, ...]:
-    """The fields behind the kind, in the order of 5.3.3."""
+    """The fields after the kind, in the order of 5.3.3."""
     match record:
         case Pub() | SubBefore():
-            # All but the client's host.
+            # All fields except the client's host.
             return record[:-1]
         case SubAfter():
             code = record.context_code or ContextCode.SUCCESS
@@ -317,7 +318,7 @@ def _values(record: TraceRecord) -> tuple[object, ...]:
 
 
 def _written(value: object) -> str:
-    """The text that Java writes for null."""
+    """The text of a value as Java writes it; a missing one is null."""
     if value is None:
         return _NULL
     if isinstance(value, bool):

@@ -1,17 +1,24 @@
-"""The rule "gone for good, or away for now", which all readers and the sink share.
+"""The rule that decides whether something is lost for good or only away for now.
 
-A topic, a queue or an offset counts as lost only when a server that must know it says so:
+When a topic, a queue or a message is missing, a query can wait for it, fail, or skip it. The choice
+matters: a reader that mistakes the restart of a broker for a deletion skips messages that still
+exist, and Spark then commits the new offsets. The answer of a name server does not settle the
+question, because a name server forgets the topics of a broker as soon as the broker stops.
+Therefore all readers and the sink share one rule. Something counts as lost only if the server that
+is responsible for it confirms the loss:
 
-- A topic is lost when its broker is registered at a name server and answers itself that it has no
-  such topic. This must be seen twice, ``deletionCheckMs`` apart.
-- A queue is lost when its broker is registered with fewer queues of the topic, or an operator says
-  that its broker was removed for good, seen twice as well.
-- An offset is lost when the queue's master says that its queue begins after it or ends before it.
+- A topic is lost if its broker is registered at a name server and itself answers that it does not
+  have the topic. Two looks, ``deletionCheckMs`` apart, must show this.
+- A queue is lost if its broker is registered with fewer queues of the topic, or if an option names
+  its broker as removed for good. Again, two looks must show this.
+- An offset is lost if the master of the queue reports that the queue begins after the offset or
+  ends before it.
 
 Everything else is away: a name server or broker that does not answer, a broker that is not
-registered, a topic that no name server names because of that, and a slave that has less than its
-master. Readers and the sink wait for it, ``serverWaitMs`` at most. ``failOnDataLoss=false`` permits
-skipping what is lost, and never what is away.
+registered, a topic that is unknown to the name servers for this reason, and messages that a slave
+has not yet received from its master. Readers and the sink wait for it for up to ``serverWaitMs``.
+The option ``failOnDataLoss=false`` permits a reader to skip lost messages, but never messages that
+are away.
 """
 
 from __future__ import annotations
@@ -37,14 +44,14 @@ __all__ = ["BUSY_CODES", "PAUSE_MAX_S", "Bounds", "Deletions", "Look", "Patience
            "StillAway", "Verdict", "is_denied", "is_passing", "reach_name_server"]
 
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
-#: Pauses between tries: they begin with ``fetchOffset.retryIntervalMs``, and double. A pause of
-#: zero would keep a core busy.
+#: The limits of the pauses between tries. The first pause is ``fetchOffset.retryIntervalMs``, and
+#: each further pause is twice as long. A pause of zero would keep a core busy.
 _PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
-#: A broker that refuses a request with one of these may serve it in a moment.
+#: A broker that refuses a request with one of these codes may accept it a moment later.
 BUSY_CODES: Final = frozenset({
     ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY})
-#: A part of the name of the exceptions by which access control refuses, as remarks have it.
+#: A part of the name of the exceptions of access control, which brokers include in their remarks.
 _ACCESS: Final = ".acl.common.AclException"
 _PULL_CODES: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
                       ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
@@ -59,31 +66,31 @@ class Standing(Enum):
 
     THERE = "there"
     AWAY = "away"
-    #: It seems to be gone, and has to be seen so once more.
+    #: It seems to be gone, but a second look must confirm this.
     CHECKING = "checking"
     GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The state of a topic or queue, and who says so."""
+    """The state of a topic or queue, and the reason for this verdict."""
 
     standing: Standing
     reason: str = ""
-    #: The broker that is not registered; "" when that is not why.
+    #: The broker that is not registered; "" if that is not the reason.
     broker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The offsets of a queue, as its master says: of the first message, and after the last one."""
+    """The bounds of a queue on its master: the first offset, and the offset after the last one."""
 
     begin: int
     end: int
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether an error says that a server is away now, rather than that it refuses."""
+    """Whether an error means that a server is away for now, and not that it refuses a request."""
     if isinstance(error, SendFailed):
         last = error.attempts[-1].error if error.attempts else None
         return isinstance(last, Exception) and is_passing(last)
@@ -94,8 +101,8 @@ def is_passing(error: Exception) -> bool:
 def is_denied(error: Exception) -> bool:
     """Whether a broker refuses a request because of its account, or because it names no account.
 
-    Apache's brokers before 5.3 answer so with code 1. Code 16 also says that a topic or broker
-    permits nobody to read or to write.
+    Apache's brokers before 5.3 use code 1 for this. Code 16 can also mean that a topic or broker
+    does not permit any client to read or to write.
     """
     return isinstance(error, RequestRefused) and (
         _ACCESS in str(error) or (error.response_code == ResponseCode.NO_PERMISSION
@@ -103,11 +110,11 @@ def is_denied(error: Exception) -> bool:
 
 
 class Patience:
-    """The waiting for what is away: pauses between tries, one warning, and an end.
+    """Limits the wait for something that is away: pauses between tries, one warning, and an end.
 
-    It uses no CPU between the tries.
+    The wait uses no CPU time between the tries.
 
-    :param wait_s: how long a wait may take.
+    :param wait_s: the longest time that a wait may take.
     :param pause_s: the first pause.
     """
 
@@ -115,24 +122,24 @@ class Patience:
         self._wait_s = wait_s
         self._first_pause_s = max(pause_s, _PAUSE_MIN_S)
         self._pause_s = self._first_pause_s
-        #: When this wait began; None while nothing is waited for.
+        #: The time at which this wait began; None if there is no wait.
         self._since: float | None = None
         self._has_warned = False
-        #: Tries that failed since then.
+        #: The number of tries that have failed since then.
         self.failures = 0
 
     @property
     def waited_s(self) -> float:
-        """How long this wait has taken so far."""
+        """The duration of this wait until now."""
         return 0.0 if self._since is None else time.monotonic() - self._since
 
     def pause(self, what: str, *, least_tries: int = 0, is_checking: bool = False,
               is_away: bool = True, pause_max_s: float = PAUSE_MAX_S) -> bool:
         """Wait before the next try.
 
-        :param what: what is waited for, and why.
-        :param least_tries: how many further tries there are however long they take.
-        :param is_away: whether something is away; other failures have no more tries than these.
+        :param what: a text that describes the reason for the wait.
+        :param least_tries: the number of further tries that are made however long they take.
+        :param is_away: whether something is away; otherwise only ``least_tries`` counts.
         :param is_checking: whether the wait is for a second look, which always takes place.
         :param pause_max_s: the longest pause.
         :returns: False, without a pause, when the time is over.
@@ -153,17 +160,17 @@ class Patience:
     def require(self, what: str, *, is_checking: bool = False, broker: str = "") -> None:
         """Wait before the next try.
 
-        :param broker: the broker that is not registered, if that is why.
+        :param broker: the broker that is not registered, if that is the reason for the wait.
         :raises StillAway: when the time is over.
         """
         if not self.pause(what, is_checking=is_checking):
             hint = (f"; if the broker was removed for good, the option removedBrokers={broker} "
                     "says so" if broker else "")
-            raise StillAway(f"{what}. It was waited for {self.waited_s:.1f} s (option "
+            raise StillAway(f"{what}. The query waited for {self.waited_s:.1f} s (option "
                             f"serverWaitMs){hint}")
 
     def over(self) -> None:
-        """Note that what was waited for is there."""
+        """End the wait, because the missing thing has returned."""
         if self._has_warned:
             _LOG.warning("the wait is over after %.1f s", self.waited_s)
         self._since = None
@@ -173,7 +180,7 @@ class Patience:
 
 
 def reach_name_server(client: Client) -> None:
-    """Ask a name server something; :raises RemotingError: when the last try fails."""
+    """Send a request to a name server; :raises RemotingError: when the last try fails."""
     patience = Patience(0.0, client.options.retry_wait_ms / 1000)
     while True:
         try:
@@ -185,12 +192,12 @@ def reach_name_server(client: Client) -> None:
 
 
 class Look:
-    """One look at a cluster: what name servers and brokers say now, each asked once.
+    """One look at a cluster: the current answers of name servers and brokers, each asked once.
 
-    Its methods raise ``RemotingError`` when no name server answers.
+    The methods raise ``RemotingError`` when no name server answers.
 
-    :param group: the group that the broker's own answer is asked for with.
-    :param removed: brokers that an operator says were removed for good, by name.
+    :param group: the group in the pull request that asks a broker about a topic.
+    :param removed: the names of brokers that were removed for good, from the option.
     """
 
     def __init__(self, client: Client, group: str, removed: Collection[str] = ()) -> None:
@@ -201,7 +208,7 @@ class Look:
         self._brokers: dict[str, dict[int, str]] | None = None
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that name servers know of a topic; none when they do not know it."""
+        """Return the queues of a topic according to the name servers; empty for an unknown one."""
         if topic not in self._queues:
             try:
                 self._queues[topic] = self._client.read_queues(topic, again=True)
@@ -212,7 +219,7 @@ class Look:
         return self._queues[topic]
 
     def registered(self) -> dict[str, dict[int, str]]:
-        """The addresses of the brokers that are registered, by name and id."""
+        """Return the addresses of the registered brokers by name and id."""
         if self._brokers is None:
             table = self._client.cluster_info().broker_addr_table
             self._brokers = {name: dict(data.broker_addrs) for name, data in table.items()
@@ -220,19 +227,19 @@ class Look:
         return self._brokers
 
     def master(self, name: str) -> str | None:
-        """The address of a broker's master, if it is registered."""
+        """Return the address of the master of a broker, or None if it is not registered."""
         return self.registered().get(name, {}).get(MASTER_ID)
 
     def standing(self, queue: MessageQueue, *, is_refused: bool = False) -> Verdict:
-        """The state of a queue; GONE after one look.
+        """Determine the state of a queue; the result is GONE after one look.
 
-        :param is_refused: whether a broker said that it has no such topic, so that it is asked
-            whatever name servers say.
+        :param is_refused: whether a broker has answered that it does not have the topic. The broker
+            is then asked even if the name servers know the queue.
         """
         queues = self.queues(queue.topic)
         if queue in queues and not is_refused:
             return Verdict(Standing.THERE)
-        # A queue of a static topic has the broker that had it when its route was seen last.
+        # A queue of a static topic belongs to the broker that the last known route gives for it.
         name = self._client.core.routes.broker_of(queue)
         master = self.master(name)
         if master is None:
@@ -247,12 +254,13 @@ class Look:
         return self._at(master, queue)
 
     def topic_standing(self, topic: str) -> Verdict:
-        """The state of a topic of which no broker is known; GONE after one look."""
+        """Determine the state of a topic without a known broker; the result is GONE after one look.
+        """
         if self.queues(topic):
             return Verdict(Standing.THERE)
         if not self.registered():
             return Verdict(Standing.AWAY, "no broker is registered at a name server")
-        # A broker may have come between the two questions.
+        # A broker may have registered between the two requests.
         del self._queues[topic]
         if self.queues(topic):
             return Verdict(Standing.THERE)
@@ -260,7 +268,7 @@ class Look:
                        f"({', '.join(sorted(self.registered()))})")
 
     def bounds(self, queue: MessageQueue) -> Bounds | None:
-        """The offsets of a queue, as its master says; None without a master.
+        """Ask the master of a queue for the bounds of the queue; None without a master.
 
         :raises RemotingError: when the master does not answer.
         """
@@ -277,7 +285,7 @@ class Look:
                       end.header(headers.GetMaxOffsetResponseHeader).offset)
 
     def _at(self, address: str, queue: MessageQueue) -> Verdict:
-        """The state of a topic that no name server names for a broker, as the broker says."""
+        """Ask a broker about a topic that the name servers do not know on this broker."""
         name = self._client.core.routes.broker_of(queue)
         try:
             self._client.ask(address, RequestCode.PULL_MESSAGE, pull_header(
@@ -293,9 +301,9 @@ class Look:
 
 
 class Deletions:
-    """The topics and queues that were seen to be gone, and when: they count once seen again.
+    """Remembers topics and queues that seem to be gone until a second look confirms it.
 
-    :param apart_s: how much later the second look is.
+    :param apart_s: the least time between the first and the second look.
     """
 
     def __init__(self, apart_s: float) -> None:
@@ -303,7 +311,7 @@ class Deletions:
         self._since: dict[object, float] = {}
 
     def judge(self, what: object, seen: Verdict) -> Verdict:
-        """The verdict on a topic or queue after another look at it."""
+        """Return the verdict on a topic or queue after another look at it."""
         if seen.standing is not Standing.GONE:
             self._since.pop(what, None)
             return seen

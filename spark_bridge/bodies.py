@@ -1,4 +1,4 @@
-"""Inner batches taken apart: one record for each of their messages.
+"""Unwraps inner batches: each message of a batch becomes a record.
 
 Source: MessageDecoder.decodeMessage @5.3.3.
 """
@@ -13,12 +13,13 @@ __all__ = ["records_of_batch"]
 
 
 def records_of_batch(stored: record.StoredMessage) -> bytes:
-    """Write an inner batch as one record for each of its messages, as a client takes it apart.
+    """Encode the messages of an inner batch as one record each, as a client unwraps the batch.
 
-    They have the batch's place in the commit log, their own place in the queue, and no system flag.
+    The records have the commit-log offset of the batch, their own queue offsets, and no system
+    flags.
 
     :raises Undecodable: when the body does not decompress.
-    :raises MessageIllegal: when it is no sequence of messages.
+    :raises MessageIllegal: when the body is not a sequence of messages.
     """
     parts = []
     for index, (flag, body, text) in enumerate(

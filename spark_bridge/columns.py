@@ -1,10 +1,10 @@
-"""The columns of a table of messages: one row here is what code and COLUMNS.md know of a column.
+"""The columns of a table of messages: each row defines a column for the code and COLUMNS.md.
 
-Spark's schema and Arrow's are made from the same rows, so that a record batch has the schema Spark
-asks for to the letter: names, order, nullability, the element of a list, the value of a map. This
-module imports neither; what needs them imports them when it is called.
-``python -m twistmq.spark_bridge.columns > spark_bridge/COLUMNS.md`` writes the page; a test holds
-the two together.
+The schemas of Spark and of Arrow are made from the same rows, so a record batch has exactly the
+schema that Spark requests: the names, their order, the nullability, the element of a list and the
+value of a map. This module imports neither Spark nor Arrow; the functions that need them import
+them when they are called. ``python -m twistmq.spark_bridge.columns > spark_bridge/COLUMNS.md``
+writes the page, and a test compares the page with the rows.
 
 Source: MessageExt, MessageConst @5.3.3; to_arrow_schema of PySpark 4.3.
 """
@@ -24,9 +24,9 @@ __all__ = [
     "spark_schema",
 ]
 
-#: The first and the last time of a column, Unix ms. A timestamp of Spark's has a year from 1 to
-#: 9999, and so has a datetime, to which PySpark converts it in the local zone: a day is left out at
-#: either end for that.
+#: The first and the last time of a column, Unix ms. A timestamp in Spark has a year from 1 to 9999.
+#: PySpark converts it to a datetime in the local zone, which has the same limits, so a day is left
+#: out at both ends.
 TIME_MS_MIN: Final = -62_135_510_400_000
 TIME_MS_MAX: Final = 253_402_214_399_999
 
@@ -36,16 +36,16 @@ class Column:
     """One column."""
 
     name: str
-    #: Spark's name of the type, as in DDL.
+    #: The name of the type in Spark's DDL.
     type: str
     nullable: bool
     meaning: str
-    #: Whether it is there unless the option ``columns`` says otherwise.
+    #: Whether the column is selected if the option ``columns`` is not given.
     is_default: bool = True
 
 
 class ColumnsError(ShortError, ValueError):
-    """The option columns names no column, or an unknown one."""
+    """The option ``columns`` names no column, or an unknown one."""
 
 
 def _column(name: str, type_name: str, meaning: str, *, nullable: bool = False,
@@ -53,116 +53,121 @@ def _column(name: str, type_name: str, meaning: str, *, nullable: bool = False,
     return Column(name, type_name, nullable, meaning, is_default)
 
 
-#: Of a message. Fields of the record are never null; what is taken from its properties may be.
+#: The columns of a message. Fields of the record are never null; values from properties may be.
 COLUMNS: Final[tuple[Column, ...]] = (
-    _column("topic", "string", "the topic it is stored under"),
-    _column("brokerName", "string", "the broker it was read from; null from store files, unless "
-            "the option brokerName says it", nullable=True),
-    _column("queueId", "int", "its queue, from 0 on"),
-    _column("queueOffset", "bigint", "its place in the queue, in messages"),
-    _column("commitLogOffset", "bigint", "its place in the commit log, in bytes"),
-    _column("msgId", "string", "the id its producer gave it (property UNIQ_KEY)", nullable=True),
-    _column("offsetMsgId", "string", "the id made of the broker's address and commitLogOffset"),
+    _column("topic", "string", "the topic under which the message is stored"),
+    _column("brokerName", "string", "the broker from which the message was read; null for store "
+            "files, unless the option brokerName is given", nullable=True),
+    _column("queueId", "int", "the queue of the message, from 0 on"),
+    _column("queueOffset", "bigint", "the position of the message in its queue, in messages"),
+    _column("commitLogOffset", "bigint", "the position of the message in the commit log, in bytes"),
+    _column("msgId", "string", "the id that the producer assigned (property UNIQ_KEY)",
+            nullable=True),
+    _column("offsetMsgId", "string", "the id that consists of the broker's address and "
+            "commitLogOffset"),
     _column("keys", "array<string>", "property KEYS, split at spaces", nullable=True),
     _column("tags", "string", "property TAGS", nullable=True),
     _column("body", "binary", "the body, decompressed; a string with bodyFormat=string"),
-    _column("properties", "map<string,string>", "all properties, those of the columns too; "
-            "a JSON object with propertiesAs=string"),
-    _column("flag", "int", "the application's own number"),
+    _column("properties", "map<string,string>", "all properties, including the ones that have "
+            "columns; a JSON object with propertiesAs=string"),
+    _column("flag", "int", "a number for the application"),
     _column("sysFlag", "int", "bits: 1 sent compressed, 4, 8, 12 states of a transaction, ..."),
-    _column("bornTimestamp", "timestamp", "when the producer made it, ms"),
-    _column("storeTimestamp", "timestamp", "when the broker stored it, ms"),
-    _column("bornHost", "string", "the producer, ip:port"),
-    _column("storeHost", "string", "the broker, ip:port"),
-    _column("reconsumeTimes", "int", "how often consumers sent it back"),
-    _column("preparedTransactionOffset", "bigint", "of a committed message: where its half "
-            "message is, in bytes"),
-    _column("storeSize", "int", "bytes of the whole record; of a message of an inner batch: as if "
-            "stored alone"),
-    _column("bodyCRC", "int", "CRC-32 of the body as stored, the top bit cleared"),
+    _column("bornTimestamp", "timestamp", "the time at which the producer created the message, ms"),
+    _column("storeTimestamp", "timestamp", "the time at which the broker stored the message, ms"),
+    _column("bornHost", "string", "the address of the producer, ip:port"),
+    _column("storeHost", "string", "the address of the broker, ip:port"),
+    _column("reconsumeTimes", "int", "how often consumers sent the message back"),
+    _column("preparedTransactionOffset", "bigint", "for a committed message, the position of its "
+            "half message in the commit log, in bytes"),
+    _column("storeSize", "int", "the size of the record in bytes; for a message in an inner batch, "
+            "the size that it would have alone"),
+    _column("bodyCRC", "int", "the CRC-32 of the body as stored, with the top bit cleared"),
     _column("shardingKey", "string", "property __SHARDINGKEY", nullable=True, is_default=False),
     _column("delayLevel", "int", "property DELAY", nullable=True, is_default=False),
     _column("deliverTime", "timestamp", "property TIMER_DELIVER_MS", nullable=True,
             is_default=False),
-    _column("damage", "string", "with damaged=deliver: why the message cannot be read; null of a "
-            "whole one. The other columns are those of the record as far as they can be read",
+    _column("damage", "string", "with damaged=deliver, the reason why the message cannot be read; "
+            "null if it can. The other columns have the fields of the record that can be read",
             nullable=True, is_default=False),
 )
 
-#: The last of them, which the option damaged=deliver adds to the default ones.
+#: The column that the option damaged=deliver adds to the default columns.
 DAMAGE: Final = COLUMNS[-1]
 
-#: Columns made from the properties. Without these and ``properties`` a batch costs least.
+#: The columns that are derived from the properties. A batch is cheapest without them.
 DERIVED_COLUMNS: Final = frozenset({
     "msgId", "keys", "tags", "properties", "shardingKey", "delayLevel", "deliverTime"})
 
-#: ``body`` with the option bodyFormat=string.
+#: The column ``body`` with the option bodyFormat=string.
 BODY_STRING: Final = Column("body", "string", False, "the body as UTF-8 text")
 
-#: ``properties`` with the option propertiesAs=string.
+#: The column ``properties`` with the option propertiesAs=string.
 PROPERTIES_STRING: Final = Column("properties", "string", False, "the properties as a JSON object")
 
-#: A column as an option changes it.
+#: The columns whose types options change, by name and type.
 _OTHER_TYPES: Final = {(column.name, column.type): column
                        for column in (BODY_STRING, PROPERTIES_STRING)}
 
-#: Of a trace event: ``format("rocketmq_trace")``. A column an event's kind does not have is null.
+#: The columns of ``format("rocketmq_trace")``. A column that an event does not have is null.
 TRACE_COLUMNS: Final[tuple[Column, ...]] = (
     _column("traceType", "string", "Pub, SubBefore, SubAfter, EndTransaction or Recall"),
-    _column("time", "timestamp", "when it began (SubAfter: when it ended); null in the short "
+    _column("time", "timestamp", "the start of the event (SubAfter: its end); null in the short "
             "forms of SubAfter", nullable=True),
-    _column("region", "string", "the region its client was told", nullable=True),
+    _column("region", "string", "the region that the client received", nullable=True),
     _column("group", "string", "the group of the producer or consumer; null in the short forms of "
             "SubAfter", nullable=True),
-    _column("topic", "string", "the message's topic; null of consumptions", nullable=True),
-    _column("msgId", "string", "the message's id; of a batch: its ids, joined by commas"),
-    _column("tags", "string", "the message's tag", nullable=True),
-    _column("keys", "string", "the message's keys, apart by spaces", nullable=True),
+    _column("topic", "string", "the topic of the message; null for consumptions", nullable=True),
+    _column("msgId", "string", "the id of the message; for a batch, its ids, joined by commas"),
+    _column("tags", "string", "the tag of the message", nullable=True),
+    _column("keys", "string", "the keys of the message, separated by spaces", nullable=True),
     _column("storeHost", "string", "the broker that stored the message, ip:port", nullable=True),
-    _column("clientHost", "string", "the client: of the record, else where the trace came from"),
-    _column("bodyLength", "int", "Pub: bytes of the body as sent", nullable=True),
-    _column("costMs", "bigint", "Pub, SubAfter: how long it took, ms", nullable=True),
+    _column("clientHost", "string", "the client in the record, or else the sender of the trace"),
+    _column("bodyLength", "int", "Pub: the size of the body as sent, in bytes", nullable=True),
+    _column("costMs", "bigint", "Pub, SubAfter: the duration, ms", nullable=True),
     _column("msgType", "string", "Pub, EndTransaction: NORMAL, TRANSACTION_HALF, "
-            "TRANSACTION_COMMIT, DELAY, ORDER, or a newer one's number", nullable=True),
-    _column("offsetMsgId", "string", "Pub: the id of the place it is stored at", nullable=True),
-    _column("success", "boolean", "Pub, SubAfter, Recall: whether it went well", nullable=True),
-    _column("requestId", "string", "SubBefore, SubAfter: joins the two", nullable=True),
+            "TRANSACTION_COMMIT, DELAY, ORDER, or the number of a newer type", nullable=True),
+    _column("offsetMsgId", "string", "Pub: the id of the place where the message is stored",
+            nullable=True),
+    _column("success", "boolean", "Pub, SubAfter, Recall: whether it succeeded", nullable=True),
+    _column("requestId", "string", "SubBefore, SubAfter: an id that joins the two events",
+            nullable=True),
     _column("retryTimes", "int", "SubBefore: how often the message was tried before",
             nullable=True),
     _column("contextCode", "string", "SubAfter: SUCCESS, TIME_OUT, EXCEPTION, RETURN_NULL, "
-            "FAILED, or a newer one's number", nullable=True),
-    _column("transactionId", "string", "EndTransaction", nullable=True),
+            "FAILED, or the number of a newer code", nullable=True),
+    _column("transactionId", "string", "EndTransaction: the id of the transaction", nullable=True),
     _column("transactionState", "string", "EndTransaction: COMMIT_MESSAGE, ROLLBACK_MESSAGE, "
             "UNKNOW", nullable=True),
-    _column("fromCheck", "boolean", "EndTransaction: whether the broker's check led to it",
+    _column("fromCheck", "boolean", "EndTransaction: whether a check by the broker caused it",
             nullable=True),
-    _column("brokerName", "string", "where the trace message was read from", nullable=True),
-    _column("queueId", "int", "the trace message's queue"),
-    _column("queueOffset", "bigint", "the trace message's place in its queue"),
-    _column("eventIndex", "int", "the event's place in its trace message, from 0 on"),
-    _column("storeTimestamp", "timestamp", "when the trace message was stored"),
+    _column("brokerName", "string", "the broker from which the trace message was read",
+            nullable=True),
+    _column("queueId", "int", "the queue of the trace message"),
+    _column("queueOffset", "bigint", "the position of the trace message in its queue"),
+    _column("eventIndex", "int", "the index of the event in its trace message, from 0 on"),
+    _column("storeTimestamp", "timestamp", "the time at which the trace message was stored"),
 )
 
 
 def default_columns() -> list[Column]:
-    """The columns a table of messages has unless it is said otherwise."""
+    """Return the columns that a table of messages has by default."""
     return [column for column in COLUMNS if column.is_default]
 
 
 def select_columns(names: str | None = None, *, has_properties: bool = True, has_body: bool = True,
                    body_format: str = "binary", properties_as: str = "map",
                    damaged: str = "", table: Sequence[Column] = COLUMNS) -> list[Column]:
-    """Find the columns that the options ask for.
+    """Find the columns that the options request.
 
-    :param names: the option ``columns``: names apart by commas in the order wanted, upper and
-        lower case alike; None or empty for the default ones.
+    :param names: the option ``columns``: case-insensitive names in the requested order, separated
+        by commas; None or empty for the default columns.
     :param has_properties: the option ``includeProperties``.
     :param has_body: the option ``includeBody``.
     :param body_format: the option ``bodyFormat``, binary or string.
     :param properties_as: the option ``propertiesAs``, map or string.
-    :param damaged: the option ``damaged``: with "deliver" bodies may be null.
-    :param table: the format's columns.
-    :raises ColumnsError: when a name is unknown or there twice, or no column is left.
+    :param damaged: the option ``damaged``; with "deliver", bodies may be null.
+    :param table: the columns of the format.
+    :raises ColumnsError: when a name is unknown or given twice, or no column remains.
     """
     found = [column for column in table if column.is_default]
     if names is not None and names.strip():
@@ -215,10 +220,10 @@ def spark_schema(columns: Iterable[Column]) -> Any:
 
 
 def columns_of_schema(schema: Any, table: Sequence[Column] = COLUMNS) -> list[Column]:
-    """Find the columns a StructType asks for, nullable as it says.
+    """Find the columns that a StructType requests, with its nullability.
 
-    :param table: the format's columns.
-    :raises ColumnsError: when there is no such column, or its type is another.
+    :param table: the columns of the format.
+    :raises ColumnsError: when a column is unknown or has another type.
     """
     known = {column.name: column for column in table}
     found = []
@@ -236,7 +241,7 @@ def columns_of_schema(schema: Any, table: Sequence[Column] = COLUMNS) -> list[Co
 
 
 def arrow_schema(columns: Iterable[Column]) -> Any:
-    """Make the Arrow schema of these columns, equal to what Spark makes of ``spark_schema``."""
+    """Make the Arrow schema of these columns; it equals Spark's conversion of ``spark_schema``."""
     import pyarrow as pa
 
     made = {
@@ -253,17 +258,17 @@ _HEAD: Final = """\
 # Columns
 
 Written by `python -m twistmq.spark_bridge.columns` from the rows in `spark_bridge/columns.py`.
-Times are microseconds in UTC, as Spark has them; RocketMQ's are whole milliseconds.
+Times are microseconds in UTC, as in Spark; the times of RocketMQ are whole milliseconds.
 
-`.option("columns", "topic,queueOffset,body")` chooses columns and their order;
-`includeProperties=false` and `includeBody=false` leave those two out, `bodyFormat=string` makes the
-body a string, `propertiesAs=string` makes the properties a JSON object. Reading is fastest without
-`properties` and what is made of them: %s.
+`.option("columns", "topic,queueOffset,body")` selects columns and their order. The options
+`includeProperties=false` and `includeBody=false` leave these two columns out, `bodyFormat=string`
+makes the body a string, and `propertiesAs=string` makes the properties a JSON object. Reading is
+fastest without `properties` and the columns that are derived from it: %s.
 """
 
 
 def columns_page() -> str:
-    """The page of all columns."""
+    """Generate the page of all columns."""
     derived = ", ".join(f"`{column.name}`" for column in COLUMNS
                         if column.name in DERIVED_COLUMNS - {"properties"})
     parts = [_HEAD % derived,
@@ -277,15 +282,15 @@ _SINK_HEAD: Final = """\
 ## Rows to write: `rocketmq`
 
 A row needs a `body`, and a topic from the column or the option. A null means that the message does
-not have this, and so does an empty string in `tags`, `keys`, `shardingKey` and the values of
-`properties`. Any other column is an error.
+not have this field. An empty string in `tags`, `keys`, `shardingKey` or a value of `properties`
+means the same. Any other column is an error.
 """
 
 
 def _sink_table() -> str:
     from twistmq.spark_bridge.rows import SINK_COLUMNS
 
-    lines = ["| column | type | what it becomes |", "| --- | --- | --- |"]
+    lines = ["| column | type | part of the message |", "| --- | --- | --- |"]
     lines += [f"| `{name}` | {' or '.join(types)} | {meaning} |"
               for name, (types, meaning) in SINK_COLUMNS.items()]
     return "\n".join(lines) + "\n"

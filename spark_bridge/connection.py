@@ -1,6 +1,6 @@
-"""How the bridge connects: options that name servers, keys and time-outs, as a client.
+"""Creates the client of the bridge from the options for servers, keys and time-outs.
 
-Tasks get a ``ClientSettings``, which can be pickled, and make their own client of it.
+Tasks receive a ``ClientSettings``, which can be pickled, and create their own client from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _READS: Final = (BATCH_READ, STREAM_READ)
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Files of PEM, by path; "" for none."""
+    """The paths of PEM files, with "" for a file that is not given, and the checks of servers."""
 
     ca_file: str
     cert_file: str
@@ -51,13 +51,13 @@ class ClientSettings:
     credentials: Credentials | None = field(default=None, repr=False)
     tls: TlsSettings | None = None
     namespace: str = ""
-    #: How long a broker or name server that is away is waited for, and how much later a topic that
-    #: seems to be deleted is looked at again.
+    #: How long the bridge waits for a broker or name server that is away, and the time between the
+    #: first and the second look at a topic that seems to be deleted.
     wait_s: float = 120.0
     deletion_check_s: float = 5.0
 
     def client(self) -> Client:
-        """A new client; :raises OptionError: when a file of TLS cannot be read."""
+        """Create a client; :raises OptionError: when a TLS file cannot be read."""
         return Client(
             self.name_servers, timeout_s=self.timeout_s,
             connect_timeout_s=self.connect_timeout_s, retries=self.retries,
@@ -66,7 +66,7 @@ class ClientSettings:
 
 
 def client_settings(options: Options) -> ClientSettings:
-    """Read the options of the connection; :raises OptionError: when they do not fit together."""
+    """Read the options of the connection; :raises OptionError: when they contradict each other."""
     name_servers = options.name_servers()
     try:
         split_addresses(name_servers)
@@ -91,7 +91,7 @@ def _credentials(options: Options) -> Credentials | None:
         raise OptionError(f"option {missing}: missing, it is required with the other key")
     if not access_key:
         if options.is_given("securityToken"):
-            raise OptionError("option securityToken: it goes with accessKey and secretKey")
+            raise OptionError("option securityToken: it requires accessKey and secretKey")
         return None
     return Credentials(access_key, secret_key, options.text("securityToken"))
 

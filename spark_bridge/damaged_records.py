@@ -1,7 +1,8 @@
-"""Damaged records in the answer to a pull, taken out of it one record at a time.
+"""Separates the damaged records in a pull response from the whole ones, one record at a time.
 
-Only answers that cannot be made into a batch come here. A record is damaged when its lengths do not
-add up, its body has another CRC or does not decompress, or it says to be a batch and is not one.
+This is done only for responses that cannot be converted to a record batch as a whole. A record is
+damaged when its lengths are inconsistent, its body does not match its CRC or does not decompress,
+or its flags mark it as a batch but the body is not a valid batch.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _WRAPPED: Final = SYS_INNER_BATCH | SYS_NEED_UNWRAP
 def parts_of(
     result: PullResult, queue: MessageQueue, begin: int, has_body: bool
 ) -> Iterator[bytes | DamagedMessage[Any]]:
-    """The parts of an answer, in order: whole records together, and each damaged one.
+    """Split a response into parts, in order: runs of whole records, and each damaged record.
 
-    :param begin: the offset that was asked for.
+    :param begin: the offset that was requested.
     :param has_body: whether bodies are decompressed.
     """
     data = result.body
@@ -64,7 +65,7 @@ def parts_of(
 
 
 def record_without_body(message: DamagedMessage[Any]) -> bytes:
-    """A whole record with the fields of a damaged one that can be read, and without a body."""
+    """Build a valid record from the readable fields of a damaged one, without a body."""
     stored = message.record
     made = MessageRecord(
         stored.topic, message.queue.queue_id, b"", stored.properties, stored.born_timestamp,

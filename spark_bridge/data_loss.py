@@ -1,4 +1,4 @@
-"""The handling of messages that were to be read and are not there any more."""
+"""Reports messages that a query should read but that no longer exist."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from twistmq.spark_bridge.errors import ShortError
 
 __all__ = ["DataLoss", "report_loss"]
 
-#: The place of the warning when the query is not to fail: Spark shows it in the worker's standard
-#: error.
+#: The logger for the warning of a query that continues. Spark shows the warning in the standard
+#: error of the worker.
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 
 
 class DataLoss(ShortError, RuntimeError):
-    """Messages of the range are not there; the text names topic, queue and offset."""
+    """Messages of the range no longer exist; the text names the topic, the queue and the offset."""
 
 
 def report_loss(text: str, fails: bool, skipped: str = "") -> None:
-    """Say that messages are lost.
+    """Raise an error or log a warning about lost messages.
 
-    :param fails: the option failOnDataLoss.
-    :param skipped: what is passed over when it is false, such as "3 offsets are skipped".
-    :raises DataLoss: when it is true.
+    :param fails: the value of the option failOnDataLoss.
+    :param skipped: the second part of the warning, such as "3 offsets are skipped".
+    :raises DataLoss: when ``fails`` is true.
     """
     if fails:
         raise DataLoss(f"{text}. Messages may be lost; with the option failOnDataLoss=false "

@@ -6,10 +6,11 @@ __all__ = ["ShortError"]
 
 
 class ShortError(Exception):
-    """An error whose text says everything.
+    """An error whose text is a complete description.
 
-    Spark shows the traceback of an error, and with it the errors that were being handled when it
-    was raised. Those are left out: the text of this one names what they said.
+    Spark shows the traceback of an error and also the errors that were being handled when it was
+    raised. This class suppresses those earlier errors, because its text already contains their
+    texts.
     """
 
     def __init__(self, *arguments: object) -> None:

@@ -1,9 +1,9 @@
-"""The archive that executors on other machines get this package from.
+"""The archive from which executors on other machines get this package.
 
-Spark unpacks it into the folder that is on the path of all its Python workers. A file of
-``addPyFile`` would not do: formats that Spark finds by itself run without those. Compiled modules
-are left out, their sources run as they are. The dependencies of twistmq and of its extra spark must
-be installed there.
+Spark unpacks the archive into a folder that is on the import path of all its Python workers. The
+method ``addPyFile`` is not sufficient, because Spark does not provide its files to the workers of
+data sources that it discovers automatically. The archive contains sources instead of compiled
+modules. The dependencies of twistmq and of its extra ``spark`` must be installed on each machine.
 
 Source: setup_spark_files of PySpark 4.3.
 """
@@ -19,15 +19,15 @@ import twistmq.broker
 
 __all__ = ["SHIPPED", "send_package", "write_archive"]
 
-#: The packages workers import, below twistmq.
+#: The packages below twistmq that workers import.
 SHIPPED: Final = ("protocol", "broker", "client", "spark_bridge")
 
 
 def send_package(session: Any) -> None:
-    """Have every executor of a session get the package, also those that start later.
+    """Provide the package to all executors of a session, also to executors that start later.
 
-    A session of Spark Connect sends it to the server, whose executors get it for this session. The
-    server plans queries of the formats itself: it needs an installed twistmq.
+    A session of Spark Connect sends the archive to the server, which provides it to the executors
+    of this session. The server plans the queries itself, so twistmq must be installed there.
     """
     archive = f"{write_archive()}#twistmq"
     context = getattr(session, "sparkContext", None)
@@ -38,9 +38,9 @@ def send_package(session: Any) -> None:
 
 
 def write_archive(folder: Path | None = None) -> Path:
-    """Write the archive; what is in it belongs into a folder ``twistmq``.
+    """Write the archive, whose contents must be unpacked into a folder ``twistmq``.
 
-    :param folder: where; a new temporary one when it is not said.
+    :param folder: the folder of the archive; None for a new temporary folder.
     """
     target = Path(tempfile.mkdtemp(prefix="twistmq-archive-")) if folder is None else folder
     installed = Path(str(twistmq.broker.__file__)).parents[1]

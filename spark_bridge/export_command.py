@@ -1,7 +1,8 @@
 """``twistmq spark export``: the export job from the command line.
 
-Exit statuses: 0 when all is exported or the job was stopped, 2 for a bad command line, 255 when the
-job fails; what it had written by then stays, and the next run goes on from there.
+The exit status is 0 when all messages are exported or the job was stopped, 2 for a bad command
+line, and 255 when the job fails. A failed job keeps the rows that it has written, and the next run
+continues after them.
 """
 
 from __future__ import annotations
@@ -24,48 +25,49 @@ if TYPE_CHECKING:
 
 __all__ = ["spark"]
 
-#: The status of a command that failed, as of the servers.
+#: The status of a command that failed, the same as for the servers.
 EXIT_FAILED: Final = 255
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.group()
 def spark() -> None:
-    """Messages and traces as tables, by Spark."""
+    """Use messages and traces as tables, with Spark."""
 
 
 @spark.command()
 @click.option("-n", "--namesrvAddr", "name_servers", required=True, metavar="HOST:PORT;...",
               envvar="NAMESRV_ADDR", help="The name servers.  [environment: NAMESRV_ADDR]")
 @click.option("-o", "--output", required=True, metavar="DIR",
-              help="Where tables go, and how far they have come: messages, traces, _checkpoint.")
+              help="The folder for the tables (messages, traces) and their progress (_checkpoint).")
 @click.option("--topic", "topics", multiple=True, metavar="NAME",
-              help="A topic; again for more. Without any, those the brokers name "
-              "(spark.export_topics).")
+              help="A topic to export; repeat it for more topics. The default is the topics that "
+              "the brokers name (spark.export_topics).")
 @click.option("--traces/--no-traces", default=None,
-              help="Whether traces too; else what the brokers say (spark.export_traces).")
+              help="Whether to export traces. The default is the setting of the brokers "
+              "(spark.export_traces).")
 @click.option("--format", "format_name", type=click.Choice(sorted(FORMATS)), default="parquet",
-              show_default=True, help="Of the tables.")
+              show_default=True, help="The format of the tables.")
 @click.option("--continuous", is_flag=True,
-              help="Go on with what comes, until it is stopped (Ctrl-C, SIGTERM).")
+              help="Keep exporting new messages until the job is stopped (Ctrl-C, SIGTERM).")
 @click.option("--interval", type=click.FloatRange(0, min_open=True), default=10.0,
               show_default=True, metavar="S", help="How often a continuous job writes.")
 @click.option("--batch", type=click.IntRange(min=1), default=200_000, show_default=True,
-              metavar="N", help="Messages that are taken at a time.")
-@click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
+              metavar="N", help="The largest number of messages in a micro-batch.")
+@click.option("--master", default="local[*]", show_default=True, help="The master of Spark.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE",
-              help="An option of format rocketmq, such as accessKey=; again for more.")
+              help="An option of the format rocketmq, such as accessKey=; repeat it for more.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE",
-              help="A setting of Spark; again for more.")
+              help="A setting of Spark; repeat it for more.")
 def export(
     name_servers: str, output: str, topics: tuple[str, ...], traces: bool | None,
     format_name: str, continuous: bool, interval: float, batch: int, master: str,
     options: tuple[str, ...], conf: tuple[str, ...],
 ) -> None:
-    """Export topics, and traces, into tables partitioned by topic and date.
+    """Export topics and traces to tables that are partitioned by topic and date.
 
-    A run begins where the last one with the same output ended, killed or not; the first begins with
-    the oldest message there is.
+    A run continues where the previous run with the same output ended, even if that run was killed.
+    The first run begins with the oldest message.
     """
     connection = {"nameServer": name_servers, **_pairs(options, "--option")}
     settings = _pairs(conf, "--conf")
@@ -106,7 +108,7 @@ def _fail(text: str) -> None:
 
 
 def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
-    """The exports that the brokers name."""
+    """Ask the brokers for the exports that their settings name."""
     from twistmq.spark_bridge.connection import client_settings
     from twistmq.spark_bridge.export_config import ask_brokers
     from twistmq.spark_bridge.options import BATCH_READ, Options
@@ -114,12 +116,12 @@ def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     with client_settings(Options(connection, BATCH_READ)).client() as client:
         found = ask_brokers(client)
     for text in found.silent:
-        click.echo(f"twistmq: not asked what to export: {text}", err=True)
+        click.echo(f"twistmq: could not ask a broker for its exports: {text}", err=True)
     return found.topics, found.traces
 
 
 def _are_there_traces(connection: dict[str, str]) -> bool:
-    """Whether a name server knows the topic of traces, which the first trace makes."""
+    """Whether a name server knows the topic of traces, which the first trace creates."""
     from twistmq.spark_bridge.connection import client_settings
     from twistmq.spark_bridge.options import BATCH_READ, Options
     from twistmq.spark_bridge.subscription import Subscription, TopicMissing
@@ -135,7 +137,7 @@ def _are_there_traces(connection: dict[str, str]) -> bool:
 
 
 def _run(plan: ExportPlan) -> None:
-    """Run the job, show how far it is, and sum up."""
+    """Run the job, show its progress, and print a summary."""
     click.echo(f"exporting {', '.join([*plan.topics, *(['traces'] if plan.traces else [])])} "
                f"to {plan.output} ({plan.format})", err=True)
     from twistmq.spark_bridge.export_job import ExportJob, end_session, make_session
@@ -147,7 +149,8 @@ def _run(plan: ExportPlan) -> None:
             job = ExportJob(plan, session, show)
 
             def stop(*_: object) -> None:
-                # The JVM may have been told as well: what py4j logs of its end is no news then.
+                # The signal may have reached the JVM too. Errors that py4j logs about the end of
+                # the JVM are then expected, so they are suppressed.
                 logging.disable(logging.ERROR)
                 job.stop()
 
@@ -162,7 +165,7 @@ def _run(plan: ExportPlan) -> None:
 
 @contextlib.contextmanager
 def _progress(continuous: bool) -> Iterator[Callable[[int, int | None], object]]:
-    """Show progress on standard error: a bar on a terminal, else a line each time."""
+    """Show progress on standard error: a bar on a terminal, or else a line for each report."""
     begin = time.monotonic()
     if not sys.stderr.isatty() or continuous:
         def line(done: int, waiting: int | None) -> None:
@@ -182,7 +185,7 @@ def _progress(continuous: bool) -> Iterator[Callable[[int, int | None], object]]
 
 
 def summary(tables: list[TableSummary], seconds: float) -> list[str]:
-    """The lines that say what was done."""
+    """Return the lines of the summary."""
     rows: list[tuple[Any, ...]] = [("table", "rows", "files", "size", "rows/s")]
     for each in tables:
         rows.append((each.table, f"{each.rows:,}", f"{each.files:,}", _size(each.size_bytes),

@@ -1,4 +1,4 @@
-"""The exports that brokers name: rows of their runtime tables, asked for by the export job."""
+"""Reads the exports that brokers advertise in their runtime tables, for the export job."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from twistmq.protocol.errors import RemotingError, RequestRefused
 
 __all__ = ["EXPORT_TOPICS", "EXPORT_TRACES", "Advertised", "ask_brokers"]
 
-#: Rows of the runtime table: names of topics with commas; "true" for traces.
+#: The rows of the runtime table: the names of topics with commas, and "true" for traces.
 EXPORT_TOPICS: Final = "sparkExportTopics"
 EXPORT_TRACES: Final = "sparkExportTraces"
 
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """One export."""
+    """The exports that the brokers of a name server advertise together."""
 
-    #: In order, each once.
+    #: The topics in order, each once.
     topics: tuple[str, ...]
     traces: bool
-    #: Brokers that could not be asked, with the reason.
+    #: The brokers that did not answer, each with the reason.
     silent: tuple[str, ...] = ()
 
 
 def ask_brokers(client: Client) -> Advertised:
-    """Ask every broker its name server knows; what one of them says counts for all.
+    """Ask all brokers of a name server, and combine the exports that they advertise.
 
     :raises RemotingError: when no name server answers.
     """

@@ -1,10 +1,9 @@
-"""The folder an export writes to: one job at a time, and nothing of micro-batches that failed.
+"""Locks the folder of an export, and removes the files of micro-batches that failed.
 
-Spark notes which Parquet files count when a micro-batch is done, and passes over all others. A
-reader of the folder without Spark does not, so the next run removes the files of a killed one.
-Folders
-elsewhere (``s3a://...``) are left alone, and so are Delta and Iceberg tables, whose readers go by a
-log of theirs.
+When a micro-batch is complete, Spark logs its Parquet files, and Spark ignores all files that the
+log does not name. Readers other than Spark do not know this log, so the next run removes the files
+of a killed run. Remote folders (``s3a://...``) are not cleaned up. Delta and Iceberg tables need no
+cleanup, because their readers use the log of the table.
 
 Source: FileStreamSinkLog, OffsetSeqLog of Spark 4.3.
 """
@@ -22,20 +21,20 @@ from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
 
 __all__ = ["counted_files", "locked", "remove_leftovers"]
 
-#: How long the JVM of a run that was killed may take to end, s.
+#: How long the JVM of a killed run may take to end, s.
 _LOCK_WAIT_S: Final = 20.0
 _LOCK_POLL_S: Final = 0.2
 
 
 @contextlib.contextmanager
 def locked(plan: ExportPlan, session: Any, wait_s: float = _LOCK_WAIT_S) -> Iterator[None]:
-    """Keep other jobs from a folder meanwhile.
+    """Hold the lock of the output folder while a job runs.
 
-    The lock is the JVM's, which writes the files: it may live on for a moment when the command is
-    killed.
+    The JVM holds the lock, because it writes the files and may outlive a killed command for a
+    moment.
 
-    :raises ExportError: when another job has it for longer than ``wait_s``, or the folder cannot be
-    written.
+    :raises ExportError: when another job holds the lock for longer than ``wait_s``, or the folder
+        cannot be written.
     """
     root = plan.local_output
     if root is None:
@@ -58,7 +57,7 @@ def locked(plan: ExportPlan, session: Any, wait_s: float = _LOCK_WAIT_S) -> Iter
             time.sleep(_LOCK_POLL_S)
         yield
     finally:
-        # A JVM that was stopped has let go of it.
+        # A JVM that was stopped has already released the lock.
         with contextlib.suppress(Py4JError, OSError):
             file.close()
 
@@ -69,14 +68,14 @@ def _try_lock(file: Any) -> bool:
     try:
         return file.getChannel().tryLock() is not None
     except Py4JJavaError as error:
-        # Two jobs of one JVM.
+        # Two jobs in one JVM.
         if "OverlappingFileLockException" in str(error):
             return False
         raise
 
 
 def counted_files(folder: Path) -> dict[Path, int]:
-    """The files Spark's log of a Parquet table names, with their sizes in bytes."""
+    """Return the files that Spark's log of a Parquet table names, with their sizes in bytes."""
     found = {}
     log = folder / "_spark_metadata"
     for path in log.iterdir() if log.is_dir() else ():
@@ -91,10 +90,13 @@ def counted_files(folder: Path) -> dict[Path, int]:
 
 
 def remove_leftovers(plan: ExportPlan, table: str) -> int:
-    """Remove files of a micro-batch that was begun and not finished; :returns: how many.
+    """Remove the files of a micro-batch that was started but not finished.
 
-    Only files as Spark names them that are younger than the micro-batch's begin, while its log says
-    that it was not finished: whatever else lies in the folder stays. The folder must be locked.
+    If the log of Spark shows such a micro-batch, the function removes the files with names as Spark
+    gives them that are newer than the start of that micro-batch. All other files in the folder
+    stay. The folder must be locked.
+
+    :returns: the number of removed files.
     """
     if plan.local_output is None or plan.format != "parquet":
         return 0

@@ -1,8 +1,8 @@
-"""The export job: topics, and traces, into tables.
+"""The export job, which writes topics and traces to tables.
 
-One streaming query a table, whose checkpoint lies in the output's folder: a job that was killed
-goes on where it was when it is started again. This module imports Spark; the command that runs it
-does not before it is needed.
+The job runs one streaming query for each table. The checkpoint of the query is in the folder of the
+output, so a job that was killed continues at the same place when it is started again. This module
+imports Spark, so the export command imports this module only when it needs it.
 
 Source: StreamingQuery, StreamingQueryProgress of PySpark 4.3.
 """
@@ -38,24 +38,25 @@ __all__ = ["NO_WORKER", "STARTS", "ExportJob", "TableSummary", "end_session", "m
 
 log = logging.getLogger("twistmq.spark_bridge")
 
-#: How often progress is looked at, s.
+#: The interval between checks of the progress, s.
 _POLL_S: Final = 0.2
-#: Spark's error for a Python worker that did not connect in time. Source: PythonWorkerFactory.
+#: The text of Spark's error when a Python worker does not connect in time. Source:
+#: PythonWorkerFactory.
 NO_WORKER: Final = "Python worker failed to connect back"
-#: Starts of a query, at most, between two micro-batches. Spark gives a Python worker ten seconds
-#: to load its modules, which a busy machine may exceed several times in a row.
+#: The largest number of starts of a query between two micro-batches. Spark gives a Python worker
+#: ten seconds to load its modules, and a busy machine may exceed them several times in a row.
 STARTS: Final = 10
 
 
 def make_session(plan: ExportPlan) -> Any:
-    """Start Spark, or take the session there is; executors elsewhere are sent this package."""
+    """Start Spark or use the existing session, and send this package to remote executors."""
     from pyspark.sql import SparkSession
 
-    # Workers would run the python3 of the path, which may be another environment's.
+    # By default, workers run the python3 of the path, which may belong to another environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("twistmq export").master(plan.master).config(
         "spark.ui.showConsoleProgress", "false").config("spark.sql.session.timeZone", "UTC")
-    # local-cluster[...] has executors in processes of their own.
+    # The executors of local-cluster[...] are separate processes.
     is_local = plan.master.partition("[")[0] == "local"
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -80,41 +81,42 @@ def end_session(session: Any) -> None:
 
 @dataclass(slots=True)
 class TableSummary:
-    """The rows that a run wrote into one table."""
+    """The rows that a run wrote to one table."""
 
     table: str
     rows: int = 0
     files: int = 0
     size_bytes: int = 0
-    #: Rows by topic (of traces: by date), where the files are on this machine.
+    #: The rows by topic, or by date for traces, if the files are on this machine.
     rows_by: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Running:
-    """A query and how far it is."""
+    """A query and its progress."""
 
     table: str
     query: Any
     before: dict[Path, int]
     rows: int = 0
-    #: None until a micro-batch says.
+    #: The number of messages that are not exported yet; None until a micro-batch shows it.
     waiting: int | None = None
     last_batch: int = -1
-    #: Since its last micro-batch.
+    #: The number of starts since the last micro-batch.
     starts: int = 1
-    #: Where its queues ended when the job began, for a Spark that ends a query after one
-    #: micro-batch; the query starts again until it has come there.
+    #: The ends of the queues when the job began, if this Spark ends a query after one micro-batch.
+    #: The job starts the query again until it has reached these ends.
     target: dict[MessageQueue, int] | None = None
-    #: How far it had come when it started last.
+    #: The offset that the query had reached at its last start.
     end: str = ""
 
 
 class ExportJob:
     """Runs a plan.
 
-    :param progress: told, when it changes, how many rows are done and how many more wait; None
-        while that is not known of each table.
+    :param progress: a function that is called when the progress changes, with the number of
+        exported rows and the number of remaining ones. The latter is None until it is known for
+        each table.
     """
 
     def __init__(
@@ -126,11 +128,11 @@ class ExportJob:
         self._stopping = False
 
     def stop(self) -> None:
-        """End a run as soon as may be: what a micro-batch under way has done is done again."""
+        """End a run as soon as possible; the next run repeats an unfinished micro-batch."""
         self._stopping = True
 
     def run(self) -> list[TableSummary]:
-        """Export until all is done, or until it is stopped.
+        """Export until all messages are exported, or until the job is stopped.
 
         :raises ExportError: when a query fails, or another job writes to the same folder.
         """
@@ -141,14 +143,14 @@ class ExportJob:
             with locked(self._plan, self._session):
                 self._export(running)
         except (Py4JError, OSError):
-            # A stop of a whole service stops the JVM too, and work that it has not noted is done
-            # again.
+            # If a whole service is stopped, the JVM stops too. The next run repeats the work that
+            # the JVM has not logged.
             if not self._stopping:
                 raise
         return [self._summary(each) for each in running]
 
     def _export(self, running: list[_Running]) -> None:
-        """Run the queries; what is counted of them enters the list."""
+        """Run the queries; adds them and their progress to the list."""
         try:
             for table in self._plan.tables:
                 remove_leftovers(self._plan, table)
@@ -159,7 +161,7 @@ class ExportJob:
                     table, start_writing(self._plan, table, self._frame(table)), before,
                     target=target))
             while not self._stopping:
-                # Before the errors: a query that fails between the two is started again.
+                # The order matters: a query that fails between the two checks is started again.
                 is_active = any(each.query.isActive for each in running)
                 has_failed = any(each.query.exception() for each in running)
                 self._look(running)
@@ -175,14 +177,14 @@ class ExportJob:
         self._look(running)
         for each in running:
             error = each.query.exception()
-            # Ctrl-C reaches Python workers as well: a query that it fails was to end.
+            # Ctrl-C reaches the Python workers too, and the query that fails then is not an error.
             if error is not None and not self._stopping:
                 raise ExportError(f"{each.table}: {_cause(str(error))}")
 
     def _start_again(self, running: Iterable[_Running]) -> bool:
-        """Start queries again that failed because a Python worker was not there in time.
+        """Restart the queries that failed because a Python worker did not start in time.
 
-        :returns: False when one failed for another reason, or too often.
+        :returns: False when a query failed for another reason, or too often.
         """
         for each in running:
             error = each.query.exception()
@@ -198,9 +200,9 @@ class ExportJob:
         return True
 
     def _go_on(self, running: Iterable[_Running]) -> bool:
-        """Start queries again that have come further, and not yet to their target.
+        """Restart the queries that have made progress but have not reached their target.
 
-        :returns: whether there was one.
+        :returns: whether there was such a query.
         """
         found = False
         for each in running:
@@ -215,7 +217,7 @@ class ExportJob:
         return found
 
     def _frame(self, table: str) -> Any:
-        """The stream of a table."""
+        """Make the stream of a table."""
         from pyspark.sql import functions as f
 
         plan = self._plan
@@ -226,7 +228,7 @@ class ExportJob:
         return reader.load().withColumn("date", f.to_date("storeTimestamp"))
 
     def _look(self, running: Iterable[_Running]) -> None:
-        """Count what is done, and say so."""
+        """Update the progress of the queries, and report it if it has changed."""
         changed = False
         for each in running:
             for progress in each.query.recentProgress:
@@ -238,10 +240,10 @@ class ExportJob:
                 each.starts = 1
                 changed = True
             if each.target is not None and each.query.lastProgress is not None:
-                # A micro-batch without a row may have come further as well.
+                # A micro-batch without rows may have advanced the offsets too.
                 each.waiting = waiting(each.query.lastProgress["sources"][0], each.target)
         if changed:
-            # A query that has ended without a row says nothing.
+            # A query that has ended without rows reports no backlog, so the backlog is 0.
             left = [0 if each.waiting is None and not each.query.isActive else each.waiting
                     for each in running]
             known = [count for count in left if count is not None]
@@ -262,14 +264,14 @@ class ExportJob:
 
 
 def source_of(plan: ExportPlan, table: str) -> tuple[str, dict[str, str]]:
-    """The format that a table is read by, and its options."""
+    """Return the format with which a table is read, and its options."""
     if table == MESSAGES:
         return "rocketmq", {**plan.connection, "subscribe": ",".join(plan.topics)}
     return "rocketmq_trace", dict(plan.connection)
 
 
 def ends_of(plan: ExportPlan, table: str) -> dict[MessageQueue, int]:
-    """Where the queues of a table end now.
+    """Find the current ends of the queues of a table.
 
     :raises BrokerError: when a broker or name server does not answer.
     """
@@ -281,11 +283,12 @@ def ends_of(plan: ExportPlan, table: str) -> dict[MessageQueue, int]:
 
 
 def waiting(source: Any, target: dict[MessageQueue, int] | None = None) -> int | None:
-    """Messages between where a micro-batch ended and where the queues ended; None: unknown.
+    """Count the messages between the end of a micro-batch and the ends of the queues.
 
-    :param target: where the queues end; None: where the progress says.
+    :param target: the ends of the queues; None to use the ends in the progress.
+    :returns: the count, or None if it is unknown.
     """
-    # Spark says nothing of them where the source was not asked: one that is done again.
+    # The progress of a repeated micro-batch lacks the ends, because Spark did not ask the source.
     lag = source_lag(source, latest=target)
     return None if lag is None else lag.total
 
@@ -298,7 +301,7 @@ def _partition_of(path: Path, name: str) -> str:
 
 
 def _cause(text: str) -> str:
-    """The line of a Python worker's error that says what is wrong."""
+    """Return the line of a Python worker's error that describes the cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith("twistmq.")]
     return told[-1] if told else lines[0] if lines else "no reason is given"

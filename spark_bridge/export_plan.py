@@ -1,6 +1,6 @@
 """The plan of an export job, made before Spark starts.
 
-Source: ecosystem notes 2.6 of what can be written without a jar.
+Source: ecosystem notes 2.6, on formats that can be written without a jar.
 """
 
 from __future__ import annotations
@@ -15,42 +15,43 @@ from twistmq.spark_bridge.errors import ShortError
 
 __all__ = ["FORMATS", "MESSAGES", "TRACES", "ExportError", "ExportPlan", "missing_packages"]
 
-#: Names of the two tables, as folders of the output.
+#: The names of the two tables, which are also their folders in the output.
 MESSAGES: Final = "messages"
 TRACES: Final = "traces"
-#: Formats, and what must be installed for each beside the extra spark.
+#: The formats, each with the package that it needs in addition to the extra ``spark``.
 FORMATS: Final[Mapping[str, str | None]] = {
     "parquet": None, "delta": "deltalake", "iceberg": "pyiceberg"}
 _EXTRAS: Final = {"deltalake": "delta", "pyiceberg": "iceberg"}
 
 
 class ExportError(ShortError, RuntimeError):
-    """The job cannot start or continue; the text says why."""
+    """The job cannot start or continue; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """One run of the job."""
+    """The parameters of one run of the job."""
 
-    #: Options of ``format("rocketmq")`` that say how to connect.
+    #: The options of ``format("rocketmq")`` for the connection.
     connection: Mapping[str, str]
     topics: tuple[str, ...]
     traces: bool
-    #: A folder, or where Spark can write to.
+    #: A folder, or a URI that Spark can write to.
     output: str
     format: str = "parquet"
-    #: Until there is nothing more, or until it is stopped.
+    #: Whether the job runs until it is stopped, instead of until it has exported all messages.
     continuous: bool = False
-    #: Of a continuous job: how often it writes, ms.
+    #: The interval at which a continuous job writes, ms.
     interval_ms: int = 10_000
-    #: Messages it takes at a time.
+    #: The largest number of messages in a micro-batch.
     batch_messages: int = 200_000
     master: str = "local[*]"
-    #: Spark's own settings.
+    #: Additional settings of Spark.
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """:raises ExportError: when there is nothing to do, or no way to do it."""
+        """Check the plan; :raises ExportError: when it names nothing to export or is not possible.
+        """
         if not self.topics and not self.traces:
             raise ExportError("nothing to export: name topics by --topic, or let a broker name "
                               "them by its setting spark.export_topics")
@@ -61,24 +62,24 @@ class ExportPlan:
 
     @property
     def local_output(self) -> Path | None:
-        """The output's folder; None when it is elsewhere."""
+        """The folder of the output; None for a remote output."""
         if self.output.startswith("file:"):
             return Path("/" + self.output.removeprefix("file:").lstrip("/"))
         return None if "://" in self.output else Path(self.output).absolute()
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The tables that are written."""
+        """The tables that the job writes."""
         return ((MESSAGES,) if self.topics else ()) + ((TRACES,) if self.traces else ())
 
     def place(self, *names: str) -> str:
-        """A path below the output."""
+        """Return a path below the output."""
         root = self.local_output
         return "/".join([self.output.rstrip("/") if root is None else str(root), *names])
 
 
 def missing_packages(format_name: str) -> str | None:
-    """Say what must be installed first; None when nothing is missing."""
+    """Return a text that names a missing package and how to install it; None if none is missing."""
     for package, extra in (("pyspark", "spark"), ("pyarrow", "spark"),
                            (FORMATS[format_name], "")):
         if package is None:

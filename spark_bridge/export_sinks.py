@@ -1,8 +1,9 @@
-"""Where an export is written: Parquet by Spark itself, Delta and Iceberg without a jar.
+"""The writers of an export: Parquet by Spark itself, Delta and Iceberg without a jar.
 
-Every row is there once, however often a micro-batch is tried: Parquet files count by the log Spark
-keeps beside them, and a Delta or an Iceberg table notes with each commit which micro-batch it was.
-For those two a micro-batch passes through the driver's memory.
+Each row is in the output once, no matter how often Spark tries a micro-batch. A Parquet file counts
+only if the log that Spark keeps beside the files names it. A Delta or Iceberg table stores the
+number of the micro-batch with each commit. For these two formats, each micro-batch passes through
+the memory of the driver.
 
 Source: DataStreamWriter of PySpark 4.3; CommitProperties of deltalake 1.6; Table of pyiceberg 0.12.
 """
@@ -18,17 +19,17 @@ from twistmq.spark_bridge.export_plan import MESSAGES, ExportPlan
 
 __all__ = ["partition_columns", "start_writing", "written_files"]
 
-#: Under which an Iceberg snapshot says which query and which micro-batch it is of.
+#: The property of an Iceberg snapshot that holds the number of its micro-batch.
 _BATCH: Final = "twistmq.batch"
 
 
 def partition_columns(table: str) -> list[str]:
-    """The columns by which a table's files are partitioned."""
+    """Return the columns by which the files of a table are partitioned."""
     return ["topic", "date"] if table == MESSAGES else ["date"]
 
 
 def start_writing(plan: ExportPlan, table: str, frame: Any) -> Any:
-    """Begin to write a stream into its table; :returns: the query."""
+    """Start to write a stream into its table; :returns: the query."""
     trigger = {"processingTime": f"{plan.interval_ms} milliseconds"} if plan.continuous else {
         "availableNow": True}
     writer = frame.writeStream.queryName(f"export {table}").option(
@@ -87,7 +88,7 @@ def _append_iceberg(plan: ExportPlan, table: str, rows: Any, batch_id: int) -> N
 
 
 def written_files(plan: ExportPlan, table: str) -> dict[Path, int]:
-    """The data files of a table that count, with their sizes; none when they are elsewhere."""
+    """Return the valid data files of a table with their sizes; empty for a remote output."""
     if plan.local_output is None:
         return {}
     folder = Path(plan.place(table))

@@ -1,13 +1,13 @@
-"""The lag of a streaming query: how many messages its queues have that it has not read yet.
+"""Computes the lag of a streaming query: the number of messages that it has not read yet.
 
     lag = query_lag(query.lastProgress)
     if lag is not None:
         print(lag.total, lag.max, lag.avg)
 
-Spark asks Python sources for no metrics, so that the offsets behind the latest ones, which
-``spark-sql-kafka`` reports as ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and
-``avgOffsetsBehindLatest``, are computed from the progress of the query. This module does not import
-PySpark: it reads a progress that was stored as JSON as well.
+Spark does not ask Python sources for metrics. The metrics that ``spark-sql-kafka`` reports as
+``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and ``avgOffsetsBehindLatest`` are therefore
+computed from the progress of the query. This module does not import PySpark, so it can also read a
+progress that was stored as JSON.
 
 Source: KafkaMicroBatchStream.metrics of Spark 4.0; StreamingQueryProgress of PySpark 4.0 to 4.3.
 """
@@ -30,19 +30,19 @@ Offsets = dict[MessageQueue, int]
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a query is behind the ends of its queues, in offsets."""
+    """The number of offsets between the position of a query and the ends of its queues."""
 
-    #: Of each queue that is there.
+    #: The lag of each queue that exists.
     by_queue: Mapping[MessageQueue, int]
 
     @property
     def min(self) -> int:
-        """The offsets that the queue with the shortest backlog is behind."""
+        """The lag of the queue with the shortest backlog."""
         return min(self.by_queue.values(), default=0)
 
     @property
     def max(self) -> int:
-        """The offsets that the queue with the longest backlog is behind."""
+        """The lag of the queue with the longest backlog."""
         return max(self.by_queue.values(), default=0)
 
     @property
@@ -56,9 +56,9 @@ class Lag:
         return sum(self.by_queue.values())
 
     def metrics(self) -> dict[str, str]:
-        """The figures by the names of spark-sql-kafka, as texts like those of its progress.
+        """Return the figures as texts, under the names that spark-sql-kafka uses in a progress.
 
-        ``totalOffsetsBehindLatest``, the sum, is added to them.
+        The result also contains the sum, ``totalOffsetsBehindLatest``.
         """
         return {"minOffsetsBehindLatest": str(self.min), "maxOffsetsBehindLatest": str(self.max),
                 "avgOffsetsBehindLatest": str(self.avg),
@@ -66,17 +66,17 @@ class Lag:
 
 
 def query_lag(progress: Any, client: Client | None = None) -> Lag | None:
-    """The lag of a query after the micro-batch that a progress is of.
+    """Compute the lag of a query after the micro-batch that a progress describes.
 
-    :param progress: a ``StreamingQueryProgress``, such as ``query.lastProgress`` or a listener's
-        ``event.progress``; or the same as a dict or as JSON. Sources of other formats are passed
-        over, and several of ``rocketmq`` or ``rocketmq_trace`` are added up. None, as
-        ``query.lastProgress`` is before the first progress, gives None.
-    :param client: compares with where the queues end now, which it asks brokers for; without it
-        with where they ended when the micro-batch was planned, as the progress says.
-    :returns: the lag; None where the progress does not say where the queues end, because the query
-        has not read anything yet or the PySpark is older than 4.2. With a client that is known.
-    :raises ValueError: when the progress has no source of these formats, or is no progress.
+    :param progress: a ``StreamingQueryProgress``, such as ``query.lastProgress`` or the
+        ``event.progress`` of a listener, or the same as a dict or as JSON. Sources of other formats
+        are ignored, and several sources of ``rocketmq`` or ``rocketmq_trace`` are combined. The
+        result for None, the value of ``query.lastProgress`` before the first progress, is None.
+    :param client: a client that asks the brokers for the current ends of the queues. Without it,
+        the lag refers to the ends in the progress, which are from the plan of the micro-batch.
+    :returns: the lag. It is None if there is no client and the progress lacks the ends of the
+        queues, because the query has not read anything yet or PySpark is older than 4.2.
+    :raises ValueError: when the value is not a progress or has no source of these formats.
     :raises BrokerError: when a broker or name server does not answer the client.
     """
     if progress is None:
@@ -95,9 +95,9 @@ def query_lag(progress: Any, client: Client | None = None) -> Lag | None:
 
 def source_lag(source: Any, client: Client | None = None,
                latest: Offsets | None = None) -> Lag | None:
-    """The lag of one source of a progress, as :func:`query_lag` says it of all.
+    """Compute the lag of one source of a progress; see :func:`query_lag`.
 
-    :param latest: where the queues end, in place of what the progress or a client says.
+    :param latest: the ends of the queues; None to take them from the client or the progress.
     """
     fields = _fields(source)
     ends = _offsets(fields.get("endOffset"))
@@ -109,17 +109,17 @@ def source_lag(source: Any, client: Client | None = None,
         latest = _offsets(fields.get("latestOffset"))
     if latest is None:
         return None
-    # A queue that has just been found is read from its first message on. One that is gone has no
-    # message to read.
+    # A queue that has just been found is read from its first message on. A queue that is gone has
+    # no messages to read.
     return Lag({queue: max(last - ends.get(queue, 0), 0) for queue, last in latest.items()})
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
-    """A progress, or a source of one, as Spark's JSON has it.
+    """Return the fields of a progress, or of one of its sources, as in Spark's JSON.
 
     :raises ValueError: when the value is not a progress.
     """
-    # PySpark's classes are dicts as well; on 4.0 with Connect only their JSON has the offsets.
+    # The classes of PySpark are dicts too, but on 4.0 with Connect only their JSON has the offsets.
     text = getattr(value, "json", value)
     found = json.loads(text) if isinstance(text, str) else value
     if not isinstance(found, Mapping):
@@ -135,20 +135,20 @@ def _sources(progress: Any) -> list[Mapping[str, Any]]:
 
 
 def _is_ours(source: Mapping[str, Any]) -> bool:
-    """Whether the offsets of a source name topics, brokers and queues, as far as it has any."""
+    """Whether the offsets of a source, if it has any, name topics, brokers and queues."""
     values = [_value(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset")]
     return all(value is None or _offsets(value) is not None for value in values)
 
 
 def _value(offset: Any) -> Any:
-    """An offset, which may be JSON within JSON; None where Spark has no offset."""
+    """Return an offset, which may be JSON within JSON; None if Spark has no offset."""
     if isinstance(offset, str):
         return json.loads(offset) if offset and offset != "None" else None
     return offset
 
 
 def _offsets(offset: Any) -> Offsets | None:
-    """The offsets of queues; None for none, and for those of another format."""
+    """Return the offsets of queues; None if they are missing or have another format."""
     value = _value(offset)
     if not isinstance(value, dict) or not all(
             isinstance(queues, dict) for brokers in value.values()

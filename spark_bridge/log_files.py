@@ -1,10 +1,11 @@
-"""The files of a commit log: on this machine, or on a file system that pyarrow knows.
+"""Opens the files of a commit log, on this machine or on a file system that pyarrow supports.
 
-A path is one of this machine, unless it is a URI such as ``s3://bucket/store`` or
-``hdfs://host:8020/store``: ``pyarrow.fs`` reads those, and each task opens what it reads by the URI
-itself. Files of this machine are read by system calls, without pyarrow in between.
+A path refers to this machine unless it is a URI such as ``s3://bucket/store`` or
+``hdfs://host:8020/store``. ``pyarrow.fs`` reads such a URI, and each task opens its files by the
+URI. Files on this machine are read by system calls, without pyarrow.
 
-A URI may have a password. No text that is shown has it, nor what stands behind a question mark.
+A URI may contain a password. Errors and log lines show neither the password nor the part of the URI
+after a question mark.
 
 Source: FileSystem.from_uri of pyarrow 18 to 26.
 """
@@ -28,64 +29,66 @@ from twistmq.protocol.errors import StoreError
 __all__ = ["LogFile", "LogFolder", "file_system", "open_folder", "open_log_file", "shown_path"]
 
 _FOLDER: Final = "commitlog"
-#: The names of file systems in Hadoop, with the names that pyarrow has for them.
+#: The names of file systems in Hadoop, with their names in pyarrow.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
-#: Bytes that one request to a remote file asks for at least, and those of one when the end of what
-#: was written is looked for.
+#: The smallest size of a request to a remote file, and the size of the requests that search for the
+#: end of the written data.
 _BLOCK_SIZE: Final = 1 << 20
 _SCAN_SIZE: Final = 32 << 20
-#: Digits of a file's name, which is an offset: a Java long.
+#: The number of digits in the name of a file, which is an offset, and the largest offset: a Java
+#: long.
 _NAME_LENGTH: Final = 20
 _LONG_MAX: Final = 2**63 - 1
-#: Errors of a path that is gone, or is not a regular file.
+#: The errors for a path that is gone or is not a regular file.
 _NO_FILE: Final = (errno.ENOENT, errno.EINVAL, errno.EISDIR)
 _SECRET: Final = re.compile(r"(://[^/@:]*):[^/@]*@")
 
 
 class LogFile(Protocol):
-    """One file, open for reading."""
+    """A file that is open for reading."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Read a range; fewer bytes where the file ends."""
+        """Read a range; returns fewer bytes at the end of the file."""
 
     def data_from(self, position: int) -> int | None:
-        """The first place from here on that may have data; None when no such place follows."""
+        """Find the first position from here on that may have data; None if there is not one."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the file."""
 
 
 class LogFolder(Protocol):
-    """A folder of commit-log files, which are named by their first offset in the log."""
+    """A folder of commit-log files, each named after its first offset in the log."""
 
     def sizes(self, strange: dict[str, str]) -> dict[int, int]:
-        """The lengths of its files by their start.
+        """Return the lengths of the files by their first offsets.
 
-        :param strange: gets what has such a name and is no such file, with what it is.
+        :param strange: receives the paths that have the name of a log file but are something else,
+            each with a description of its kind.
         """
 
     def path(self, start: int) -> str:
-        """The path of a file, there or not, for :func:`open_log_file`."""
+        """Return the path of a file, which may be missing, for :func:`open_log_file`."""
 
     def head(self, start: int, size: int) -> bytes:
-        """The first bytes of a file; none when it is gone."""
+        """Read the first bytes of a file; empty if the file is gone."""
 
     def written_end(self, start: int) -> int:
-        """The position after the last byte of a file that is not zero."""
+        """Find the position after the last byte of a file that is not zero."""
 
-    #: Whether a broker may write to the files meanwhile.
+    #: Whether a broker may write to the files during the read.
     is_live: bool
 
 
 def shown_path(path: str) -> str:
-    """A path as errors and logs show it."""
+    """Return a path without secrets, for errors and log lines."""
     return _SECRET.sub(r"\1:***@", path).partition("?")[0] if _is_remote(path) else path
 
 
 def file_system(uri: str) -> tuple[Any, str]:
-    """The file system of a URI, and the path on it.
+    """Return the file system of a URI, and the path on it.
 
-    :raises StoreError: when pyarrow does not know it, or it cannot be had.
+    :raises StoreError: when pyarrow does not support it, or it is not available.
     """
     scheme, colon, rest = uri.partition(":")
     with _named(uri):
@@ -95,10 +98,10 @@ def file_system(uri: str) -> tuple[Any, str]:
 
 
 def open_folder(path: str) -> LogFolder:
-    """The folder of a log.
+    """Open the folder of a log.
 
-    :param path: the log's, or a store's that has it in ``commitlog``.
-    :raises StoreError: when a remote file system cannot be had.
+    :param path: the folder of the log, or of a store that has the log in ``commitlog``.
+    :raises StoreError: when a remote file system is not available.
     """
     if _is_remote(path):
         return _RemoteFolder.found(path)
@@ -109,11 +112,11 @@ def open_folder(path: str) -> LogFolder:
 def open_log_file(path: str, data_end: int | None = None) -> LogFile:
     """Open a file.
 
-    :param data_end: the position after the last byte that is not zero; None: unknown, or it may
+    :param data_end: the position after the last byte that is not zero; None if it is unknown or may
         grow.
-    :raises FileNotFoundError: when it is gone.
-    :raises OSError: when it is no regular file.
-    :raises StoreError: when a remote file system does not give it.
+    :raises FileNotFoundError: when the file is gone.
+    :raises OSError: when it is not a regular file.
+    :raises StoreError: when a remote file system refuses it.
     """
     if not _is_remote(path):
         return _LocalFile(open_regular(_local(path)))
@@ -123,9 +126,9 @@ def open_log_file(path: str, data_end: int | None = None) -> LogFile:
 
 
 class _LocalFile:
-    """A file of this machine.
+    """A file on this machine.
 
-    Plain reads, no map: the owner of a file may cut or remove it.
+    It is read by system calls and not mapped into memory, because its owner may truncate it.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -145,7 +148,7 @@ class _LocalFile:
         try:
             return os.lseek(self._descriptor, position, os.SEEK_DATA)
         except OSError as error:
-            # Any other error says that holes are not known here.
+            # Any other error means that the file system does not report holes.
             return None if error.errno == errno.ENXIO else position
 
     def close(self) -> None:
@@ -153,7 +156,7 @@ class _LocalFile:
 
 
 class _LocalFolder:
-    """A folder of this machine."""
+    """A folder on this machine."""
 
     is_live = True
 
@@ -187,7 +190,7 @@ class _LocalFolder:
 
 
 class _RemoteFile:
-    """A file that pyarrow opened. Short reads in a row cost one request."""
+    """A file that pyarrow opened. Consecutive short reads share one request."""
 
     def __init__(self, path: str, file: Any, data_end: int | None) -> None:
         self._path = path
@@ -195,7 +198,7 @@ class _RemoteFile:
         self._data_end = data_end
         with _named(path):
             self.size: int = file.size()
-        #: The block that a short read read last, and its place.
+        #: The block that the last short read fetched, and its position.
         self._block = b""
         self._block_at = 0
 
@@ -222,10 +225,10 @@ class _RemoteFile:
 
 
 class _RemoteFolder:
-    """A folder that pyarrow finds.
+    """A folder on a file system of pyarrow.
 
-    :param uri: of the folder.
-    :param place: its path on the file system.
+    :param uri: the URI of the folder.
+    :param place: the path of the folder on the file system.
     """
 
     is_live = False
@@ -237,7 +240,7 @@ class _RemoteFolder:
 
     @classmethod
     def found(cls, uri: str) -> _RemoteFolder:
-        """The folder of a log, or of a store that has one."""
+        """Find the folder of a log from its URI or from the URI of its store."""
         system, place = file_system(uri)
         fs = import_module("pyarrow.fs")
         inner = f"{place.rstrip('/')}/{_FOLDER}"
@@ -309,22 +312,22 @@ def _is_remote(path: str) -> bool:
 
 
 def _local(path: str) -> str:
-    """The path of this machine that a text says, which may be a URI of the scheme file."""
+    """Return a path on this machine from a text that may be a URI of the scheme file."""
     return unquote(urlsplit(path).path) if path.lower().startswith("file:/") else path
 
 
 def _below(uri: str, name: str) -> str:
-    """A URI with a name added to its path."""
+    """Add a name to the path of a URI."""
     parts = urlsplit(uri)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
 
 
 @contextmanager
 def _named(uri: str) -> Iterator[None]:
-    """Turn pyarrow's errors into one that names the path, without the secrets of its URI.
+    """Convert errors of pyarrow to one that names the path, without the secrets of its URI.
 
-    :raises FileNotFoundError: as it is.
-    :raises StoreError: for any other.
+    :raises FileNotFoundError: unchanged.
+    :raises StoreError: for any other error.
     """
     try:
         yield

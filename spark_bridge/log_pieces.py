@@ -1,12 +1,17 @@
-"""Reading commit-log files in pieces, without a broker or beside one.
+"""Reads commit-log files in pieces, without a broker or beside a running one.
 
-A piece is a file or a range of one; each is read by itself, so that many are read at once. The
-records read from a damaged file do not depend on how files are cut into pieces: a piece has the
-records that start in it, and the damage between its last record and the next piece's first.
+A commit-log file is 1 GiB by default, so one task for each file would leave most cores idle. A file
+is therefore split into pieces that tasks read independently. The difficulty is that a piece begins
+at an arbitrary byte: a task must find the first record after it without the records before it, and
+bytes inside a body may look like a record. Each record stores its own offset in the log, so a place
+counts as the start of a record only if that offset, the magic number and the sizes are right. A
+piece consists of the records that start in it, and of the damage between its last record and the
+first record of the next piece. The rows of a damaged file are therefore the same however the file
+is split.
 
-In the last file, the first place
-from which no record follows is where the log ends, whatever stands there: zeros, a record torn by a
-crash, or one that is being written. Elsewhere it is damage.
+In the last file, the log ends at the first place from which no record follows. That place may hold
+zeros, a record that a crash has torn, or a record that is being written. In any other file, such a
+place is damage.
 
 Source: CommitLog.checkMessageAndReturnSize, MappedFileQueue @5.3.3.
 """
@@ -26,14 +31,14 @@ from twistmq.spark_bridge.record_batches import BatchBuilder
 
 __all__ = ["LogPiece", "PieceReader"]
 
-#: Bytes read at a time: so many that a batch gets its rows, within these bounds.
+#: The limits of the number of bytes in one read, which is chosen to give a batch enough rows.
 _CHUNK_SIZE_MIN: Final = 1 << 20
 _CHUNK_SIZE_MAX: Final = 16 << 20
-#: Rows of a batch: larger ones are slower, for Spark and for the caches.
+#: The rows of a batch. Larger batches are slower, both in Spark and in the CPU caches.
 _BATCH_ROWS: Final = 10_000
-#: Bytes read at a time when the next record is looked for.
+#: The number of bytes in one read during the search for the next record.
 _SCAN_SIZE: Final = 1 << 20
-#: Bytes read of a hole before data: a record's size may begin with zeros.
+#: The bytes of a hole that are read before data, because the size of a record may begin with zeros.
 _HOLE_MARGIN: Final = 8
 _BLANK: Final = (record.MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
 _SIGNS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (
@@ -42,28 +47,29 @@ _SIGNS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """A range of a commit-log file; positions are bytes from the file's begin."""
+    """A range of a commit-log file; positions are bytes from the start of the file."""
 
     path: str
-    #: The offset of the file's first byte in the log: its name.
+    #: The offset of the first byte of the file in the log, which is also its name.
     file_start: int
-    #: Length the file should have.
+    #: The length that the file should have.
     file_size: int
     begin: int
     end: int
     #: Whether the log may end in this file.
     in_last_file: bool
-    #: The position after the last byte that is not zero; None: unknown, or it may grow.
+    #: The position after the last byte that is not zero; None if it is unknown or may grow.
     data_end: int | None = None
 
 
 class PieceReader:
     """Reads one piece.
 
-    :param builder: makes the batches; it must not skip what is damaged.
-    :param broker_name: what the column brokerName says.
-    :param on_damage: told the file's path, the position of what is damaged in it, and what is
-        wrong; what it raises ends the reading, else what is damaged is skipped.
+    :param builder: the builder of the batches, which must not skip damaged records.
+    :param broker_name: the value of the column brokerName.
+    :param on_damage: a function that is called with the path of the file, the position of the
+        damage and a description of it. If it raises an error, the read ends; otherwise the reader
+        skips the damage.
     """
 
     def __init__(self, piece: LogPiece, builder: BatchBuilder, broker_name: str | None,
@@ -86,7 +92,8 @@ class PieceReader:
         try:
             position: int | None = piece.begin
             if piece.begin:
-                # Where in the file records start is not known: the piece before ends there.
+                # The start of the first record in this piece is unknown. The previous piece ends
+                # at that record.
                 position = self._next_sure(piece.begin)
             while position is not None and position < piece.end:
                 position, batch = self._step(position)
@@ -100,7 +107,7 @@ class PieceReader:
     def _step(self, position: int) -> tuple[int | None, Any]:
         """Read a batch.
 
-        :returns: where to go on, None when nothing follows; the batch, or None.
+        :returns: the position at which to continue, or None at the end; and the batch, or None.
         """
         chunk = self._read(position, self._chunk_size)
         starts: list[int] = []
@@ -125,7 +132,7 @@ class PieceReader:
             return self._careful_step(position, chunk, stop)
 
     def _careful_step(self, position: int, chunk: bytes, stop: int) -> tuple[int | None, Any]:
-        """Read the piece one record after the other, because a wrong size may hide the next one."""
+        """Read the piece record by record, because a wrong size may hide the next record."""
         starts: list[int] = []
         at = 0
         following: int | None = position + stop
@@ -138,13 +145,13 @@ class PieceReader:
                 continue
             following = self._after_damage(position + at)
             if following is None or not at < following - position < stop:
-                break  # to go on elsewhere, or here with what was written meanwhile
+                break  # to continue elsewhere, or here with data that was written during the read
             at = following - position
         self._builder.add(chunk, self._broker_name, starts)
         return following, self._builder.batch()
 
     def _no_record(self, position: int, chunk: bytes) -> int | None:
-        """Go on where no whole record starts: read more of it, or pass what is damaged."""
+        """Continue at a place without a whole record: read more bytes, or skip the damage."""
         piece = self._piece
         head = chunk[:8]
         if head[4:] == _BLANK:
@@ -154,15 +161,15 @@ class PieceReader:
             if len(chunk) < size <= piece.file_size - position:
                 larger = self._read(position, size)
                 if record.check_record(larger, 0, self._check_crc) > 0:
-                    # The chunk grows for this once; a batch gives it its usual size again.
+                    # The next chunk has the size of this record; a batch restores the usual size.
                     self._chunk_size = size
                     return position
         return self._after_damage(position)
 
     def _after_damage(self, position: int) -> int | None:
-        """Pass what is damaged.
+        """Skip the damage at a position.
 
-        :returns: where the next record starts, None when none follows in the file.
+        :returns: the start of the next record, or None when no record follows in the file.
         """
         following = self._next_sure(position + 1)
         if following is None and self._piece.in_last_file:
@@ -172,12 +179,12 @@ class PieceReader:
                 record.record_size(whole) >= record.RECORD_SIZE_MIN):
             whole = self._read(position, record.record_size(whole))
             if record.check_record(whole, 0, self._check_crc) > 0:
-                return position  # it was being written when it was first read
+                return position  # the record was being written when it was first read
         self._on_damage(self._piece.path, position, _fault(whole, self._check_crc))
         return following
 
     def _next_sure(self, position: int) -> int | None:
-        """Find the next place where a record or the blank record surely starts."""
+        """Find the next place where a record or the blank record starts for certain."""
         size = self._piece.file_size
         while position + record.BLANK_SIZE_MIN <= size:
             position = self._data_from(position)
@@ -197,13 +204,13 @@ class PieceReader:
         return None
 
     def _data_from(self, position: int) -> int:
-        """The first place from here on that may hold data: holes are not read."""
+        """Find the first position from here on that may have data, so that holes are not read."""
         found = self._file.data_from(position)
-        # A hole may begin in the middle of a record's first bytes.
+        # A hole may begin in the middle of the first bytes of a record.
         return self._piece.file_size if found is None else max(position, found - _HOLE_MARGIN)
 
     def _is_sure(self, position: int) -> bool:
-        """Whether a record that says this place, or the file's blank record, starts here."""
+        """Whether a record with this offset, or the blank record of the file, starts here."""
         piece = self._piece
         head = self._read(position, record.RECORD_SIZE_MIN)
         if head[4:8] == _BLANK:
@@ -219,12 +226,12 @@ class PieceReader:
         return record.check_record(self._read(position, size), 0, False) > 0
 
     def _read(self, position: int, size: int) -> bytes:
-        """Read a range of the file; fewer bytes where it ends."""
+        """Read a range of the file; returns fewer bytes at its end."""
         return self._file.read(position, min(size, self._piece.file_size - position))
 
 
 def _is_torn(chunk: bytes, start: int) -> bool:
-    """Whether a record's end was never written; its CRC is of its body only."""
+    """Whether the end of a record was never written, which its CRC, of the body, does not show."""
     try:
         last = record.decode_record(chunk, start, False)
     except StoreDamaged:
@@ -233,9 +240,9 @@ def _is_torn(chunk: bytes, start: int) -> bool:
 
 
 def _fault(data: bytes, check_crc: bool) -> str:
-    """The fault at a place where a record should start."""
+    """Describe the fault at a place where a record should start."""
     try:
         record.decode_record(data, 0, check_crc)
     except StoreDamaged as error:
         return str(error).removeprefix("record at byte 0: ").removeprefix("no record at byte 0: ")
-    return "it is not where it says"
+    return "the offset of the record does not match its position"

@@ -1,11 +1,11 @@
-"""Offsets of queues as options and checkpoints say them: ``{"topic":{"broker-a":{"0":23}}}``.
+"""The JSON format of offsets in options and checkpoints: ``{"topic":{"broker-a":{"0":23}}}``.
 
-A checkpoint may also have the key ``@last``, which no topic can have as its name: the mark of the
-last message before each offset, ``[place in the commit log, store time]``. It tells whether a queue
-still has the messages that were read. Checkpoints of earlier versions have none.
+A checkpoint may also have the key ``@last``, which is not a valid topic name. It holds a mark of
+the last message before each offset: ``[place in the commit log, store time]``. The marks show
+whether a queue still has the messages that were read. Checkpoints of earlier versions lack them.
 
-In options -2 stands for the first offset of a queue and -1 for its end. The same form holds queues
-(``assign``: a list of ids in place of the inner object) and times.
+In options, -2 stands for the first offset of a queue and -1 for its end. The same format is used
+for queues (the option ``assign`` has a list of ids in place of the inner object) and for times.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ __all__ = ["EARLIEST", "LATEST", "Mark", "offsets_json", "parse_assign", "parse_
 EARLIEST: Final = -2
 LATEST: Final = -1
 _INT64_MAX: Final = (1 << 63) - 1
-#: The key of a checkpoint's marks.
+#: The key of the marks in a checkpoint.
 _MARKS: Final = "@last"
-#: A message's place in the commit log, and its store time, Unix ms.
+#: The place of a message in the commit log, and its store time, Unix ms.
 Mark = tuple[int, int]
-#: Largest id of a queue, and its digits.
+#: The largest id of a queue, and the number of its digits.
 _INT32_MAX: Final = 2**31 - 1
 _ID_DIGITS_MAX: Final = 10
 
 
 def queue_name(queue: MessageQueue) -> str:
-    """A queue as messages name it."""
+    """Return the description of a queue for texts of errors and logs."""
     return f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
 
 
 def offsets_json(offsets: Mapping[MessageQueue, int],
                  marks: Mapping[MessageQueue, Mark] | None = None) -> dict[str, Any]:
-    """Write offsets for a checkpoint: keys in order, so that equal offsets are equal texts.
+    """Encode offsets for a checkpoint, with sorted keys, so that equal offsets give equal texts.
 
-    :param marks: of the last message before an offset, where it is known.
+    :param marks: the mark of the last message before each offset, as far as it is known.
     """
     found = _by_queue(offsets)
     if marks:
@@ -58,31 +58,40 @@ def _by_queue(values: Mapping[MessageQueue, Any]) -> dict[str, Any]:
 
 
 def read_marks(value: Mapping[str, Any]) -> dict[MessageQueue, Mark]:
-    """Read the marks that :func:`offsets_json` wrote."""
+    """Decode the marks that :func:`offsets_json` encoded."""
     return {_queue("the checkpoint", topic, broker, queue_id): (int(mark[0]), int(mark[1]))
             for topic, brokers in value.get(_MARKS, {}).items()
             for broker, queues in brokers.items() for queue_id, mark in queues.items()}
 
 
 def read_offsets(value: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """Read what :func:`offsets_json` wrote; :raises OptionError: when a queue has another id."""
+    """Decode offsets that :func:`offsets_json` encoded.
+
+    :raises OptionError: when the id of a queue is invalid.
+    """
     return {_queue("the checkpoint", topic, broker, queue_id): int(offset)
             for topic, brokers in value.items() if topic != _MARKS
             for broker, queues in brokers.items() for queue_id, offset in queues.items()}
 
 
 def parse_offsets(option: str, text: str) -> dict[MessageQueue, int]:
-    """Read offsets from an option; :raises OptionError: naming it and the queue."""
+    """Read offsets from an option.
+
+    :raises OptionError: when the text is wrong; the error names the option and the queue.
+    """
     return _numbers(option, text, EARLIEST, "-2 (earliest), -1 (latest) or an offset")
 
 
 def parse_times(option: str, text: str) -> dict[MessageQueue, int]:
-    """Read times, Unix ms, from an option; :raises OptionError: naming it and the queue."""
+    """Read times, Unix ms, from an option.
+
+    :raises OptionError: when the text is wrong; the error names the option and the queue.
+    """
     return _numbers(option, text, 0, "milliseconds since 1970", parse_time)
 
 
 def parse_assign(text: str) -> list[MessageQueue]:
-    """Read the option assign; :raises OptionError: naming the queue."""
+    """Read the option assign; :raises OptionError: when the text is wrong."""
     found = []
     for topic, broker, ids in _brokers("assign", text):
         if not isinstance(ids, list):
@@ -97,7 +106,10 @@ def parse_assign(text: str) -> list[MessageQueue]:
 
 def _numbers(option: str, text: str, least: int, what: str,
              parse_text: Callable[[str, str], int] | None = None) -> dict[MessageQueue, int]:
-    """:param parse_text: for a number that is given as text; None: none may be."""
+    """Read a number for each queue.
+
+    :param parse_text: a function that parses a number given as text; None if text is not allowed.
+    """
     found = {}
     for topic, broker, queues in _brokers(option, text):
         if not isinstance(queues, dict):
@@ -116,7 +128,7 @@ def _numbers(option: str, text: str, least: int, what: str,
 
 
 def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
-    """The offsets by topic and broker."""
+    """Decode the JSON of an option to a list of topics, brokers and values."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -126,7 +138,7 @@ def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
     found = []
     for topic, brokers in value.items():
         if topic == _MARKS:
-            # The offsets of a checkpoint, copied into an option.
+            # The offsets were copied from a checkpoint.
             continue
         if not isinstance(brokers, dict):
             raise OptionError(f"option {option}: topic {topic}: {brokers!r} is not an "

@@ -1,8 +1,8 @@
-"""The planning of a new read, which waits for brokers that are away.
+"""Plans a new read, and waits for brokers that are away.
 
-A name server that does not answer is an error at once: nothing shows that its address is right. A
-topic that no name server knows is one as well, as long as brokers are registered: only a checkpoint
-tells such a topic from a mistyped one.
+If no name server answers, the read fails at once, because its address may be wrong. If brokers are
+registered and no name server knows the topic, the read also fails at once: only a checkpoint could
+show that the topic has existed and that its name is not mistyped.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 def planned(plan: ReadPlan, client: Client,
             work: Callable[[Client], T]) -> T:
-    """Do what plans a read, and again while brokers that it needs are away.
+    """Run the function that plans a read, and repeat it while brokers that it needs are away.
 
     :raises RemotingError: when no name server answers at the beginning.
-    :raises TopicMissing: when a topic or queue is not there.
+    :raises TopicMissing: when a topic or queue does not exist.
     :raises StillAway: when something is away for too long.
     """
     reach_name_server(client)
@@ -60,7 +60,7 @@ def planned(plan: ReadPlan, client: Client,
 
 
 def brokers_of(queues: Iterable[MessageQueue]) -> dict[str, set[str]]:
-    """The names of the brokers of each topic."""
+    """Return the names of the brokers of each topic."""
     found: dict[str, set[str]] = {}
     for queue in queues:
         found.setdefault(queue.topic, set()).add(queue.broker_name)
@@ -69,9 +69,9 @@ def brokers_of(queues: Iterable[MessageQueue]) -> dict[str, set[str]]:
 
 def check_brokers(plan: ReadPlan, topic: str, brokers: Iterable[str], planned_ms: int,
                   client: Client) -> None:
-    """Look after a read whether a broker has come that was away when the read was planned.
+    """Check after a read whether a broker that was away during the planning has returned.
 
-    :raises ReadFailed: when it has messages of the topic that are as old.
+    :raises ReadFailed: when it has messages of the topic that are older than the plan.
     """
     patience = Patience(plan.settings.wait_s, plan.settings.retry_wait_s)
     while True:
@@ -82,7 +82,7 @@ def check_brokers(plan: ReadPlan, topic: str, brokers: Iterable[str], planned_ms
             break
         except BrokerError as error:
             if not is_passing(error):
-                # It was deleted after its messages had been read.
+                # The topic was deleted after its messages had been read.
                 return
             if not patience.pause(f"topic {topic}: {error}"):
                 raise ReadFailed(f"topic {topic}: whether a broker was away during the read "
@@ -94,7 +94,7 @@ def check_brokers(plan: ReadPlan, topic: str, brokers: Iterable[str], planned_ms
 
 
 def _check_brokers(plan: ReadPlan, client: Client) -> None:
-    """:raises NoRoute: when a broker that the option names is not registered."""
+    """Check the option brokers; :raises NoRoute: when one of its brokers is not registered."""
     if plan.brokers:
         registered = Look(client, plan.group).registered()
         away = [name for name in plan.brokers if name not in registered]
@@ -103,20 +103,20 @@ def _check_brokers(plan: ReadPlan, client: Client) -> None:
 
 
 def _reason_to_wait(plan: ReadPlan, client: Client, error: TopicMissing) -> str:
-    """Why something that is missing may come back; "" when it is not there."""
+    """Return the reason why something that is missing may come back; "" if it does not exist."""
     look = Look(client, plan.group)
     try:
         verdict = (_topic_standing(look, error) if error.queue is None
                    else look.standing(error.queue))
     except RemotingError as failure:
         return f"{error}; {failure}"
-    # A topic that is there now came between the two questions.
+    # A topic that is there now has appeared between the two requests.
     is_new = error.queue is None and verdict.standing is Standing.THERE
     return f"{error}; {verdict.reason}" if is_new or verdict.standing is Standing.AWAY else ""
 
 
 def _topic_standing(look: Look, error: TopicMissing) -> Verdict:
-    """The state of a topic; it is away with a broker that options name as one that has it."""
+    """Determine the state of a topic; it is away if options name a queue on an absent broker."""
     for queue in error.named:
         verdict = look.standing(queue)
         if verdict.standing is Standing.AWAY:

@@ -1,11 +1,11 @@
-"""The plugin ``spark_bridge``: names the topics to export, and adds the command that exports them.
+"""The plugin ``spark_bridge``: it advertises the topics to export and adds the export command.
 
-A broker advertises what ``spark.export_topics`` and ``spark.export_traces`` say in its runtime
-table (request 28, `mqadmin brokerStatus`); ``twistmq spark export`` asks every broker of a name
-server for it. The rows are there only where there is something to export. The broker itself
-exports nothing and never imports Spark.
+A broker advertises its settings ``spark.export_topics`` and ``spark.export_traces`` in its runtime
+table (request 28, `mqadmin brokerStatus`). The command ``twistmq spark export`` requests this table
+from each broker of a name server. The table has these rows only if there is something to export.
+The broker itself exports nothing and never imports Spark.
 
-Source: AdminBrokerProcessor.prepareRuntimeInfo @5.3.3, for the table.
+Source: AdminBrokerProcessor.prepareRuntimeInfo @5.3.3, which defines the table.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["Plugin"]
 
 _SETTINGS: Final = (
     Setting("spark.export_topics", "names", (),
-            "The topics that `twistmq spark export` exports when it is given none."),
+            "The topics that `twistmq spark export` exports if its options name none."),
     Setting("spark.export_traces", "flag", False,
-            "Whether it exports message traces too."),
+            "Whether `twistmq spark export` also exports message traces."),
 )
 
 
 class Plugin:
-    """The exports that one broker names."""
+    """Advertises the exports of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,10 +1,10 @@
-"""Columns made of messages' properties, for many messages at once.
+"""Builds the columns that are derived from properties, for many messages at once.
 
-Properties are stored as ``name 0x01 value 0x02`` repeated. If the properties of all messages have
-this form to the end, without empty names or values and without repeated names, the maps are made by
-looking for the two separators in all bytes at once. If not, they are read message by message, as
-the client's decoder does: entries without a name or a value are left out, and the last of several
-values counts.
+The properties of a message are stored as a sequence of ``name 0x01 value 0x02``. If the properties
+of all messages have this form, without empty names or values and without repeated names, the maps
+are built by a search for the two separators in all bytes at once. Otherwise the properties are read
+message by message, as in the decoder of the client: entries without a name or a value are left out,
+and the last of several values counts.
 
 Source: MessageDecoder.string2messageProperties @5.3.3.
 """
@@ -24,14 +24,14 @@ __all__ = ["PropertyColumns"]
 
 _NAME_END: Final = 1
 _PAIR_END: Final = 2
-#: Names times messages up to which pairs are counted in a table.
+#: The largest product of names and messages for which pairs are counted in a table.
 _TABLE_SIZE_MAX: Final = 10_000_000
 
 
 class PropertyColumns:
     """The properties of some messages.
 
-    :param texts: a BinaryArray, the properties of each as they are stored, without nulls.
+    :param texts: a BinaryArray without nulls that has the stored properties of each message.
     """
 
     def __init__(self, texts: Any) -> None:
@@ -40,15 +40,15 @@ class PropertyColumns:
             self._read_each(texts)
 
     def map(self, type_: Any) -> Any:
-        """All properties of each message, a MapArray.
+        """Return all properties of each message as a MapArray.
 
-        :param type_: map<string,string>, with the nullability that is wanted.
+        :param type_: map<string,string>, with the requested nullability.
         """
         made = self._map()
         return made if made.type == type_ else made.cast(type_)
 
     def json(self) -> Any:
-        """All properties of each message, as a JSON object: a StringArray."""
+        """Return all properties of each message as a JSON object in a StringArray."""
         return pa.array([json.dumps(dict(pairs), ensure_ascii=False)
                          for pairs in self._map().to_pylist()], pa.string())
 
@@ -57,7 +57,7 @@ class PropertyColumns:
                                        self._values)
 
     def text(self, name: str) -> Any:
-        """One property of each message, a StringArray; null where it is not there."""
+        """Return one property of each message as a StringArray; null if a message lacks it."""
         code = self._code_of.get(name)
         if code is None:
             return pa.nulls(self._count, pa.string())
@@ -72,17 +72,19 @@ class PropertyColumns:
         return self._values.take(pa.array(index, mask=is_null))
 
     def integer(self, name: str, type_: Any) -> Any:
-        """One property of each message as a number; null for any other text, or one that does not
-        fit."""
+        """Return one property of each message as a number.
+
+        The value is null if the text is not a number or the number does not fit.
+        """
         limit = 1 << (type_.bit_width - 1)
         found = [_integer(text, limit) for text in self.text(name).to_pylist()] \
             if name in self._code_of else [None] * self._count
         return pa.array(found, type_)
 
     def words(self, name: str, type_: Any) -> Any:
-        """One property of each message, split at spaces; null where it is not there.
+        """Return one property of each message, split at spaces; null if a message lacks it.
 
-        :param type_: list<string>, with the nullability that is wanted.
+        :param type_: list<string>, with the requested nullability.
         """
         texts = self.text(name)
         if texts.null_count == self._count:
@@ -98,7 +100,7 @@ class PropertyColumns:
         return made if made.type == type_ else made.cast(type_)
 
     def _read_each(self, texts: Any) -> None:
-        """Read names and values of one message after the other."""
+        """Read the names and values message by message."""
         found = [names.parse_properties(text.decode("utf-8", "replace"))
                  for text in texts.to_pylist()]
         self._names = pa.array([name for each in found for name in each], pa.string())
@@ -107,7 +109,7 @@ class PropertyColumns:
         assert self._names_differ()
 
     def _find_pairs(self, texts: Any) -> bool:
-        """Find names and values by the separators; answers False when they are not in order."""
+        """Find names and values by their separators; returns False if the form is not regular."""
         _, offset_buffer, data_buffer = texts.buffers()
         offsets = np.frombuffer(offset_buffer, np.int32)[
             texts.offset : texts.offset + self._count + 1]
@@ -126,7 +128,7 @@ class PropertyColumns:
         if ((name_ends <= name_starts) | (pair_ends <= name_ends + 1)).any() \
                 or (data[filled - 1] != _PAIR_END).any():
             return False
-        # A pair is four elements: name, separator, value, separator.
+        # A pair consists of four elements: name, separator, value, separator.
         count = len(name_ends)
         edges = np.empty(4 * count + 1, np.int32)
         edges[0:-1:4], edges[1::4] = name_starts, name_ends
@@ -144,9 +146,9 @@ class PropertyColumns:
         return self._names_differ()
 
     def _place(self, row_offsets: Any) -> None:
-        """Say which pairs are whose, and number the names.
+        """Assign the pairs to messages, and number the names.
 
-        :param row_offsets: the first pair of each message, and the number of pairs.
+        :param row_offsets: the index of the first pair of each message, and the number of pairs.
         """
         self._row_offsets = row_offsets.astype(np.int32)
         self._rows = np.repeat(np.arange(self._count), np.diff(self._row_offsets))
@@ -155,7 +157,7 @@ class PropertyColumns:
         self._code_of = {name: code for code, name in enumerate(coded.dictionary.to_pylist())}
 
     def _names_differ(self) -> bool:
-        """Whether no message has a name twice."""
+        """Whether all names in each message are different."""
         pair = self._rows * max(len(self._code_of), 1) + self._codes
         if self._count * len(self._code_of) <= _TABLE_SIZE_MAX:
             return not len(pair) or int(np.bincount(pair).max()) <= 1

@@ -1,6 +1,7 @@
-"""Filters that Spark hands over, as what they save: queues, offsets, and tags the broker looks at.
+"""Uses the filters of Spark to read fewer queues and offsets, and to filter tags on the broker.
 
-They only ever make a read smaller than it would be; Spark looks at each row again.
+A filter can only reduce the rows of a read, and Spark checks each row again. A filter that is not
+used here therefore costs time but does not change the result.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from twistmq.spark_bridge.ranges import QueueRange
 
 __all__ = ["Pushed"]
 
-#: Columns that say which queue a row is from.
+#: The columns that identify the queue of a row.
 _QUEUE_COLUMNS: Final[dict[str, Callable[[MessageQueue], Any]]] = {
     "topic": lambda queue: queue.topic,
     "brokerName": lambda queue: queue.broker_name,
@@ -35,19 +36,19 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Pushed:
-    """The filters of one query, joined."""
+    """The filters of one query, combined."""
 
     def __init__(self) -> None:
-        #: (column, comparison, value): of the queue.
+        #: The filters on the columns of the queue: the column, the comparison and the value.
         self._of_queue: list[tuple[str, str, Any]] = []
-        #: The same of queueOffset, and of storeTimestamp in ms.
+        #: The comparisons and values of the filters on queueOffset, and on storeTimestamp in ms.
         self._of_offset: list[tuple[str, int]] = []
         self._of_time: list[tuple[str, int]] = []
-        #: Tags of which a row must have one; None for any.
+        #: The tags of which a row must have one; None for any tag.
         self._tags: list[str] | None = None
 
     def take(self, one: Any) -> None:
-        """Take a filter of ``pyspark.sql.datasource``, if it helps."""
+        """Add a filter of ``pyspark.sql.datasource`` if it can reduce the read."""
         kind = type(one).__name__
         path: tuple[str, ...] = getattr(one, "attribute", ())
         if len(path) != 1 or kind not in _COMPARISONS:
@@ -58,24 +59,24 @@ class Pushed:
         elif column == "queueOffset" and isinstance(value, int):
             self._of_offset.append((kind, value))
         elif column == "storeTimestamp" and isinstance(value, datetime):
-            # The whole millisecond: a row of it that is not meant is left out by Spark.
+            # The read includes the whole millisecond; Spark drops the rows that do not match.
             self._of_time.append((kind, int(value.timestamp() * 1000)))
         elif column == "tags" and kind in ("EqualTo", "In"):
             tags = [value] if kind == "EqualTo" else list(value)
-            # A value that cannot stand in an expression must not be sent to the broker.
+            # A value that is not valid in a tag expression must not be sent to the broker.
             if all(isinstance(tag, str) and tag.strip() == tag and tag and "|" not in tag
                    and tag != "*" for tag in tags):
                 self._tags = tags if self._tags is None else [
                     tag for tag in self._tags if tag in tags]
 
     def takes_queue(self, queue: MessageQueue) -> bool:
-        """Whether rows of a queue can pass."""
+        """Whether rows of a queue can pass the filters."""
         return self._tags != [] and all(
             _COMPARISONS[kind](_QUEUE_COLUMNS[column](queue), value)
             for column, kind, value in self._of_queue)
 
     def narrowed(self, client: Client, part: QueueRange) -> QueueRange:
-        """Leave out offsets whose rows cannot pass."""
+        """Remove from a range the offsets whose rows cannot pass the filters."""
         start, end = part.start, part.end
         for kind, value in self._of_offset:
             if kind in ("EqualTo", "GreaterThanOrEqual"):
@@ -94,7 +95,7 @@ class Pushed:
         return dataclasses.replace(part, start=start, end=max(start, end))
 
     def planned(self, plan: ReadPlan) -> ReadPlan:
-        """Leave tags to the broker where it has no expression yet."""
+        """Return the plan with the tags as its expression, unless it already has an expression."""
         if self._tags and plan.expression_type == "TAG" and plan.expression in ("", "*"):
             return dataclasses.replace(plan, expression=" || ".join(self._tags))
         return plan

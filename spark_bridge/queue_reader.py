@@ -1,11 +1,16 @@
-"""A task pulls the messages of one range of offsets and makes record batches of them.
+"""Pulls the messages of one range of offsets in a task and converts them to record batches.
 
-Several pulls are under way at a time, each for its own offsets, as brokers give few messages a pull
-(32 by default, 8 of those on disk only). How many they give is seen from their answers. With an
-expression the end of a pull is not known before its answer, so one pull runs at a time. The same
-range gives
-the same rows however often it is read, or fails: what is asked again after a failure goes on behind
-the last message that came.
+The difficulty is to read fast and still to notice every message that is missing. Brokers return few
+messages for each pull (32 by default, and 8 if they must be read from disk), so a reader that waits
+for each response spends most of its time waiting. The reader therefore keeps several pulls in
+flight, each for its own offsets, and learns from the responses how many messages the broker
+returns. Responses are processed in the order of their offsets. If a response ends early, the
+requests that follow it are dropped and sent again from the first missing offset, so no message is
+skipped. If a subscription expression filters the messages, the end of a pull is unknown until its
+response arrives, so only one pull is in flight.
+
+A read of a range either delivers the same rows each time or fails, because Spark may run a task
+again. After a failed request, the reader continues with the first offset that it has not received.
 
 Source: PullAPIWrapper.processPullResult, MQPullConsumer @5.3.3.
 """
@@ -51,29 +56,30 @@ from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, Ro
 
 __all__ = ["Last", "QueueReader", "ReadFailed", "ReadPlan", "read_range", "wanted_tags"]
 
-#: Rows, or bytes of records, of a record batch, about: larger ones do not fit the cache.
+#: The approximate rows and bytes of a record batch; larger batches do not fit the CPU cache.
 BATCH_ROWS: Final = 8192
 BATCH_BYTES: Final = 8 << 20
-#: Pulls under way at a time, at most.
+#: The largest number of pulls in flight.
 PULLS_MAX: Final = 32
-#: Messages a pull asks for first: what brokers give by default.
+#: The number of messages that the first pulls request, which is the default limit of brokers.
 _FIRST_COUNT: Final = 32
-#: Full answers after which a pull asks for more; four times as many after it asked for too much.
+#: The number of full responses after which pulls request more messages. Each time a pull has
+#: requested too many, four times as many full responses are needed.
 _GROW_AFTER: Final = 64
-#: Bytes that a pull asks for: as many as the broker gives.
+#: The byte limit of a pull, so high that only the limit of the broker counts.
 _PULL_BYTES: Final = 1 << 30
-#: The broker's word for entries whose messages are gone.
+#: The remark with which a broker reports queue entries whose messages were removed.
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 _PARSE_FAILED: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.FILTER_DATA_NOT_EXIST})
 _TAGS_COLUMN: Final = next(column for column in COLUMNS if column.name == "tags")
 
 
-#: Spark shows it in the worker's standard error.
+#: Spark shows its lines in the standard error of the worker.
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 
 
-#: A message's offset and mark.
+#: The offset and the mark of a message.
 Last = tuple[int, Mark]
 
 
@@ -83,7 +89,7 @@ class ReadFailed(ShortError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The facts that all tasks of a query share; they are pickled to them."""
+    """The parameters that all tasks of a query share; Spark pickles them for the tasks."""
 
     settings: ClientSettings
     columns: tuple[Column, ...]
@@ -94,15 +100,16 @@ class ReadPlan:
     fail_on_data_loss: bool = True
     #: The treatment of a damaged message: "fail", "skip" or "deliver".
     damaged: str = "fail"
-    #: Brokers that a new query waits for, by name, and those that were removed for good.
+    #: The names of brokers that a new query waits for, and of brokers that were removed for good.
     brokers: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
 
 def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
-    """The tags of a tag expression; None when every message is wanted, or it is no such one.
+    """Return the tags of a tag expression; None if it selects all messages or is not one.
 
-    Brokers compare hashes of tags: who asked leaves out what has another tag of the same hash.
+    Brokers compare only the hashes of tags, so the reader itself must drop messages that have
+    another tag with the same hash.
     """
     if expression_type.upper() != "TAG" or expression.strip() in ("", "*"):
         return None
@@ -114,11 +121,11 @@ def read_range(plan: ReadPlan, part: QueueRange,
                last: Last | None = None) -> Iterator[Any]:
     """Read a range.
 
-    :param check: called with the task's client after the last row.
-    :param last: the last message that the queue had when the read was planned, if it is known. What
-        took the place of lost messages since then is not read.
-    :returns: record batches, rows in the order of the queue.
-    :raises DataLoss, ReadFailed, BodyUnreadable: naming queue and offset.
+    :param check: called with the client of the task after the last row.
+    :param last: the last message that the queue had when the read was planned, if it is known.
+        Messages that have replaced lost ones since then are not read.
+    :returns: record batches with the rows in the order of the queue.
+    :raises DataLoss, ReadFailed, BodyUnreadable: with the queue and the offset in the text.
     """
     reader = QueueReader(plan, part)
     try:
@@ -173,7 +180,7 @@ def _unreplaced(
 
 
 class _Rows:
-    """Makes the batches of a range out of the answers to its pulls."""
+    """Converts the responses to the pulls of a range to record batches."""
 
     def __init__(self, plan: ReadPlan, part: QueueRange, reader: QueueReader) -> None:
         self._plan = plan
@@ -187,16 +194,16 @@ class _Rows:
         self._builder = BatchBuilder(
             columns, RowFilter(offset_begin=part.start, offset_end=part.end))
         self._named = Namespace(plan.settings.namespace)
-        #: As records name it.
+        #: The queue with the name of the topic as it is in the records.
         self._queue = MessageQueue(self._named.topic(part.queue.topic), part.queue.broker_name,
                                    part.queue.queue_id)
-        #: The answers whose records the builder has.
+        #: The responses whose records are in the builder.
         self._pending: list[tuple[int, PullResult]] = []
 
     def add(self, offset: int, result: PullResult) -> Iterator[Any]:
-        """Take an answer; :returns: the batches that are ready.
+        """Add a response; :returns: the batches that are complete.
 
-        :param offset: what was asked for.
+        :param offset: the offset that was requested.
         """
         builder = self._builder
         try:
@@ -211,30 +218,30 @@ class _Rows:
             yield from self.rest()
 
     def rest(self) -> Iterator[Any]:
-        """The batches of what was added."""
+        """Build the batches of the records that were added and not yet delivered."""
         if not self._builder.record_count:
             return
         pending, self._pending = self._pending, []
         try:
             batch = self._built()
         except (StoreDamaged, BodyUnreadable):
-            # Few answers have such a record: they are looked at once more, one record at a time.
+            # Few responses have such a record: they are decoded again, one record at a time.
             for offset, result in pending:
                 yield from self._apart(offset, result)
             return
         yield batch
 
     def _apart(self, offset: int, result: PullResult, *, is_alone: bool = False) -> Iterator[Any]:
-        """The batches of an answer that has a damaged record.
+        """Build the batches of a response that contains a damaged record.
 
-        :param is_alone: whether one message was asked for.
+        :param is_alone: whether only one message was requested.
         """
         for piece in parts_of(result, self._queue, offset, "body" in self._names):
             if isinstance(piece, bytes):
                 self._builder.add(piece, self._part.broker_name)
                 yield self._built()
             elif piece.is_cut and piece.offset + 1 < result.next_offset and not is_alone:
-                # The next record cannot be found reliably, so each message is asked for alone.
+                # The next record cannot be found reliably, so each message is pulled separately.
                 at = piece.offset
                 while at < min(result.next_offset, self._part.end):
                     one = self._reader.pull_alone(at)
@@ -244,9 +251,9 @@ class _Rows:
                 yield from self._damaged(piece)
 
     def _damaged(self, message: DamagedMessage[Any]) -> Iterator[Any]:
-        """Treat a damaged message as the option says.
+        """Skip, deliver or refuse a damaged message, as the option ``damaged`` requires.
 
-        :raises BodyUnreadable: when the query is to fail.
+        :raises BodyUnreadable: when the option is "fail".
         """
         if not self._part.start <= message.offset < self._part.end or (
                 self._tags is not None and message.record.properties
@@ -271,9 +278,9 @@ class _Rows:
         yield batch
 
     def _built(self, *, is_filtered: bool = True) -> Any:
-        """The batch of what the builder has.
+        """Build the batch of the records in the builder.
 
-        :param is_filtered: whether messages with other tags are left out.
+        :param is_filtered: whether messages with unwanted tags are left out.
         """
         batch = self._builder.batch()
         if self._named.name and "topic" in self._names:
@@ -290,7 +297,7 @@ class _Rows:
         return batch.filter(found).select(self._names)
 
 def _renamed(batch: Any, named: Namespace) -> Any:
-    """The batch with topics as they are called inside a namespace."""
+    """Return the batch with the names that its topics have inside a namespace."""
     import pyarrow as pa
 
     at = batch.schema.get_field_index("topic")
@@ -302,7 +309,7 @@ def _renamed(batch: Any, named: Namespace) -> Any:
 
 @dataclass(slots=True)
 class _Asked:
-    """A pull under way: for messages from ``offset`` on, ``count`` of them."""
+    """A pull in flight that requests ``count`` messages from ``offset`` on."""
 
     offset: int
     count: int
@@ -312,8 +319,8 @@ class _Asked:
 class QueueReader:
     """Pulls one range.
 
-    :param plan: how.
-    :param part: what.
+    :param plan: the parameters of the query.
+    :param part: the range.
     """
 
     def __init__(self, plan: ReadPlan, part: QueueRange) -> None:
@@ -321,20 +328,22 @@ class QueueReader:
         self._part = part
         self._queue = part.queue
         self._client = self.client = plan.settings.client()
-        #: Whether every message of the queue is wanted: then none may be missing.
+        #: Whether all messages of the queue are wanted, so that none may be missing.
         self._takes_all = plan.expression_type.upper() == "TAG" and plan.expression in ("", "*")
-        #: Whether the first message is known to be there, where answers cannot show a loss.
+        #: Whether the first message is known to exist. With an expression, the responses to pulls
+        #: cannot show that it was removed.
         self._has_begun = self._takes_all
-        #: The first offset that did not come yet.
+        #: The first offset that has not been received.
         self._position = part.start
         self._asked: deque[_Asked] = deque()
-        #: The first offset no pull was sent for.
+        #: The first offset that no pull has requested.
         self._next_ask = part.start
-        #: Messages a pull asks for, learnt from the answers, and whole answers since.
+        #: The messages that a pull requests, as learnt from the responses, and the number of full
+        #: responses since that number changed.
         self._count = min(plan.pull_batch_size, _FIRST_COUNT)
         self._whole = 0
         self._grow_after = _GROW_AFTER
-        #: Failures in all: each makes another server be asked.
+        #: The failures in total; after each failure, the next server of the broker is asked.
         self._attempt = 0
         self._patience = Patience(plan.settings.wait_s, plan.settings.retry_wait_s)
         self._deletions = Deletions(plan.settings.deletion_check_s)
@@ -343,9 +352,9 @@ class QueueReader:
         self._client.close()
 
     def results(self) -> Iterator[tuple[int, PullResult]]:
-        """Pull; :returns: the answers with messages, in order, each with the offset asked for.
+        """Pull; :returns: the responses with messages, in order, each with its requested offset.
 
-        They may hold messages before and behind the range.
+        A response may contain messages before and after the range.
         """
         while self._position < self._part.end:
             try:
@@ -371,14 +380,14 @@ class QueueReader:
             else:
                 self._skip(asked.offset, result)
 
-    # --- what was replaced
+    # --- replaced messages
 
     def without_replaced(self, last: Last) -> QueueRange:
-        """Leave out of the range what took the place of messages that are lost.
+        """Exclude from the range the messages that have replaced lost ones.
 
         :param last: the last message that the queue had when the range was planned.
-        :returns: the range that is left.
-        :raises DataLoss: when something is left out, and failOnDataLoss is true.
+        :returns: the remaining range.
+        :raises DataLoss: when messages are excluded and failOnDataLoss is true.
         """
         part = self._part
         end = max(min(self._kept_end(last), part.end), part.start)
@@ -408,9 +417,10 @@ class QueueReader:
         return self.without_replaced(last)
 
     def _kept_end(self, last: Last) -> int:
-        """The offset up to which the queue has what it had when its last message was ``last``.
+        """Find the offset up to which the queue has kept its messages since the plan was made.
 
-        :raises ReadFailed: when nobody can say that for too long.
+        :param last: the last message that the queue had at that time.
+        :raises ReadFailed: when no server answers this question within ``serverWaitMs``.
         """
         offset, mark = last
         while True:
@@ -426,13 +436,13 @@ class QueueReader:
                     self._patience.over()
                 return end
             if is_gone:
-                # That is reported.
+                # The loss has been reported.
                 return self._part.end
 
     def _has(self, offset: int, mark: Mark) -> bool:
-        """Whether the message at an offset is the one with a mark.
+        """Whether the message at an offset has this mark.
 
-        :raises RemotingError: when a slave denies it.
+        :raises RemotingError: when it does not, and the response came from a slave.
         """
         result = self._client.pull_soon(
             self._queue, offset, group=self._plan.group, max_count=1, max_bytes=1,
@@ -441,7 +451,7 @@ class QueueReader:
             try:
                 record = decode_record(result.body, 0, False)
             except StoreDamaged:
-                # Those who read it tell of it.
+                # The read of the message reports the damage.
                 return True
             if (record.physical_offset, record.store_timestamp) == mark:
                 return True
@@ -450,16 +460,17 @@ class QueueReader:
                                 f"at offset {offset} or none, and its master is away")
         return False
 
-    # --- asking
+    # --- requests
 
     def _begin(self) -> None:
-        """See whether the first message of the range is there, whatever the expression says of it.
+        """Check, without the expression, whether the first message of the range exists.
 
-        An answer to a pull with an expression does not tell messages that are gone from those that
-        are not wanted.
+        The response to a pull with an expression does not distinguish removed messages from
+        messages that the expression excludes.
         """
         offset = self._position
-        # One is enough where it is there; past those that are gone a pull goes as far as it may.
+        # One message is enough if it is there. After a loss, a pull passes over as many removed
+        # messages as the broker allows.
         count = 1 if offset == self._part.start else self._plan.pull_batch_size
         result = self._client.pull_soon(self._queue, offset, group=self._plan.group,
                                         max_count=count, attempt=self._attempt,
@@ -479,12 +490,13 @@ class QueueReader:
                 self._begin_at(first)
 
     def _ask(self) -> _Asked:
-        """Send what may be under way; :returns: the pull whose answer comes next."""
+        """Send as many pulls as may be in flight; :returns: the pull whose response comes next."""
         depth = 1
-        # After a failure one at a time: whatever ended the connection, what comes before is had.
+        # After a failure only one pull is in flight, so that the reader receives all messages
+        # before the one that causes the failure.
         if self._takes_all and not self._patience.failures:
             depth = min(max(2 * self._plan.pull_batch_size // self._count, 2), PULLS_MAX)
-        # Half of them at a time: they go out together, and wake the client's thread once.
+        # Half of the pulls are sent at once, so that the thread of the client wakes up only once.
         room = depth if len(self._asked) <= depth // 2 else 0
         while len(self._asked) < room and self._next_ask < self._part.end:
             count = min(self._count, self._part.end - self._next_ask)
@@ -512,14 +524,14 @@ class QueueReader:
                     raise ReadFailed(f"{self._place(offset)}: {error}") from None
 
     def _begin_at(self, offset: int) -> None:
-        """Go on there; answers that are under way are dropped."""
+        """Continue at an offset, and drop the responses that are still expected."""
         self._position = self._next_ask = offset
         self._asked.clear()
 
-    # --- answers
+    # --- responses
 
     def _skip(self, offset: int, result: PullResult) -> None:
-        """Go on after an answer without messages."""
+        """Continue after a response without messages."""
         after = result.next_offset
         until, why = self._part.end, f"the queue ends at {result.max_offset}"
         if result.status is PullStatus.NO_MATCHED_MESSAGE and after > offset:
@@ -530,29 +542,29 @@ class QueueReader:
         elif result.status is PullStatus.OFFSET_MOVED and after > offset:
             until, why = after, f"the queue begins at {result.min_offset}"
         if not self._is_from_master():
-            self._failed(RemotingError(f"a slave of broker {self._queue.broker_name} says that "
+            self._failed(RemotingError(f"a slave of broker {self._queue.broker_name} reports that "
                                        f"{why}, and its master is away"))
             return
         self._lost(offset, why, until)
         self._begin_at(until)
 
     def _is_from_master(self) -> bool:
-        """Whether the answers to the pulls of this attempt are a master's."""
+        """Whether the responses to the pulls of this attempt come from a master."""
         routes = self._client.core.routes
         ids = sorted(routes.brokers.get(routes.broker_of(self._queue), ()))
         return bool(ids) and ids[self._attempt % len(ids)] == MASTER_ID
 
     def _check_end(self, result: PullResult) -> None:
-        """Look whether an answer is that of a slave that has less than the range.
+        """Check that the responding server has the whole range.
 
-        :raises RemotingError: when it is.
+        :raises RemotingError: when it is a slave that has only a part of the range.
         """
         if result.max_offset < self._part.end and not self._is_from_master():
             raise RemotingError(f"a slave of broker {self._queue.broker_name} has the queue only "
                                 f"up to {result.max_offset}, and its master is away")
 
     def _advance(self, asked: _Asked, behind: int) -> None:
-        """Go on behind what came, and learn how much comes at a time."""
+        """Continue after the messages of a response, and adapt the size of the next pulls."""
         if self._takes_all and behind == asked.offset + asked.count:
             self._position = behind
             self._whole += 1
@@ -565,11 +577,11 @@ class QueueReader:
         self._begin_at(behind)
 
     def check_whole(self, offset: int, result: PullResult, count: int) -> None:
-        """See whether all messages came that should have.
+        """Check that a response contains all messages of its offsets.
 
-        :param offset: what was asked for.
-        :param count: the records that came.
-        :raises DataLoss: when one is missing, and failOnDataLoss is true.
+        :param offset: the offset that was requested.
+        :param count: the number of records in the response.
+        :raises DataLoss: when a message is missing and failOnDataLoss is true.
         """
         if not self._takes_all or count == result.next_offset - offset:
             return
@@ -578,7 +590,7 @@ class QueueReader:
             try:
                 record = decode_record(result.body, position, False)
             except StoreDamaged:
-                # The batch of it tells.
+                # The batch that is built from this response reports the damage.
                 return
             if record.queue_offset > offset:
                 self._lost(offset, f"the next message there is {record.queue_offset}",
@@ -594,7 +606,10 @@ class QueueReader:
         return f"{queue_name(self._queue)}, offset {offset}"
 
     def _lost(self, offset: int, why: str, until: int) -> None:
-        """Report that offsets up to another one are lost; :raises DataLoss: as the option says."""
+        """Report that the offsets before ``until`` are lost.
+
+        :raises DataLoss: when failOnDataLoss is true.
+        """
         part = self._part
         first, after = max(offset, part.start), min(until, part.end)
         if first < after:
@@ -603,17 +618,18 @@ class QueueReader:
                         f"{after - first} offsets are skipped, {first} to {after - 1}")
 
     def _unreached(self, error: Exception) -> bool:
-        """A server did not answer; :returns: whether its broker was removed for good."""
+        """Handle a server that does not answer; :returns: whether its broker was removed for good.
+        """
         if self._queue.broker_name in self._plan.removed:
             return self._without_topic()
         self._failed(error)
         return False
 
     def _refused(self, error: RequestRefused) -> bool:
-        """A server said no.
+        """Handle a request that a server refused.
 
-        :returns: whether the rest of the range is lost, because the topic is gone.
-        :raises ReadFailed: when asking again does not help.
+        :returns: whether the remaining range is lost because the topic was deleted.
+        :raises ReadFailed: when another try does not help.
         """
         if error.response_code in BUSY_CODES:
             self._failed(error if self._is_from_master() else RemotingError(
@@ -632,9 +648,9 @@ class QueueReader:
         raise ReadFailed(f"{option}{self._place(self._position)}: {error}") from None
 
     def _without_topic(self) -> bool:
-        """There may be no such topic or broker any more: see who knows.
+        """Find out whether the topic was deleted or its broker was removed.
 
-        :returns: whether it is gone.
+        :returns: whether that is the case.
         """
         look = Look(self._client, self._plan.group, self._plan.removed)
         try:
@@ -651,10 +667,10 @@ class QueueReader:
         return False
 
     def _failed(self, error: Exception, *, is_checking: bool = False) -> None:
-        """Wait and begin again.
+        """Wait, and then pull again from the first missing offset.
 
-        :param is_checking: whether a topic that seems to be gone is looked at again.
-        :raises ReadFailed: when the time for that is over.
+        :param is_checking: whether the wait is for a second check of a topic that seems deleted.
+        :raises ReadFailed: when the time for retries is over.
         """
         patience, settings = self._patience, self._plan.settings
         self._attempt += 1
@@ -664,7 +680,7 @@ class QueueReader:
                 f"{self._place(self._position)}: {error}, tried {patience.failures} times within "
                 f"{patience.waited_s:.1f} s (options serverWaitMs, fetchOffset.numRetries)"
             ) from None
-        # The broker may have gone elsewhere; where nothing is known now, the old holds.
+        # The broker may have another address now. If the route is unknown, the old one is used.
         with contextlib.suppress(BrokerError):
             self._client.route(self._queue.topic, again=True)
         self._begin_at(self._position)

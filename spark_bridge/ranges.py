@@ -1,6 +1,7 @@
-"""Ranges of offsets: how queues are cut into partitions, and what a micro-batch may take.
+"""Splits ranges of offsets into partitions, and limits the ranges of a micro-batch.
 
-Pure arithmetic; offsets are logical indices in a queue, a range is [start, end).
+The module contains only arithmetic. Offsets are logical indices in a queue, and a range is
+[start, end).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["QueueRange", "limited", "split"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueueRange:
-    """Offsets of one queue that a task reads."""
+    """The offsets of one queue that a task reads."""
 
     topic: str
     broker_name: str
@@ -33,8 +34,7 @@ class QueueRange:
         return self.end - self.start
 
     def cut(self, pieces: int) -> list[QueueRange]:
-        """Cut into a number of pieces that differ by one offset at most; empty ones are left out.
-        """
+        """Split the range into pieces whose sizes differ by at most one, and drop empty pieces."""
         bounds = [self.start + self.size * index // pieces for index in range(pieces + 1)]
         return [QueueRange(self.topic, self.broker_name, self.queue_id, start, end)
                 for start, end in pairwise(bounds) if start < end]
@@ -42,10 +42,10 @@ class QueueRange:
 
 def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
           max_records: int | None = None) -> list[QueueRange]:
-    """Cut ranges into partitions, in the order of queues and offsets.
+    """Split ranges into partitions, in the order of queues and offsets.
 
     :param min_partitions: the least number of partitions, if there are enough offsets.
-    :param max_records: no piece has more offsets.
+    :param max_records: the largest number of offsets in a partition.
     """
     found = sorted(one for one in ranges if one.size > 0)
     pieces = [1] * len(found)
@@ -53,7 +53,7 @@ def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
         pieces = [-(-one.size // max_records) for one in found]
     if min_partitions is not None:
         total = sum(one.size for one in found)
-        # The largest pieces are cut first, so that all are of about one size.
+        # The largest pieces are split first, so that all pieces have about the same size.
         while sum(pieces) < min(min_partitions, total):
             index = max(range(len(found)), key=lambda i: found[i].size / pieces[i])
             pieces[index] += 1
@@ -62,13 +62,13 @@ def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
 
 def limited(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
             most: int) -> dict[MessageQueue, int]:
-    """The end of a micro-batch with a limit of offsets.
+    """Compute the end of a micro-batch that is limited to a number of offsets.
 
-    Each queue with messages gets one, as far as there are so many, and of the rest a share by what
-    it has waiting: none waits for ever behind larger ones.
+    Each queue with unread messages gets one offset, as far as the limit allows. The remaining
+    offsets are shared in proportion to the backlogs. No queue therefore starves beside larger ones.
 
-    :param start: where each queue of ``end`` goes on.
-    :param most: offsets, >= 1.
+    :param start: the position of the query in each queue of ``end``.
+    :param most: the limit, at least 1.
     """
     waiting = {queue: max(end[queue] - start[queue], 0) for queue in sorted(end)}
     total = sum(waiting.values())
@@ -83,7 +83,7 @@ def limited(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
     if rest:
         for queue in by_waiting:
             shares[queue] += (waiting[queue] - 1) * rest // more
-        # The rest after rounding.
+        # Distribute the remainder of the rounding.
         left = most - sum(shares.values())
         for queue in [one for one in by_waiting if shares[one] < waiting[one]][:left]:
             shares[queue] += 1

@@ -1,10 +1,17 @@
 """The fields of many stored records at once, as numpy arrays.
 
-``record_starts`` walks a buffer from record to record by their sizes, the only step that is done
-one record at a time; everything else is taken out for all records together. A buffer is what a
-commit-log file holds and what the body of a pull is. Positions are bytes from the buffer's start.
+A read delivers tens of thousands of records a second, and decoding each into a Python object would
+cost more than everything else. This module therefore treats the records of a buffer together: for
+each field it computes the positions of that field in all records and copies the bytes with one
+numpy operation. Only ``record_starts``, which walks from record to record by their sizes, handles
+one record at a time, because the start of a record is known only from the size of the record before
+it. The position of a field depends on the record: a flag selects IPv4 or IPv6 addresses, and the
+body, the topic and the properties have their lengths in front of them.
 
-Source: MessageDecoder, MessageSysFlag @5.3.3; the layout is protocol/record.py's.
+A buffer holds the bytes of a commit-log file or the body of a pull response; both have the same
+format. Positions are bytes from the start of the buffer.
+
+Source: MessageDecoder, MessageSysFlag @5.3.3; protocol/record.py has the layout.
 """
 
 from __future__ import annotations
@@ -23,7 +30,8 @@ __all__ = ["RecordArrays", "record_starts", "spans", "text_of_hosts"]
 
 _SIZE_AND_MAGIC: Final = struct.Struct(">ii")
 
-#: Of RECORD_LAYOUT, what does not move with the kind of address, and what follows both addresses.
+#: Two parts of RECORD_LAYOUT: the fields before the first address, whose positions are fixed, and
+#: the fields after both addresses.
 _HEAD: Final = np.dtype([
     ("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"),
     ("queue_offset", ">i8"), ("physical_offset", ">i8"), ("sys_flag", ">i4"),
@@ -38,13 +46,13 @@ _V6_EXTRA: Final = 12
 
 
 def record_starts(buffer: Any, begin: int, end: int, starts: list[int]) -> int:
-    """Add the position of each record to a list, up to the first place that is no record's start.
+    """Append the position of each record to a list, up to the first place where none starts.
 
-    Only size and magic number are looked at; RecordArrays looks at the rest.
+    Only the size and the magic number are checked; RecordArrays checks the other fields.
 
-    :param buffer: bytes-like.
-    :returns: where the walk ended: at ``end``, at a record that is not whole before it, at a blank
-        record, or where there is no magic number.
+    :param buffer: a bytes-like object.
+    :returns: the position at which the walk ended: ``end``, or a record that extends beyond
+        ``end``, a blank record, or a place without a magic number.
     """
     unpack = _SIZE_AND_MAGIC.unpack_from
     add = starts.append
@@ -60,11 +68,11 @@ def record_starts(buffer: Any, begin: int, end: int, starts: list[int]) -> int:
 
 
 class RecordArrays:
-    """Records of one buffer, a value an array and a record.
+    """The records of one buffer; each attribute is an array with one value for each record.
 
     :param data: the buffer, uint8[bytes].
-    :param starts: position of each record, int64[records], whole and with a magic number of theirs,
-        as ``record_starts`` finds them.
+    :param starts: the position of each record, int64[records]. Each record must lie within the
+        buffer and have a valid magic number, as ``record_starts`` ensures.
     """
 
     def __init__(self, data: Any, starts: Any) -> None:
@@ -87,7 +95,8 @@ class RecordArrays:
         tail_start = self.store_host_start + 8 + store_v6
         self.body_start = tail_start + _TAIL.itemsize
         ends = starts + self.size
-        # A head that its record is too short for is looked at inside the buffer all the same.
+        # A record may be too short for its own fields. Its fields are then read from other bytes of
+        # the buffer, and _is_whole marks the record as damaged.
         self._is_whole = self.body_start + 3 <= ends
         tail = _rows(data, np.minimum(tail_start, len(data) - _TAIL.itemsize), _TAIL_BYTES)
         tail = tail.view(_TAIL).ravel()
@@ -116,10 +125,11 @@ class RecordArrays:
         return len(self.starts)
 
     def damage(self, check_crc: bool) -> tuple[Any, str]:
-        """Find the records that are not what their format says.
+        """Find the records that violate their format.
 
         :param check_crc: whether bodies are compared with their CRC.
-        :returns: indexes, int64[damaged]; what is wrong with the first, empty when none is.
+        :returns: the indexes of these records, int64[damaged], and a description of the fault in
+            the first one, which is empty when no record is damaged.
         """
         wrong = ~self._is_whole
         if check_crc:
@@ -134,7 +144,7 @@ class RecordArrays:
         raise AssertionError("a record is damaged for one reader and whole for the other")
 
     def keep(self, chosen: Any) -> None:
-        """Leave the others out.
+        """Keep the chosen records and drop all other ones.
 
         :param chosen: bool[records], or indexes.
         """
@@ -143,14 +153,14 @@ class RecordArrays:
                 setattr(self, name, value[chosen])
 
     def host_bytes(self, index: int, store_host: bool) -> bytes:
-        """An address of one record: 8 or 20 bytes."""
+        """Return an address of one record: 8 or 20 bytes."""
         start = int((self.store_host_start if store_host else self.born_host_start)[index])
         bit = record.SYS_STORE_HOST_V6 if store_host else record.SYS_BORN_HOST_V6
         size = 20 if int(self.sys_flag[index]) & bit else 8
         return bytes(self.data[start : start + size])
 
     def _matches_crc(self) -> Any:
-        """Whether each body has the CRC its record says; true of records that are not whole."""
+        """Whether each body matches the CRC of its record; true for records that are not whole."""
         view = memoryview(self.data)
         crc32 = zlib.crc32
         begins = np.where(self._is_whole, self.body_start, 0).tolist()
@@ -163,11 +173,11 @@ class RecordArrays:
 
 
 def spans(begins: Any, ends: Any) -> tuple[Any, Any]:
-    """Offsets of an Arrow array whose even elements are these spans of a buffer.
+    """Compute the offsets of an Arrow array whose even elements are these spans of a buffer.
 
-    Spans ascend and do not overlap; the odd elements are what lies between them.
+    The spans must ascend and must not overlap. The odd elements are the gaps between them.
 
-    :returns: int32[2 * spans] offsets, int64[spans] indexes of the spans' elements.
+    :returns: the offsets, int32[2 * spans], and the indexes of the spans' elements, int64[spans].
     """
     offsets = np.empty(2 * len(begins), np.int32)
     offsets[0::2] = begins
@@ -176,9 +186,10 @@ def spans(begins: Any, ends: Any) -> tuple[Any, Any]:
 
 
 def text_of_hosts(arrays: RecordArrays, store_host: bool) -> tuple[list[str], Any]:
-    """Show the clients' addresses or the broker's, each address once.
+    """Format the addresses of the clients or of the broker as text, each address once.
 
-    :returns: ip:port of each address, and which of them each record has, int64[records].
+    :returns: the different addresses as ip:port, and for each record the index of its address in
+        that list, int64[records].
     """
     starts = arrays.store_host_start if store_host else arrays.born_host_start
     bit = record.SYS_STORE_HOST_V6 if store_host else record.SYS_BORN_HOST_V6
@@ -193,19 +204,19 @@ def text_of_hosts(arrays: RecordArrays, store_host: bool) -> tuple[list[str], An
 
 
 def _rows(data: Any, starts: Any, places: Sequence[int] | Any) -> Any:
-    """Copy some bytes at each start: uint8[starts, places]."""
+    """Copy the bytes at some places after each start: uint8[starts, places]."""
     return data[starts[:, None] + places]
 
 
 def _short(data: Any, starts: Any) -> Any:
-    """The int16 at each start, int64[starts]; what lies behind the buffer is read as its end."""
+    """Read the int16 at each start, int64[starts]; the last byte stands for bytes after the end."""
     last = len(data) - 1
     unsigned = (data[starts].astype(np.int64) << 8) | data[np.minimum(starts + 1, last)]
     return (unsigned ^ 0x8000) - 0x8000
 
 
 def _native(values: Any) -> Any:
-    """A column of big-endian numbers in this machine's order, contiguous."""
+    """Convert a column of big-endian numbers to this machine's byte order, contiguous."""
     return values.astype(values.dtype.newbyteorder("="))
 
 

@@ -1,9 +1,9 @@
-"""Stored records as Arrow record batches, a column at a time.
+"""Converts stored records to Arrow record batches, one column at a time.
 
-A ``BatchBuilder`` is given buffers of records, as the body of a pull or a piece of a commit-log
-file holds them, and makes one record batch of all it was given since the last. No object is made
-for a row unless its body is compressed, its record is an inner batch, or its properties are not in
-the form of today's clients.
+A ``BatchBuilder`` collects buffers of records, such as the body of a pull response or a piece of a
+commit-log file, and converts all records since the previous batch to a new record batch. It creates
+Python objects for a row only if the body is compressed, the record is an inner batch, or the
+properties do not have the format that current clients write.
 
 Source: MessageDecoder, PullAPIWrapper.processPullResult @5.3.3.
 """
@@ -49,35 +49,38 @@ _UNWRAP: Final = record.SYS_INNER_BATCH | record.SYS_NEED_UNWRAP
 
 
 class BodyUnreadable(ShortError, ValueError):
-    """A body does not decompress, or an inner batch is damaged; names topic, queue and offset."""
+    """A body does not decompress, or an inner batch is damaged.
+
+    The text names the topic, the queue and the offset.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Which records become rows."""
+    """The conditions that a record must meet to become a row."""
 
-    #: None for all.
+    #: The topics; None for all.
     topics: frozenset[str] | None = None
-    #: Says of a topic that it is left out.
+    #: A function that returns True for the topics to leave out.
     topics_but: Callable[[str], bool] | None = None
-    #: The first queue offset, and the one behind the last.
+    #: The first queue offset, and the offset after the last one.
     offset_begin: int | None = None
     offset_end: int | None = None
-    #: Stored at this time or later, and before that, ms.
+    #: The earliest store time, and the time before which a record must have been stored, ms.
     stored_from_ms: int | None = None
     stored_before_ms: int | None = None
-    #: Without half messages and rollbacks, which no consumer sees.
+    #: Whether half messages and rollbacks, which no consumer sees, are left out.
     entered_only: bool = False
 
 
 class BatchBuilder:
-    """Makes record batches of stored records.
+    """Builds record batches from stored records.
 
-    :param columns: what the batches have, in this order.
-    :param rows: which records become rows; all by default.
-    :param check_crc: whether each body is compared with the record's CRC.
-    :param skip_damaged: count records that are damaged instead of raising.
-    :param skip_unreadable: the same of bodies that do not decompress or are no batch.
+    :param columns: the columns of the batches, in this order.
+    :param rows: the filter for records; by default all records become rows.
+    :param check_crc: whether each body is compared with the CRC of its record.
+    :param skip_damaged: whether damaged records are counted instead of raising an error.
+    :param skip_unreadable: the same for bodies that do not decompress or are not a valid batch.
     """
 
     def __init__(self, columns: Sequence[Column], rows: RowFilter | None = None, *,
@@ -90,29 +93,30 @@ class BatchBuilder:
         self._skip_damaged = skip_damaged
         self._skip_unreadable = skip_unreadable
         self._uses_properties = any(column.name in DERIVED_COLUMNS for column in columns)
-        #: Records that were left out because they or their bodies are damaged.
+        #: The number of records that were left out because they or their bodies are damaged.
         self.damaged_count = 0
         self._clear()
 
     def _clear(self) -> None:
         self._buffers: list[Any] = []
         self._starts: list[int] = []
-        #: (the broker's name, records of it): by buffer.
+        #: For each buffer, the name of its broker and the number of its records.
         self._brokers: list[tuple[str | None, int]] = []
-        #: Bytes and records added since the last batch, before any is left out.
+        #: The bytes and records that were added since the last batch, including filtered ones.
         self.byte_count = 0
         self.record_count = 0
 
     def add(self, buffer: Any, broker_name: str | None = None,
             starts: Sequence[int] | None = None) -> int:
-        """Add the records of a buffer; it must not change before the batch is made.
+        """Add the records of a buffer, which must not change before the batch is built.
 
-        :param buffer: bytes-like; whole records one after the other, unless ``starts`` says where
-            they are. All buffers of a batch together must be less than 2 GiB.
-        :param broker_name: what brokerName says.
-        :param starts: where records start, in bytes from the buffer's begin, ascending.
-        :returns: how many records there are in it.
-        :raises StoreDamaged: when the buffer is not made of records.
+        :param buffer: a bytes-like object with consecutive whole records, unless ``starts`` lists
+            their positions. All buffers of a batch together must be smaller than 2 GiB.
+        :param broker_name: the value of the column brokerName.
+        :param starts: the positions of the records, in bytes from the start of the buffer, in
+            ascending order.
+        :returns: the number of records in the buffer.
+        :raises StoreDamaged: when the buffer contains anything but records.
         """
         base = self.byte_count
         if starts is None:
@@ -130,9 +134,10 @@ class BatchBuilder:
         return len(starts)
 
     def batch(self) -> Any:
-        """Make the record batch of all that was added, and begin the next.
+        """Build the record batch of all records that were added, and start the next one.
 
-        :raises StoreDamaged: when a record is damaged: where it is in the bytes that were added.
+        :raises StoreDamaged: when a record is damaged; the text has its position in the bytes that
+            were added.
         :raises BodyUnreadable: when a body does not decompress.
         """
         buffer = self._buffers[0] if len(self._buffers) == 1 else b"".join(self._buffers)
@@ -159,7 +164,11 @@ class BatchBuilder:
         return self._built(arrays, brokers)
 
     def _broker_of_rows(self) -> Any:
-        """The one broker's name all records have, a list; or which name each has, and the names."""
+        """Return the brokers of the records.
+
+        :returns: a list with one name if all records share it, or else a tuple of the index of each
+            record's name and the names.
+        """
         each = list(dict.fromkeys(name for name, _ in self._brokers))
         if len(each) <= 1:
             return each or [None]
@@ -167,7 +176,8 @@ class BatchBuilder:
                          [count for _, count in self._brokers]), each
 
     def _unwrapped(self, arrays: RecordArrays, brokers: Any) -> tuple[RecordArrays, Any]:
-        """Take inner batches apart: the same records in a new buffer, one for each message."""
+        """Unwrap inner batches: copy the records to a new buffer with one record for each message.
+        """
         parts: list[bytes] = []
         counts = np.ones(len(arrays), np.int64)
         is_wrapped = arrays.sys_flag & _UNWRAP == _UNWRAP
@@ -191,7 +201,7 @@ class BatchBuilder:
                 _taken(brokers, np.repeat(np.arange(len(arrays)), counts)))
 
     def _chosen(self, arrays: RecordArrays) -> Any:
-        """Which records become rows, bool[records]."""
+        """Determine which records become rows, bool[records]."""
         rows = self._rows
         chosen = np.ones(len(arrays), bool)
         if rows.offset_begin is not None:
@@ -214,7 +224,7 @@ class BatchBuilder:
         return chosen
 
     def _built(self, arrays: RecordArrays, brokers: Any) -> Any:
-        """The batch of all these records."""
+        """Build the batch of all these records."""
         bodies = None
         if any(column.name == "body" for column in self.columns):
             bodies = self._bodies(arrays)
@@ -242,7 +252,7 @@ class BatchBuilder:
         return pa.RecordBatch.from_arrays(found, schema=self.schema)
 
     def _bodies(self, arrays: RecordArrays) -> Any:
-        """The body of each record, a BinaryArray; null where it is damaged and to be skipped."""
+        """Return the body of each record as a BinaryArray, with null for a damaged, skipped one."""
         bodies = _pieces(arrays, arrays.body_start, arrays.body_end)
         packed = np.flatnonzero(arrays.sys_flag & record.SYS_COMPRESSED)
         if not len(packed):
@@ -257,7 +267,7 @@ class BatchBuilder:
         return pa.array(found, pa.binary())
 
     def _give_up(self, arrays: RecordArrays, index: int, error: Exception) -> None:
-        """Count a message that cannot be read, or raise."""
+        """Count a message that cannot be read, or raise an error if it must not be skipped."""
         self.damaged_count += 1
         if not self._skip_unreadable:
             topic = bytes(arrays.data[int(arrays.topic_start[index]):int(arrays.topic_end[index])])
@@ -278,7 +288,7 @@ def _broker_column(brokers: Any, count: int) -> Any:
 
 
 def _pieces(arrays: RecordArrays, begins: Any, ends: Any) -> Any:
-    """A piece of each record, a BinaryArray; copied, so that the buffer may go."""
+    """Copy a piece of each record to a BinaryArray, so that the buffer can be released."""
     offsets, places = spans(begins, ends)
     whole = pa.Array.from_buffers(pa.binary(), max(len(offsets) - 1, 0),
                                   [None, pa.py_buffer(offsets), pa.py_buffer(arrays.data)])
@@ -291,7 +301,7 @@ def _is_wanted(rows: RowFilter, topic: str) -> bool:
 
 
 def _as_text(values: Any) -> Any:
-    """Bytes as UTF-8; invalid ones become replacement characters, as in Java."""
+    """Decode bytes as UTF-8; invalid bytes become replacement characters, as in Java."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -299,13 +309,13 @@ def _as_text(values: Any) -> Any:
 
 
 def _times(values: Any) -> Any:
-    """Milliseconds as timestamps; what no timestamp can say is the first or the last one."""
+    """Convert milliseconds to timestamps; a time out of range becomes the first or the last one."""
     microseconds = np.clip(values, TIME_MS_MIN, TIME_MS_MAX) * 1000
     return pa.array(microseconds).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _property_column(properties: PropertyColumns, field: Any) -> Any:
-    """A column that is made of properties."""
+    """Build a column that is derived from properties."""
     match field.name:
         case "properties":
             return properties.json() if field.type == pa.string() else properties.map(field.type)
@@ -327,7 +337,8 @@ def _hosts(arrays: RecordArrays, store_host: bool) -> Any:
 
 
 def _offset_ids(arrays: RecordArrays) -> Any:
-    """The offset message ids: hexadecimal of the broker's address and the place."""
+    """Build the offset message ids: the address of the broker and the log offset, in hexadecimal.
+    """
     if (arrays.sys_flag & record.SYS_STORE_HOST_V6).any():
         return pa.array([
             (arrays.host_bytes(index, True) + int(place).to_bytes(8, "big")).hex().upper()
@@ -343,7 +354,7 @@ def _offset_ids(arrays: RecordArrays) -> Any:
 _PROPERTY_OF: Final = {
     "msgId": names.UNIQ_KEY, "tags": names.TAGS, "shardingKey": names.SHARDING_KEY}
 
-#: The columns that are fields of the record.
+#: The columns that come from fields of the record.
 _COLUMNS: Final[dict[str, Callable[[RecordArrays], Any]]] = {
     "topic": lambda rows: _as_text(_pieces(rows, rows.topic_start, rows.topic_end)),
     "queueId": lambda rows: pa.array(rows.queue_id),
@@ -360,6 +371,6 @@ _COLUMNS: Final[dict[str, Callable[[RecordArrays], Any]]] = {
     "preparedTransactionOffset": lambda rows: pa.array(rows.prepared_transaction_offset),
     "storeSize": lambda rows: pa.array(rows.size),
     "bodyCRC": lambda rows: pa.array(rows.body_crc),
-    # Rows of damaged messages get their reason afterwards.
+    # The queue reader fills in the reason for damaged messages afterwards.
     "damage": lambda rows: pa.nulls(len(rows), pa.string()),
 }

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as messages: which columns a row may have, and what each becomes.
+"""Converts the rows of a DataFrame to messages, and defines the columns that a row may have.
 
 Source: Message, MessageConst @5.3.3.
 """
@@ -25,29 +25,32 @@ from twistmq.spark_bridge.options import OptionError, Options
 
 __all__ = ["BROKERS_OWN", "SINK_COLUMNS", "OutgoingRow", "RowError", "RowReader", "check_schema"]
 
-#: The columns of a row, the types they may have as Spark names them, and what they become.
+#: The columns of a row, the Spark types that each may have, and the part of the message it becomes.
 SINK_COLUMNS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "body": (("binary", "string"), "the body, of one byte at least; a string is written as UTF-8"),
-    "topic": (("string",), "the topic, unless the option topic names one for all"),
+    "body": (("binary", "string"), "the body, at least one byte; a string is encoded as UTF-8"),
+    "topic": (("string",), "the topic, unless the option topic names one for all rows"),
     "tags": (("string",), "property TAGS"),
-    "keys": (("string", "array<string>"), "property KEYS; those of an array with blanks between"),
-    "properties": (("map<string,string>",), "properties; the other columns win over them. "
-                   "Those that a broker put there are left out: see \"Copy a topic\" in README.md"),
-    "queueId": (("int",), "the queue; without it, and without shardingKey, queues take turns"),
-    "shardingKey": (("string",), "property __SHARDINGKEY: equal ones go to one queue, in order"),
+    "keys": (("string", "array<string>"), "property KEYS; the keys of an array are joined by "
+             "spaces"),
+    "properties": (("map<string,string>",), "properties; the other columns take precedence. "
+                   "Properties that a broker added are left out; see \"Copy a topic\" in "
+                   "README.md"),
+    "queueId": (("int",), "the queue; without it and without shardingKey, queues take turns"),
+    "shardingKey": (("string",), "property __SHARDINGKEY: messages with equal keys go to one "
+                    "queue, in order"),
     "delayLevel": (("int",), "property DELAY"),
-    "deliverTime": (("timestamp",), "property TIMER_DELIVER_MS: when it is delivered"),
-    "flag": (("int",), "the application's own number"),
+    "deliverTime": (("timestamp",), "property TIMER_DELIVER_MS: the time of delivery"),
+    "flag": (("int",), "a number for the application"),
     "idempotenceKey": (("string",), "the property that the option idempotenceKey names"),
 }
 
-#: Between names and values of properties: no part of either.
+#: The separators between names and values of properties, which neither may contain.
 _SEPARATORS: Final = (names.NAME_VALUE_SEPARATOR, names.PROPERTY_SEPARATOR)
-#: Properties that the broker which stored a message, or its clients, put there: where it waited,
-#: how often it was tried, of which transaction it was. Of a copy they are not true, and some make a
-#: broker take it for a message of another kind.
+#: Properties that the broker of a message, or the clients of that broker, have added: where the
+#: message waited, how often it was tried, and its transaction. They are wrong for a copy, and some
+#: of them would make a broker treat the copy as a message of another kind.
 BROKERS_OWN: Final = frozenset({
-    # where it was and where it goes
+    # origin and destination
     names.REAL_TOPIC, names.REAL_QID, names.RETRY_TOPIC, names.FORWARD_QUEUE_ID, names.REDIRECT,
     names.CLUSTER, names.MSG_REGION, names.TRACE_ON, names.INSTANCE_ID, names.BORN_HOST,
     names.BORN_TIMESTAMP, names.ARRIVE_TIME, names.MIN_OFFSET, names.MAX_OFFSET, names.CRC32,
@@ -68,32 +71,33 @@ BROKERS_OWN: Final = frozenset({
     # answers
     names.PUSH_REPLY_TIME,
 })
-#: A message with one of these is sent alone: brokers refuse it in a batch.
+#: A message with one of these properties is sent alone, because brokers refuse it in a batch.
 _DELAYS: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS,
                   names.TIMER_DELAY_SEC)
-#: A copy leaves these out: its delays are over, and the option waitStoreOK says the last one.
+#: The properties that a copy leaves out. Its delays are over, and the option waitStoreOK determines
+#: the property WAIT.
 _NOT_OF_A_COPY: Final = BROKERS_OWN.union(_DELAYS, (names.WAIT,))
 
 
 class RowError(ShortError, ValueError):
-    """A row is no message; the text says what of it does not fit."""
+    """A row cannot become a message; the text gives the reason."""
 
 
 @dataclass(slots=True)
 class OutgoingRow:
-    """A message, and where it wants to go."""
+    """A message, and the queue or the sharding key that its row names."""
 
-    #: The row's place in its partition, from 0 on.
+    #: The index of the row in its partition, from 0 on.
     index: int
     message: Message
     queue_id: int | None
     sharding_key: str | None
-    #: Whether it may be part of a batch.
+    #: Whether the message may be part of a batch.
     fits_batch: bool
 
 
 def _conversion(name: str, found: str, types: tuple[str, ...]) -> str:
-    """What makes a column of one type one of the types that it may have, in Spark's SQL."""
+    """Return the expression in Spark's SQL that converts a column to one of its allowed types."""
     if found.startswith("array<") and "array<string>" in types:
         return f"cast({name} AS array<string>)"
     if "string" not in types:
@@ -103,7 +107,7 @@ def _conversion(name: str, found: str, types: tuple[str, ...]) -> str:
 
 
 def check_schema(schema: Any, options: Options) -> None:
-    """See whether rows of a schema are messages; :raises OptionError: when they are not."""
+    """Check that rows of a schema can become messages; :raises OptionError: when they cannot."""
     fields = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, found in fields.items():
         if name not in SINK_COLUMNS:
@@ -114,24 +118,24 @@ def check_schema(schema: Any, options: Options) -> None:
             raise OptionError(f"column {name}: its type is {found}, not {' or '.join(types)}; "
                               f"convert it, as with {_conversion(name, found, types)}")
     if "body" not in fields:
-        raise OptionError("column body: missing, it is the message's body")
+        raise OptionError("column body: missing, every message needs a body")
     topic = options.text("topic")
     if not topic and "topic" not in fields:
         raise OptionError("option topic: missing, and there is no column topic either")
     if "idempotenceKey" in fields and not options.is_given("idempotenceKey"):
-        raise OptionError("option idempotenceKey: missing, it says as which property the column "
-                          "idempotenceKey is written")
+        raise OptionError("option idempotenceKey: missing, it names the property for the column "
+                          "idempotenceKey")
     fault = topic_fault(topic) if topic else None
     if fault:
         raise OptionError(f"option topic: topic {topic}: {fault}")
 
 
 class RowReader:
-    """Makes messages of record batches.
+    """Converts record batches to messages.
 
-    :param options: of the sink.
-    :param unique_id: makes the id of the next message.
-    :param idempotence_key: what the property of the option of this name begins with.
+    :param options: the options of the sink.
+    :param unique_id: a function that makes the id of the next message.
+    :param idempotence_key: the beginning of the values that the option idempotenceKey adds.
     """
 
     def __init__(self, options: Options, unique_id: Any, idempotence_key: str) -> None:
@@ -143,11 +147,14 @@ class RowReader:
         self._key_prefix = idempotence_key
         self._unique_id = unique_id
         self._index = 0
-        #: Topics whose names were looked at.
+        #: The topics whose names were checked.
         self._topics: set[str] = set()
 
     def rows(self, batch: Any) -> Iterator[OutgoingRow]:
-        """The rows of a record batch, in order; :raises RowError: at one that is no message."""
+        """Convert the rows of a record batch, in order.
+
+        :raises RowError: at a row that cannot become a message.
+        """
         columns = {name: batch.column(index).to_pylist()
                    for index, name in enumerate(batch.schema.names)}
         for place in range(batch.num_rows):
@@ -160,7 +167,7 @@ class RowReader:
     def _row(self, row: dict[str, Any]) -> OutgoingRow:
         topic: str = self._topic or row.get("topic") or ""
         if topic not in self._topics:
-            fault = topic_fault(topic) if topic else "there is none"
+            fault = topic_fault(topic) if topic else "it is empty"
             if fault:
                 raise RowError(f"column topic: {topic}: {fault}")
             self._topics.add(topic)
@@ -170,7 +177,7 @@ class RowReader:
         if isinstance(body, str):
             body = body.encode()
         if not body:
-            raise RowError("column body: it is empty, and a message has one byte at least; "
+            raise RowError("column body: it is empty, and a message needs at least one byte; "
                            "where('length(body) > 0') leaves such rows out")
         if len(body) > self._body_size_max:
             raise RowError(f"column body: {len(body)} bytes, the option maxMessageSize allows "
@@ -195,7 +202,7 @@ class RowReader:
         if isinstance(keys, list):
             keys = [key for key in keys if key]
             if any(key_fault(key) for key in keys):
-                raise RowError(f"column keys: {keys}: a key has no blanks")
+                raise RowError(f"column keys: {keys}: a key must not contain spaces")
             keys = names.KEY_SEPARATOR.join(keys)
         moment: datetime | None = row.get("deliverTime")
         level = row.get("delayLevel")
@@ -219,7 +226,10 @@ class RowReader:
         return found
 
     def _check(self, properties: dict[str, str]) -> None:
-        """:raises RowError: when properties would not come back as they are."""
+        """Check that properties can be stored and read back unchanged.
+
+        :raises RowError: when they cannot.
+        """
         fault = tag_fault(properties.get(names.TAGS, "t"))
         if fault is not None:
             raise RowError(f"tag {properties[names.TAGS]!r}: {fault}")
@@ -232,15 +242,16 @@ class RowReader:
                     raise RowError(f"property {name!r}: {separator!r} separates properties")
             size += len(utf8(name)) + len(utf8(value)) + 2
         if size > PROPERTIES_LENGTH_MAX:
-            raise RowError(f"its properties take {size} bytes, {PROPERTIES_LENGTH_MAX} fit")
+            raise RowError(f"its properties take {size} bytes, but at most "
+                           f"{PROPERTIES_LENGTH_MAX} fit")
 
 
 def _own_properties(given: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """The sender's properties among those of the column.
+    """Select the properties of the column that belong to the sender.
 
-    A message that was read from a topic has some of a broker: it is copied without them, and
-    without the delay that it had there. Values that are null or empty are left out: a message
-    cannot have them.
+    A message that was read from a topic has properties that a broker added. The copy is made
+    without them, and without the delay that the message had there. Null and empty values are left
+    out, because a message cannot have them.
     """
     found = {name: value for name, value in given if value}
     if BROKERS_OWN.isdisjoint(found):

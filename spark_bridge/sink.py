@@ -1,10 +1,11 @@
-"""The sinks: rows are messages, acknowledged by brokers before their task ends well.
+"""The sinks of batches and streams: each row becomes a message that a broker acknowledges.
 
-A task that fails is run again by Spark, so a message is there at least once; the option
-``idempotenceKey`` marks what is sent twice. The marks of a stream begin with the id of its query,
-which its checkpoint keeps, and those of a batch with an id that is made for it. Rows of a partition
-that name a queue or a sharding key stay in their order: of one queue there is one such send under
-way at a time.
+A task ends successfully only after brokers have acknowledged all its rows. Spark runs a failed task
+again, so each message is delivered at least once. The option ``idempotenceKey`` gives each row a
+mark by which a consumer recognizes a message that was sent twice. The marks of a stream begin with
+the id of its query, which is stored in its checkpoint. The marks of a batch begin with a random id.
+Rows of a partition that name a queue or a sharding key keep their order, because each queue has
+only one such send in flight.
 """
 
 from __future__ import annotations
@@ -51,58 +52,61 @@ from twistmq.spark_bridge.spark_api import DataSourceStreamArrowWriter
 
 __all__ = ["BatchWriter", "RowsSent", "Sender", "StreamWriter", "WriteFailed"]
 
-#: The group, where none is named.
+#: The producer group if the options name none.
 _GROUP: Final = "spark-rocketmq-sink"
-#: The local property by which Spark tells a task which query it is of.
+#: The local property in which Spark passes the id of its query to a task.
 _QUERY_ID: Final = "sql.streaming.queryId"
-#: Bytes of bodies in a batch at most: brokers take 4 MiB, and clients should not wait for so much.
+#: The largest number of body bytes in a batch. Brokers accept 4 MiB, but a smaller batch keeps the
+#: wait for its acknowledgement short.
 _BATCH_BYTES: Final = 1 << 20
-#: The producer's own bound on bytes under way: the window is the sink's.
+#: The limit of the producer on unacknowledged bytes. It is out of reach, because the window of the
+#: sink is the limit that counts.
 _BYTES_MAX: Final = 1 << 40
-#: The answers of a master that has stored rows and waits for a slave that is away.
+#: The response codes of a master that has stored a message but has no confirmation from its slave.
 _WITHOUT_SLAVE: Final = frozenset({
     ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE})
-#: How long a topic or a queue may stay unknown while other brokers are registered. A restarted name
-#: server learns of it when its broker registers again, and brokers register every 30 s.
+#: How long a topic or a queue may be unknown while other brokers are registered. A restarted name
+#: server learns of a topic when its broker registers again, which happens every 30 s.
 _REGISTRATION_S: Final = 40.0
-#: The longest pause before these are sent again: each try stores them once more.
+#: The longest pause before rows that lack the copy on a slave are sent again. It is long because
+#: each try stores the rows once more.
 _SLAVE_PAUSE_MAX_S: Final = 15.0
 
 
 class WriteFailed(ShortError, RuntimeError):
-    """Rows could not be sent; the text names partition, row, topic and cause."""
+    """Rows could not be sent; the text names the partition, the row, the topic and the cause."""
 
 
 @dataclass(slots=True)
 class RowsSent(WriterCommitMessage):
-    """The result of a task, once all its rows are acknowledged."""
+    """The result of a task after all its rows were acknowledged."""
 
     rows: int
 
 
 @dataclass(slots=True)
 class _Sending:
-    """Rows under way to a queue, as one request."""
+    """Rows that were sent to a queue in one request."""
 
     rows: list[OutgoingRow]
     queue: MessageQueue
     #: Whether the rows named the queue.
     is_fixed: bool
     pending: Future[SendResult]
-    #: When it was sent, by the monotonic clock.
+    #: The time at which it was sent, by the monotonic clock.
     sent_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why a send failed."""
+    """The reason why a send failed."""
 
     why: str
-    #: A refusal that is for good.
+    #: The refusal, if it is final.
     refusal: RequestRefused | None = None
     #: Whether the broker, its slave or a name server is away.
     is_away: bool = False
-    #: Whether the rows are stored, less safely than they should be.
+    #: Whether the rows are stored, but not as safely as required.
     is_stored: bool = False
     #: Whether another try may help.
     has_tries: bool = True
@@ -111,9 +115,9 @@ class _Failure:
 class Sender:
     """Sends the rows of one task.
 
-    :param options: of the sink.
-    :param client: the task's own.
-    :param place: what errors begin with, such as "partition 3".
+    :param options: the options of the sink.
+    :param client: the client of the task.
+    :param place: the beginning of error texts, such as "partition 3".
     """
 
     def __init__(self, options: Options, client: Client, place: str) -> None:
@@ -125,20 +129,21 @@ class Sender:
             client=client, group=options.text("group") or _GROUP, timeout_s=client.timeout_s,
             compress_over=0, in_flight_max=self._window + 1, in_flight_bytes_max=_BYTES_MAX)
         self._waits = options.flag("waitStoreOK")
-        #: Rows that wait for their batch to fill, by topic and the queue they named.
+        #: Rows that wait until their batch is full, by topic and by the queue that they named.
         self._waiting: dict[tuple[str, MessageQueue | None], list[OutgoingRow]] = {}
         self._bytes: dict[tuple[str, MessageQueue | None], int] = {}
         self._sent: deque[_Sending] = deque()
-        #: Queues by topic, as the task saw them first or after a failure.
+        #: The queues of each topic, as the task found them first or after a failure.
         self._known: dict[str, list[MessageQueue]] = {}
         self._wait_s = options.integer("serverWaitMs") / 1000
-        #: When a broker that had been away took something again.
+        #: The last time at which a send succeeded after a wait for its broker.
         self._back_s = 0.0
         self._choice = RoundRobin(random.randrange(1 << 16))
         self.acknowledged = 0
 
     def send(self, rows: Iterable[OutgoingRow]) -> None:
-        """Send rows; :raises WriteFailed: when one, sent before perhaps, is not taken."""
+        """Send rows; :raises WriteFailed: when one of them, or of earlier rows, was not accepted.
+        """
         for row in rows:
             queue = self._queue_of(row)
             key = (row.message.topic, queue)
@@ -157,13 +162,16 @@ class Sender:
                 self._flush(key)
 
     def finish(self) -> None:
-        """Send what waits, and wait for all; :raises WriteFailed: as :meth:`send`."""
+        """Send the waiting rows and wait for all acknowledgements.
+
+        :raises WriteFailed: when a row was not accepted.
+        """
         for key in list(self._waiting):
             self._flush(key)
         while self._sent:
             self._settle(self._sent.popleft())
 
-    # --- where to
+    # --- the choice of a queue
 
     def _queue_of(self, row: OutgoingRow) -> MessageQueue | None:
         """The queue that a row names; None when it names none."""
@@ -185,7 +193,10 @@ class Sender:
                 raise self._error(row, why)
 
     def _queues(self, rows: list[OutgoingRow], *, again: bool = False) -> list[MessageQueue]:
-        """The queues of the rows' topic; ``again``: ask even when they are known."""
+        """Return the queues of the topic of the rows.
+
+        :param again: ask a name server even if the queues are known.
+        """
         topic = rows[0].message.topic
         queues = self._known.get(topic)
         if queues is None or again:
@@ -220,9 +231,9 @@ class Sender:
                 raise self._error(row, why)
 
     def _is_away(self, topic: str, error: BrokerError) -> bool:
-        """Whether an error of a question for a route says that servers are away.
+        """Whether the error of a route request means that servers are away.
 
-        An unknown topic is away if this task knew it, or no broker is registered.
+        An unknown topic counts as away if this task knew it before or if no broker is registered.
         """
         if not _is_unknown(error):
             return is_passing(error)
@@ -255,7 +266,7 @@ class Sender:
                         time.monotonic())
 
     def _ready(self, rows: list[OutgoingRow]) -> Outgoing:
-        """Rows as one request."""
+        """Encode rows as one request."""
         topic = self._client.core.namespace.topic(rows[0].message.topic)
         ids = [row.message.properties.get(UNIQ_KEY, "") for row in rows]
         parts = [(row.message.flag, row.message.body,
@@ -268,7 +279,7 @@ class Sender:
                         sys_flag=rows[0].message.sys_flag, waits=self._waits)
 
     def _settle(self, sending: _Sending) -> None:
-        """Wait until rows are acknowledged, and send them again when they are not."""
+        """Wait until rows are acknowledged, and send them again if they are not."""
         failure = self._outcome(sending)
         rows, queue, patience = sending.rows, sending.queue, self._patience()
         retries = self._client.options.retries
@@ -278,7 +289,7 @@ class Sender:
                 return
             if not failure.has_tries:
                 raise self._error(rows[0], failure.why, len(rows))
-            # A send that failed before its broker came back is repeated at once.
+            # A request that was sent before its broker came back is repeated without a pause.
             is_late = patience.failures == 0 and sending.sent_s < self._back_s
             if not is_late and not patience.pause(
                     f"topic {rows[0].message.topic}: {failure.why}", least_tries=retries,
@@ -296,7 +307,7 @@ class Sender:
             patience.over()
 
     def _outcome(self, sending: _Sending) -> _Failure | None:
-        """Wait for a send; :returns: why it failed, or None."""
+        """Wait for the response to a send; :returns: the failure, or None."""
         try:
             result = sending.pending.result()
         except RequestRefused as error:
@@ -313,7 +324,7 @@ class Sender:
         return None
 
     def _each(self, sending: _Sending, refusal: RequestRefused) -> None:
-        """A batch is refused for good: find the row it is for."""
+        """Find the row for which a batch was refused, by sending each row separately."""
         if len(sending.rows) == 1:
             raise self._error(sending.rows[0], str(refusal))
         for row in sending.rows:
@@ -325,13 +336,13 @@ class Sender:
 
 
 def _is_unknown(error: BrokerError) -> bool:
-    """Whether a name server says that it does not know the topic."""
+    """Whether a name server answered that it does not know the topic."""
     return isinstance(error, RequestRefused) and (
         error.response_code == ResponseCode.TOPIC_NOT_EXIST)
 
 
 def _unique_id_maker() -> Any:
-    """A function that makes the next unique id of this process."""
+    """Return a function that makes the next unique id of this process."""
     try:
         address = socket.inet_aton(socket.gethostbyname(socket.gethostname()))
     except OSError:
@@ -341,9 +352,9 @@ def _unique_id_maker() -> Any:
 
 
 def _write(options: Options, batches: Iterator[Any], job: str) -> RowsSent:
-    """The work of a task on its rows.
+    """Send the rows of a task.
 
-    :param job: what the marks of the option idempotenceKey begin with; "" for the query's id.
+    :param job: the beginning of the marks of the option idempotenceKey; "" for the id of the query.
     """
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
@@ -365,13 +376,13 @@ def _write(options: Options, batches: Iterator[Any], job: str) -> RowsSent:
 
 
 class _Writer:
-    """The common part of Spark's two kinds of writers."""
+    """The common part of the batch writer and the stream writer."""
 
     def __init__(self, options: Options, schema: Any) -> None:
         check_schema(schema, options)
         client_settings(options)
         self._options = options
-        #: Spark makes a writer on the driver, once for each job, and gives tasks copies of it.
+        #: Spark makes one writer for each job on the driver and gives the tasks copies of it.
         self._job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -381,7 +392,7 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writes a DataFrame.
 
-    A name server that does not answer before anything is written is an error at once.
+    If no name server answers before the first row is written, the write fails at once.
     """
 
     def __init__(self, options: Options, schema: Any) -> None:
@@ -398,11 +409,14 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: Any) -> None:
         super().__init__(options, schema)
-        # A micro-batch that is run again, after a restart perhaps, has the same marks.
+        # The id of the query gives a micro-batch the same marks if it is run again after a restart.
         self._job = ""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: brokers have acknowledged every row."""
+        """Do nothing, because brokers have already acknowledged all rows."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing can be taken back: what is there is there again when the batch is run again."""
+        """Do nothing, because stored messages cannot be withdrawn.
+
+        If the batch is run again, its messages are stored again.
+        """

@@ -2,8 +2,8 @@
 
     spark.read.format("rocketmq").option("nameServer", "host:9876").option("subscribe", "orders")
 
-Options are in OPTIONS.md, columns in COLUMNS.md. A schema given to ``.schema()`` chooses columns
-too: their names and types must be those of COLUMNS.md.
+OPTIONS.md describes the options, and COLUMNS.md describes the columns. A schema that is passed to
+``.schema()`` selects columns too; their names and types must be as in COLUMNS.md.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ _GROUP_LENGTH_MAX: Final = 255
 class RangePartition(InputPartition):
     """A range of one queue; ``value`` is the QueueRange."""
 
-    #: Of a batch: the brokers that had the topic when the read was planned, and that time, Unix ms.
+    #: In a batch: the brokers that had the topic when the read was planned, and the time of that
+    #: plan, Unix ms.
     brokers: tuple[str, ...] = ()
     planned_ms: int = 0
-    #: Of a stream: the last message that the queue had when the micro-batch was planned.
+    #: In a stream: the last message that the queue had when the micro-batch was planned.
     last: Last | None = None
 
 
@@ -71,7 +72,7 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def _trace_view(self) -> DataSource | None:
-        """The source of trace events, where the option traceView asks for them."""
+        """Return the source of trace events if the option traceView requests them."""
         if option_text(self.options, "traceView").lower() != "true":
             return None
         from twistmq.spark_bridge.trace_source import TraceSource
@@ -79,7 +80,10 @@ class RocketMQDataSource(DataSource):
         return TraceSource(self.options)
 
     def schema(self) -> Any:
-        """The columns that options choose; :raises ColumnsError: when they choose none."""
+        """Return the columns that the options select.
+
+        :raises ColumnsError: when they select no column or an unknown one.
+        """
         traces = self._trace_view()
         if traces is not None:
             return traces.schema()
@@ -96,7 +100,7 @@ class RocketMQDataSource(DataSource):
         if traces is not None:
             return traces.reader(schema)
         options = Options(self.options, BATCH_READ)
-        # Spark refuses a reader that could take filters while its own setting for them is off.
+        # Spark refuses a reader with pushFilters while Spark's own setting for filters is off.
         if not options.flag("pushDownPredicate"):
             return BatchReader(options, message_columns(schema))
         if not HAS_FILTERS:
@@ -126,9 +130,10 @@ class RocketMQDataSource(DataSource):
 
 
 def message_columns(schema: Any) -> tuple[Column, ...]:
-    """Find the columns of messages a StructType asks for.
+    """Find the message columns that a StructType requests.
 
-    :raises ColumnsError: when one is unknown, has another type, or may be null and must not be.
+    :raises ColumnsError: when a column is unknown, has another type, or may be null although the
+        schema forbids it.
     """
     columns = tuple(columns_of_schema(schema))
     may_be_null = {column.name for column in COLUMNS if column.nullable}
@@ -139,7 +144,7 @@ def message_columns(schema: Any) -> tuple[Column, ...]:
 
 
 def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
-    """The facts for tasks; :raises OptionError: when options do not fit together."""
+    """Make the plan for the tasks; :raises OptionError: when options contradict each other."""
     group = options.text("group") or options.text("groupIdPrefix")
     if len(group) > _GROUP_LENGTH_MAX:
         raise OptionError(f"option group: longer than {_GROUP_LENGTH_MAX}")
@@ -153,15 +158,15 @@ def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Names with commas between them, in order."""
+    """Split a list of names at commas and sort it."""
     return tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
 
 
 @contextlib.contextmanager
 def naming_the_option(queue: MessageQueue | None = None) -> Iterator[None]:
-    """Turn an error while planning into one that names the option, and the queue.
+    """Convert an error during planning to one that names the option and the queue.
 
-    :raises OptionError: when a server cannot be reached, or refuses.
+    :raises OptionError: when a server cannot be reached or refuses a request.
     """
     try:
         yield
@@ -172,18 +177,21 @@ def naming_the_option(queue: MessageQueue | None = None) -> Iterator[None]:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is between two offsets of each queue."""
+    """Reads the messages between two offsets of each queue."""
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._options = options
         self._subscription = Subscription(options)
         self._plan = read_plan(options, columns)
         self._pushed = Pushed()
-        #: The brokers of each topic that is read, by the route that the plan was made from.
+        #: The brokers of each topic, according to the route from which the plan was made.
         self._brokers: dict[str, set[str]] = {}
 
     def partitions(self) -> list[InputPartition]:
-        """Ask where queues begin and end; :returns: a partition each, or more as options say."""
+        """Ask where the queues begin and end.
+
+        :returns: a partition for each queue, or more if the options require it.
+        """
         with self._plan.settings.client() as client, naming_the_option():
             planned_ms = time.time_ns() // 1_000_000
             ranges = planned(self._plan, client, self._ranges)
@@ -197,7 +205,7 @@ class BatchReader(DataSourceReader):
         return list(parts)
 
     def _ranges(self, client: Client) -> list[QueueRange]:
-        """The range of each queue that is to be read."""
+        """Determine the range to read from each queue."""
         found = self._subscription.queues(client, refresh=True)
         self._brokers = brokers_of(found)
         queues = [queue for queue in found if self._pushed.takes_queue(queue)]
@@ -210,7 +218,7 @@ class BatchReader(DataSourceReader):
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        # Where there is no partition, Spark asks for one without a value.
+        # If the plan has no partitions, Spark reads a partition without a value.
         if partition.value is None:
             return iter(())
         # Tasks get this reader as it was before partitions() was called.
@@ -223,10 +231,10 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """A batch reader that also uses filters to pull less."""
+    """A batch reader that also uses filters to pull fewer messages."""
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
-        """Take what helps; :returns: all of them, for Spark to look at each row again."""
+        """Use the filters that help; :returns: all filters, because Spark checks each row again."""
         for one in filters:
             self._pushed.take(one)
             yield one
@@ -234,10 +242,10 @@ class FilteringReader(BatchReader):
 
 def _ranges(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
             ending_option: str) -> list[QueueRange]:
-    """The range of each queue.
+    """Combine the start and the end of each queue to a range.
 
-    :param ending_option: the option that names the ends, for the error.
-    :raises OptionError: when a queue is to end before it begins.
+    :param ending_option: the name of the option that determines the ends; error texts contain it.
+    :raises OptionError: when the end of a queue is before its start.
     """
     found = []
     for queue, first in start.items():

@@ -1,8 +1,8 @@
-"""The parts of Spark's Python Data Source API that came after PySpark 4.0, or stand-ins for them.
+"""The parts of the Python Data Source API that are newer than PySpark 4.0, or stand-ins for them.
 
-Features are detected, not versions: a platform's own PySpark may have newer parts than its number
-says. Where the installed PySpark lacks a class, this module has one that takes its place, so that
-the readers and writers are the same code on every PySpark.
+This module detects features instead of versions, because the PySpark of a platform may have newer
+features than its version number suggests. If the installed PySpark lacks a class, this module
+provides one in its place, so the code of the readers and writers is the same on every PySpark.
 
 =====================================  ==========================================================
 ``DataSourceStreamArrowWriter``        from 4.1 on
@@ -27,31 +27,31 @@ __all__ = ["HAS_FILTERS", "HAS_READ_LIMITS", "PYSPARK_VERSION", "DataSourceStrea
            "ReadAllAvailable", "ReadLimit", "ReadMaxBytes", "ReadMaxRows",
            "SupportsTriggerAvailableNow"]
 
-#: As text, such as "4.0.5".
+#: The version as text, such as "4.0.5".
 PYSPARK_VERSION: Final[str] = getattr(pyspark, "__version__", "of an unknown version")
-#: Whether Spark can hand filters to a batch reader: from 4.1 on.
+#: Whether Spark can pass filters to a batch reader: from 4.1 on.
 HAS_FILTERS: Final = hasattr(datasource.DataSourceReader, "pushFilters")
 
 
 class _ReadLimit:
-    """Stands in for a bound on a micro-batch."""
+    """Stands in for a limit of a micro-batch."""
 
 
 @dataclass
 class _ReadAllAvailable(_ReadLimit):
-    """Stands in for no bound."""
+    """Stands in for the absence of a limit."""
 
 
 @dataclass
 class _ReadMaxRows(_ReadLimit):
-    """Stands in for a bound in rows."""
+    """Stands in for a limit in rows."""
 
     max_rows: int
 
 
 @dataclass
 class _ReadMaxBytes(_ReadLimit):
-    """Stands in for a bound in bytes."""
+    """Stands in for a limit in bytes."""
 
     max_bytes: int
 
@@ -61,16 +61,16 @@ class _SupportsTriggerAvailableNow:
 
 
 class _StreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):
-    """A stream writer that gets record batches from a PySpark without a class for it.
+    """A stream writer that receives record batches on a PySpark without a class for this.
 
-    PySpark 4.0 hands record batches to each writer that is a DataSourceArrowWriter, whether it is
-    one of a stream or not. Only the signatures of ``commit`` and ``abort`` differ between the two
-    kinds; subclasses define both as a stream's.
+    PySpark 4.0 passes record batches to each writer that is a DataSourceArrowWriter, in batches and
+    in streams. Only the signatures of ``commit`` and ``abort`` differ between the two kinds of
+    writers; subclasses define both methods as a stream writer does.
     """
 
 
 def _new(module: Any, name: str, stand_in: Any) -> Any:
-    """The class of the installed PySpark, or what stands in for it."""
+    """Return the class of the installed PySpark, or its stand-in."""
     return getattr(module, name, stand_in)
 
 
@@ -79,7 +79,7 @@ try:
 except ImportError:
     _streaming = None
 
-#: Whether Spark asks a stream for bounded micro-batches until nothing is left: from 4.2 on.
+#: Whether Spark requests limited micro-batches from a stream until it has read all: from 4.2 on.
 HAS_READ_LIMITS: Final = _streaming is not None
 ReadLimit: Any = _new(_streaming, "ReadLimit", _ReadLimit)
 ReadAllAvailable: Any = _new(_streaming, "ReadAllAvailable", _ReadAllAvailable)

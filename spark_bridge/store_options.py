@@ -1,6 +1,6 @@
-"""The options of ``format("rocketmq_store")``: one row each, from which they are read and shown.
+"""The options of ``format("rocketmq_store")``: a table from which they are read and documented.
 
-Names are looked up without regard to case, as Spark passes them.
+The names of options are case-insensitive, because Spark passes them in lower case.
 """
 
 from __future__ import annotations
@@ -20,41 +20,43 @@ class OptionRow:
     """One option."""
 
     name: str
-    #: As text; None: no default is needed, the option may be left out.
+    #: The default as text; None if the option has no default and may be left out.
     default: str | None
     meaning: str
     aliases: tuple[str, ...] = ()
 
 
 STORE_OPTIONS: Final = (
-    OptionRow("path", None, "a store's directory, or one of commit-log files, on this machine or "
-              "as a URI of another file system (`s3://bucket/store`); `.load(path)` says it too"),
-    OptionRow("topics", None, "topics apart by commas; without it all but the broker's own "
-              "(schedule, half messages, traces, ...)", ("topic", "subscribe")),
-    OptionRow("startingTimestamp", None, "stored at this time or later: ms, or ISO 8601, which "
-              "without a zone is UTC"),
-    OptionRow("endingTimestamp", None, "stored before this time"),
-    OptionRow("columns", None, "columns apart by commas, see COLUMNS.md"),
-    OptionRow("includeProperties", "true", "false leaves the column out"),
-    OptionRow("includeBody", "true", "false leaves the column out"),
-    OptionRow("bodyFormat", "binary", "binary, or string for UTF-8 text"),
-    OptionRow("brokerName", None, "what the column brokerName says"),
+    OptionRow("path", None, "the directory of a store or of its commit-log files, on this machine "
+              "or as a URI of another file system (`s3://bucket/store`); `.load(path)` also sets "
+              "it"),
+    OptionRow("topics", None, "the topics, separated by commas; by default all topics except the "
+              "broker's own (schedule, half messages, traces, ...)", ("topic", "subscribe")),
+    OptionRow("startingTimestamp", None, "only messages stored at this time or later: ms since "
+              "1970, or ISO 8601, which is UTC without a zone"),
+    OptionRow("endingTimestamp", None, "only messages stored before this time"),
+    OptionRow("columns", None, "the columns, separated by commas; see COLUMNS.md"),
+    OptionRow("includeProperties", "true", "whether there is a column `properties`"),
+    OptionRow("includeBody", "true", "whether there is a column `body`"),
+    OptionRow("bodyFormat", "binary", "the type of the column `body`: binary, or string for UTF-8 "
+              "text"),
+    OptionRow("brokerName", None, "the value of the column `brokerName`"),
     OptionRow("checkCrc", "true", "whether bodies are compared with their CRC"),
-    OptionRow("failOnDataLoss", "true", "false: what is damaged or gone is skipped, counted and "
-              "logged"),
-    OptionRow("minPartitions", "1", "at least so many tasks; a piece of a file is of 1 MiB to "
-              "256 MiB"),
+    OptionRow("failOnDataLoss", "true", "whether damaged records and missing files fail the query; "
+              "with false they are skipped, counted and logged"),
+    OptionRow("minPartitions", "1", "the least number of tasks; a task reads a piece of a file of "
+              "1 MiB to 256 MiB"),
 )
-#: Options that Spark itself adds.
+#: The options that Spark itself adds.
 _SPARKS_OWN: Final = frozenset({"inferschema", "paths"})
 
 
 def read_options(rows: tuple[OptionRow, ...], options: Mapping[str, str], format_name: str
                  ) -> dict[str, str | None]:
-    """Find each option's text.
+    """Find the text of each option.
 
-    :returns: text by the option's name, the default where it was not given.
-    :raises OptionError: when one is not known, or is given by two names.
+    :returns: the texts by the names of the options, with defaults for options that are not given.
+    :raises OptionError: when an option is unknown or is given by two names.
     """
     given = {name.lower(): text for name, text in options.items()}
     found: dict[str, str | None] = {}
@@ -79,7 +81,7 @@ def flag(found: Mapping[str, str | None], name: str) -> bool:
 
 
 def time_ms(found: Mapping[str, str | None], name: str) -> int | None:
-    """Read an option that is a time, as Unix ms."""
+    """Read an option that is a time; :returns: Unix ms."""
     text = found[name]
     return None if text is None else parse_time(name, text)
 
@@ -93,7 +95,7 @@ def count(found: Mapping[str, str | None], name: str) -> int:
 
 
 def names(found: Mapping[str, str | None], name: str) -> frozenset[str] | None:
-    """Read an option that is names apart by commas; None when it is not given."""
+    """Read an option that is a list of names with commas; None when it is not given."""
     text = found[name]
     if text is None:
         return None
@@ -105,7 +107,7 @@ def names(found: Mapping[str, str | None], name: str) -> frozenset[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """The options, read."""
+    """The options after they were read."""
 
     path: str
     topics: frozenset[str] | None
@@ -119,15 +121,15 @@ class StoreOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> StoreOptions:
-        """Read what a user gave.
+        """Read the options of a query.
 
-        :raises OptionError: naming the option.
-        :raises ColumnsError: for unknown columns.
+        :raises OptionError: when an option is wrong; the text names it.
+        :raises ColumnsError: when a column is unknown.
         """
         found = read_options(STORE_OPTIONS, options, "rocketmq_store")
         path = found["path"]
         if not path:
-            raise OptionError("option path: say which store, by .load(path)")
+            raise OptionError("option path: missing, name the store as in .load(path)")
         begin, end = time_ms(found, "startingTimestamp"), time_ms(found, "endingTimestamp")
         if begin is not None and end is not None and begin > end:
             raise OptionError("option startingTimestamp: it is after endingTimestamp")
@@ -141,7 +143,7 @@ class StoreOptions:
 
 
 def options_table(rows: tuple[OptionRow, ...]) -> str:
-    """The rows as a table of a page."""
+    """Format the rows as a Markdown table."""
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
     for row in rows:
         others = "".join(f" (also `{alias}`)" for alias in row.aliases)

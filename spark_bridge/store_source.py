@@ -1,10 +1,11 @@
-"""``format("rocketmq_store")``: the messages in a broker's commit-log files, read without a broker.
+"""``format("rocketmq_store")``: reads messages from commit-log files, without a broker.
 
-The files may be copied or mounted, of this broker or Apache's, running or dead. Each file is read
-by itself, a large one in several tasks. Rows of a file come in the order of
-the log. Half messages and rollbacks, which no consumer sees, are no rows.
+The files may be a copy or a mounted folder, and they may belong to this broker or to Apache's,
+running or stopped. Tasks read the files independently of each other, and several tasks share a
+large file. The rows of a file have the order of the log. Half messages and rollbacks, which no
+consumer sees, do not become rows.
 
-This module is imported where Spark is: the broker does not.
+Only Spark processes import this module; the broker never does.
 
 Source: CommitLog, MappedFileQueue @5.3.3; DataSource, DataSourceReader of PySpark 4.3.
 """
@@ -33,20 +34,20 @@ from twistmq.spark_bridge.store_options import StoreOptions
 
 __all__ = ["LostFile", "StoreReader", "StoreSource", "list_pieces"]
 
-#: Clocks step back: a file is left out by time only when it is so far outside, ms.
+#: How far outside the requested time a file must be to be left out, ms. Clocks may step back.
 _CLOCK_MARGIN_MS: Final = 600_000
-#: Bytes of a piece at least, and at most: several cores are to read one file.
+#: The smallest and the largest size of a piece in bytes. Pieces let several cores read one file.
 _PIECE_SIZE_MIN: Final = 1 << 20
 _PIECE_SIZE_MAX: Final = 256 << 20
 _log = logging.getLogger("twistmq.spark_bridge")
 
 
 class LostFile(ShortError, StoreError):
-    """A file of the commit log is missing or was removed while it was read."""
+    """A file of the commit log is missing, or it was removed before it was read."""
 
 
 class StoreSource(DataSource):
-    """The format."""
+    """The data source."""
 
     @classmethod
     def name(cls) -> str:
@@ -65,7 +66,7 @@ class _Piece(InputPartition):
 
 
 class StoreReader(DataSourceReader):
-    """Reads a store; its state goes to the tasks."""
+    """Reads a store; Spark pickles the reader for the tasks."""
 
     def __init__(self, options: StoreOptions) -> None:
         self._options = options
@@ -78,7 +79,7 @@ class StoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         piece: LogPiece | None = partition.value
-        if piece is None:  # Spark's own partition, where a store has no file
+        if piece is None:  # the partition that Spark makes if a store has no file
             return
         options = self._options
         builder = BatchBuilder(
@@ -112,7 +113,7 @@ class StoreReader(DataSourceReader):
 
 
 def row_filter(options: StoreOptions) -> RowFilter:
-    """Which records become rows."""
+    """Return the filter that determines which records become rows."""
     return RowFilter(
         topics=options.topics, topics_but=None if options.topics else is_system_topic,
         stored_from_ms=options.stored_from_ms, stored_before_ms=options.stored_before_ms,
@@ -122,8 +123,8 @@ def row_filter(options: StoreOptions) -> RowFilter:
 def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
     """Find the pieces to read.
 
-    :returns: pieces in the log's order; what is lost, such as files between others, a text each.
-    :raises StoreError: when the path is no store.
+    :returns: the pieces in the order of the log, and a text for each loss, such as a missing file.
+    :raises StoreError: when the path is not a store.
     """
     folder = open_folder(options.path)
     strange: dict[str, str] = {}
@@ -140,7 +141,7 @@ def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
     for before, after in pairwise(starts):
         gap = range(before + file_size, after, file_size)
         if gap:
-            # Between two files far apart there may be more than can be listed.
+            # Between two files that are far apart, there may be too many missing files to list.
             what = "is" if len(gap) == 1 else f"and the files up to {gap[-1]:020d} are"
             missing.append(f"{shown_path(folder.path(gap[0]))} {what} missing between the others")
     filled = [start for start in starts if sizes[start]]
@@ -157,7 +158,7 @@ def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
     pieces = []
     for start in wanted:
         begins = range(0, max(written[start], 1), step)
-        # The last piece goes to the file's end: a broker may be writing there.
+        # The last piece extends to the end of the file, because a broker may be writing there.
         pieces += [
             LogPiece(folder.path(start), start, file_size, begin,
                      file_size if begin == begins[-1] else begin + step, start == last,
@@ -167,7 +168,7 @@ def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
 
 
 def _first_time(folder: LogFolder, start: int) -> int | None:
-    """The store time of the first record of a file; None without a record."""
+    """Read the store time of the first record of a file; None without a record."""
     head = folder.head(start, record.RECORD_SIZE_MIN)
     if len(head) < record.RECORD_SIZE_MIN or not any(head[:8]):
         return None
@@ -176,10 +177,10 @@ def _first_time(folder: LogFolder, start: int) -> int | None:
 
 def _may_hold(options: StoreOptions, first_time: Callable[[int], int | None], start: int,
               following: int | None) -> bool:
-    """Whether a file can have records of the time that is asked for.
+    """Whether a file can contain records of the requested time.
 
-    :param first_time: tells the store time of the first record of a file.
-    :param following: the file after it; None for the last one.
+    :param first_time: a function that returns the store time of the first record of a file.
+    :param following: the start of the next file; None for the last file.
     """
     if options.stored_before_ms is not None:
         first_ms = first_time(start)

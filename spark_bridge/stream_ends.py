@@ -1,11 +1,15 @@
-"""Where the queues of a stream end, and what became of those that its checkpoint has.
+"""Finds the ends of the queues of a stream, and judges queues that are missing or have changed.
 
-A queue goes on with the first message stored after the last one that was read, when that one is no
-longer in its place: of a topic that was made again this is the first message, of a queue that lost
-its tail the first new one.
+Before each micro-batch, the driver compares the checkpoint of the stream with the cluster. A queue
+may have disappeared since the last micro-batch, or its offsets may now belong to other messages,
+because the topic was deleted and created again or the queue lost its last messages in a failover.
+Offsets alone do not show this, so the checkpoint also stores a mark of the last message that was
+read from each queue. If the queue has another message at that place, the stream continues with the
+first message that was stored after the marked one. In a topic that was created again, that is the
+first message; in a queue that lost its tail, it is the first new message.
 
-Each look at the cluster is judged by the rule of ``availability``: the driver waits while something
-is away, and reports what is lost, each loss once.
+The rule of ``availability`` decides each case: the driver waits while something is away, and it
+reports each loss once.
 """
 
 from __future__ import annotations
@@ -49,16 +53,16 @@ Marks = dict[MessageQueue, Mark]
 
 @dataclass(slots=True)
 class Ends:
-    """The answer to one question for the ends of queues."""
+    """The result of one search for the ends of queues."""
 
-    #: The end of each queue that is there.
+    #: The end of each queue that exists.
     ends: Offsets = field(default_factory=dict)
-    #: Where queues go on whose content is not what it was, before their old offsets.
+    #: The new positions, before the old offsets, of the queues whose content was replaced.
     moved: Offsets = field(default_factory=dict)
 
 
 class _Waits(CopiedError):
-    """Something is away, so that a look has no result."""
+    """Something is away, so the look at the cluster has no result."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.reason)
@@ -66,9 +70,9 @@ class _Waits(CopiedError):
 
 
 class StreamEnds:
-    """Asks for the ends of queues, and judges what is missing.
+    """Asks for the ends of queues, and judges the queues that are missing.
 
-    :param client: makes the client, or gives the one that is there.
+    :param client: a function that returns the client, and makes it when it is first called.
     """
 
     def __init__(self, subscription: Subscription, plan: ReadPlan,
@@ -77,11 +81,11 @@ class StreamEnds:
         self._plan = plan
         self._client = client
         self._deletions = Deletions(plan.settings.deletion_check_s)
-        #: Queues that were reported as gone.
+        #: The queues that were reported as gone.
         self._gone: set[MessageQueue] = set()
-        #: Topics without a known queue that were reported as missing.
+        #: The topics without a known queue that were reported as missing.
         self._missing: set[str] = set()
-        #: The topics that were looked at last.
+        #: The topics of the last look.
         self._topics: set[str] = set()
         #: The losses that were reported.
         self._told: set[str] = set()
@@ -90,17 +94,17 @@ class StreamEnds:
              marks: Marks | None = None) -> Ends:
         """Find the ends of all queues.
 
-        :param known: where the checkpoint says that queues go on; None: that is not known yet, and
-            what is gone is reported later.
-        :param target: ends that were found before, and hold.
-        :param marks: of the last message before each offset, as the checkpoint has them.
+        :param known: the offsets of the checkpoint; None if they are not known yet, so that losses
+            are reported later.
+        :param target: ends that were found before and remain in force.
+        :param marks: the marks in the checkpoint, each of the last message before an offset.
         :raises StillAway: when something that is needed is away for too long.
         :raises DataLoss: when something is lost and failOnDataLoss is true.
         """
         return self.patiently(lambda: self._look(known, target, marks or {}))
 
     def marks(self, offsets: Offsets) -> Marks:
-        """The mark of the last message before each offset, where it is still there.
+        """Find the mark of the last message before each offset, if that message still exists.
 
         :raises RemotingError, NoRoute: when a broker is away.
         """
@@ -125,7 +129,7 @@ class StreamEnds:
                         raise
                     failed[queue] = left[queue]
                 except (RequestRefused, StoreDamaged) as error:
-                    # A message that cannot be had has no mark; those who read it tell of it.
+                    # A message that cannot be fetched has no mark. Its read reports the fault.
                     if is_passing(error):
                         raise
             left, attempt = failed, attempt + 1
@@ -134,10 +138,10 @@ class StreamEnds:
     def judge_new(self, known: Offsets, new: Offsets) -> None:
         """Report the queues that are new to the query and have lost their first messages.
 
-        A queue that was added to a topic of a broker, both of which the query knew, began at 0.
+        If the query knew the topic on this broker before, a new queue of it began at offset 0.
 
         :param new: the offset at which each of the new queues begins.
-        :raises DataLoss: when it does not begin there now, and failOnDataLoss is true.
+        :raises DataLoss: when such a queue begins later and failOnDataLoss is true.
         """
         brokers = {(queue.topic, queue.broker_name) for queue in known}
         for queue, begin in new.items():
@@ -145,7 +149,7 @@ class StreamEnds:
                 self._lost_beginning(queue, begin, "the queue is new to the query")
 
     def patiently(self, work: Callable[[], T]) -> T:
-        """Ask servers something, and again while one is away.
+        """Repeat a piece of work until all servers that it needs respond.
 
         :raises StillAway: when that takes too long.
         """
@@ -164,7 +168,7 @@ class StreamEnds:
                 return found
             patience.require(verdict.reason, is_checking=verdict.standing is Standing.CHECKING,
                              broker=verdict.broker)
-            # Other brokers may serve the topics now: a master that is back, or a slave.
+            # Another broker may serve the topics now: a master that has returned, or a slave.
             for topic in self._topics:
                 with suppress(BrokerError):
                     self._client().route(topic, again=True)
@@ -184,10 +188,10 @@ class StreamEnds:
         self._judge_queues(look, known or {}, found.ends)
         for queue, offset in (known or {}).items():
             if queue not in found.ends and queue not in self._gone:
-                # It came between the first question and this one.
+                # The queue appeared after the list of queues was fetched.
                 found.ends[queue] = client.max_offset(queue)
             if target is not None and found.ends.get(queue, offset) < offset:
-                # A slave that had less may have given the end.
+                # The end may have come from a slave that had fewer messages.
                 found.ends[queue] = client.max_offset(queue)
             if queue in found.ends and (queue in self._gone or found.ends[queue] < offset):
                 found.moved[queue] = self._new_place(look, queue, offset, marks.get(queue))
@@ -197,7 +201,7 @@ class StreamEnds:
         return found
 
     def _judge_topics(self, look: Look, known: Offsets | None, ends: Offsets) -> None:
-        """Report the topics that options name, that have no known queue, and that are gone."""
+        """Report the topics that the options name, but that have no known queue and are gone."""
         there = {queue.topic for queue in (*(known or {}), *ends)}
         for topic in self._subscription.topics:
             if topic in there or topic in self._missing:
@@ -212,9 +216,9 @@ class StreamEnds:
         self._missing -= there
 
     def _judge_queues(self, look: Look, known: Offsets, ends: Offsets) -> None:
-        """Find the queues of the checkpoint that are missing, and report those that are gone.
+        """Find the missing queues of the checkpoint, and report the ones that are gone.
 
-        :raises _Waits: when one may come back.
+        :raises _Waits: when one of them may come back.
         """
         waits: _Waits | None = None
         gone: dict[MessageQueue, str] = {}
@@ -222,12 +226,12 @@ class StreamEnds:
             if queue in ends or queue in self._gone:
                 continue
             if not self._subscription.wants(queue):
-                gone[queue] = "the options do not name it any more"
+                gone[queue] = "the options no longer name it"
                 continue
             try:
                 verdict = self._judged(queue, look.standing(queue))
             except _Waits as error:
-                # All are looked at, so that their second looks come at the same time.
+                # All queues are looked at, so that their second looks come at the same time.
                 waits = waits or error
             else:
                 if verdict.standing is Standing.GONE:
@@ -240,7 +244,7 @@ class StreamEnds:
             self._gone.add(queue)
 
     def _judged(self, what: MessageQueue | str, seen: Verdict) -> Verdict:
-        """The verdict on what is there or gone; :raises _Waits: when it is neither."""
+        """Return the verdict on a topic or queue; :raises _Waits: unless it is there or gone."""
         verdict = self._deletions.judge(what, seen)
         if verdict.standing in (Standing.AWAY, Standing.CHECKING):
             name = queue_name(what) if isinstance(what, MessageQueue) else f"topic {what}"
@@ -248,9 +252,9 @@ class StreamEnds:
         return verdict
 
     def _replaced(self, look: Look, known: Offsets, found: Ends, marks: Marks) -> Offsets:
-        """Where queues go on whose last message that was read is another one now.
+        """Find the new positions of the queues in which another message took the marked place.
 
-        Only those are asked that have something to read.
+        Only queues with unread messages are checked.
         """
         looked_at = {queue: offset for queue, offset in known.items() if queue in marks
                      and queue not in found.moved and found.ends.get(queue, 0) > offset}
@@ -271,8 +275,8 @@ class StreamEnds:
     def _judge_beginning(self, queue: MessageQueue, begin: int, place: int) -> None:
         """Report the first new messages of a replaced queue if they have expired already.
 
-        The offsets of a topic that was made again begin at 0. A query that continues with the
-        first message that is left, at a higher offset, has missed the messages before it.
+        The offsets of a topic that was created again begin at 0. A query that continues with the
+        first remaining message, at a higher offset, has missed the messages before it.
 
         :param begin: the offset of the first message that the queue has.
         :param place: the offset at which the query continues.
@@ -281,16 +285,16 @@ class StreamEnds:
             self._lost_beginning(queue, begin, "the queue has other messages now")
 
     def _lost_beginning(self, queue: MessageQueue, begin: int, reason: str) -> None:
-        """Report that a queue, which had its first message at offset 0, begins later."""
+        """Report that a queue whose first message had offset 0 now begins later."""
         self._lost(f"{queue_name(queue)}: {reason} and begins at {begin}",
                    f"{begin} offsets are skipped, 0 to {begin - 1}")
 
     def _after(self, queue: MessageQueue, mark: Mark) -> int:
-        """The offset of the first message that was stored after one that was read."""
+        """Find the offset of the first message that was stored after the marked one."""
         return self._client().search_offset(queue, mark[1] + 1)
 
     def _new_place(self, look: Look, queue: MessageQueue, offset: int, mark: Mark | None) -> int:
-        """Where a queue goes on that was made again, or ends before its offset."""
+        """Find the new position in a queue that was created again or ends before its offset."""
         bounds = look.bounds(queue)
         if bounds is None or (bounds.end >= offset and queue not in self._gone):
             raise _Waits(Verdict(Standing.AWAY, f"{queue_name(queue)}: a slave has not got offset "
@@ -308,7 +312,7 @@ class StreamEnds:
         return place
 
     def _lost(self, text: str, skipped: str) -> None:
-        """Report a loss, each only once."""
+        """Report a loss unless it has been reported before."""
         if text not in self._told:
             self._told.add(text)
             report_loss(text, self._plan.fail_on_data_loss, skipped)

@@ -1,15 +1,16 @@
-"""The streaming reader: offsets live in Spark's checkpoint, messages are read in tasks.
+"""The streaming reader, which plans micro-batches on the driver and reads them in tasks.
 
-An offset of the stream says of each queue where the next micro-batch goes on. A queue that was not
-there before enters it with its first offset, and is read from there by the micro-batch after that:
-so what is read is always what the checkpoint says, however often it is read.
+The checkpoint of Spark stores the offsets. An offset of the stream contains the position of the
+next micro-batch in each queue. When a queue is found, it enters the offset with its first offset
+only, and the following micro-batch reads it. The checkpoint therefore determines exactly which
+messages a micro-batch reads, no matter how often Spark repeats the micro-batch.
 
-Spark asks for the initial offset twice and takes the second answer, so that the first is kept;
-``commit`` comes one micro-batch late, and ``stop`` perhaps never.
+Spark asks for the initial offset twice and uses the second answer, so the reader keeps the first
+answer. Spark calls ``commit`` one micro-batch late, and it may never call ``stop``.
 
-A Spark before 4.2 does not say where the query is when it asks for the latest offset. The reader
-then goes on from its own last answer. When a query restarts, Spark asks once for the partitions of
-an empty range at the checkpoint's offset, and so tells it.
+Before version 4.2, Spark does not pass the position of the query when it asks for the latest
+offset, so the reader continues from its own last answer. After a restart, Spark asks once for the
+partitions of an empty range at the offset of the checkpoint, which gives the reader the position.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from twistmq.spark_bridge.subscription import Subscription
 __all__ = ["StreamReader"]
 
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
-#: Queues whose messages are looked at for their size, and messages of each.
+#: The number of queues from which the size of messages is sampled, and of messages in each sample.
 _SAMPLED_QUEUES: Final = 8
 _SAMPLED_MESSAGES: Final = 32
 
@@ -57,30 +58,30 @@ Offsets = dict[MessageQueue, int]
 
 
 class _Delay:
-    """Holds a micro-batch back until there is enough for it, or it has waited for too long.
+    """Delays a micro-batch until it has enough offsets or has waited for too long.
 
-    :param least: the offsets that are enough.
-    :param most_s: how long after the last micro-batch it may wait.
+    :param least: the number of offsets that is enough.
+    :param most_s: the longest delay after the last micro-batch.
     """
 
     def __init__(self, least: int, most_s: float) -> None:
         self._least = least
         self._most_s = most_s
-        #: When the last micro-batch was let through; None before the first.
+        #: The time at which the last micro-batch was allowed to start; None before the first.
         self._last_s: float | None = None
 
     def waits(self, available: int) -> bool:
-        """Whether a micro-batch of so many offsets is held back."""
+        """Whether a micro-batch with this number of offsets must wait."""
         return available < self._least and self._last_s is not None and (
             time.monotonic() - self._last_s < self._most_s)
 
     def begun(self) -> None:
-        """Note that a micro-batch with offsets is let through."""
+        """Record that a micro-batch with offsets starts."""
         self._last_s = time.monotonic()
 
 
 def _delay(options: Options) -> _Delay | None:
-    """The delay that options ask for; :raises OptionError: when they do not fit together."""
+    """Make the delay that the options request; :raises OptionError: when they contradict."""
     least = options.integer_or_none("minOffsetsPerTrigger")
     most = options.integer_or_none("maxOffsetsPerTrigger")
     if least is None:
@@ -107,19 +108,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._delay = _delay(options)
         self._client: Client | None = None
         self._initial: dict[str, Any] | None = None
-        #: Where the queues ended when Trigger.AvailableNow began.
+        #: The ends of the queues when Trigger.AvailableNow began.
         self._target: Offsets | None = None
         self._finder = StreamEnds(self._subscription, self._plan, self._connected)
-        #: Where the query is, as far as its calls have told; for a Spark that does not say it.
+        #: The last position that the calls of Spark have shown. Older releases do not pass it.
         self._position: dict[str, Any] | None = None
-        #: Where they end as far as is known.
+        #: The last known ends of the queues.
         self._ends: Offsets = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get a copy; a connection is not shared, and they look for no ends.
+        # Tasks get a copy. They make their own connections, and they do not need the ends.
         return {**self.__dict__, "_client": None, "_finder": None}
 
-    # --- what Spark asks on the driver
+    # --- methods that Spark calls on the driver
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
@@ -142,9 +143,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any] | None = None,
                      limit: Any = None) -> dict[str, Any]:
-        """The offset at which the next micro-batch ends.
+        """Plan the next micro-batch; :returns: the offset at which it ends.
 
-        :param start: where the query is; a Spark before 4.2 leaves it out, and the limit.
+        :param start: the position of the query. Spark before 4.2 passes neither it nor the limit.
         """
         if start is None:
             start = self._position or self.initialOffset()
@@ -166,14 +167,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next(self, known: Offsets, marks: dict[MessageQueue, Mark], found: Ends,
               limit: Any) -> dict[str, Any]:
-        """The end of the next micro-batch, as the limits allow."""
+        """Compute the end of the next micro-batch within the limits."""
         ends = {**found.ends, **found.moved}
         new = {queue: self._connected().min_offset(queue) for queue in ends if queue not in known}
         self._finder.judge_new(known, new)
         chosen = {queue: ends.get(queue, offset) for queue, offset in known.items()}
         forward = {queue: end for queue, end in chosen.items() if end > known[queue]}
         available = sum(end - known[queue] for queue, end in forward.items())
-        # Trigger.AvailableNow ends a query when there is no micro-batch: it would leave the rest.
+        # Trigger.AvailableNow never waits, because an empty micro-batch would end the query before
+        # it has read all messages.
         if self._delay is not None and self._target is None and self._delay.waits(available):
             forward = {queue: known[queue] for queue in forward}
         for most in self._limits(known, forward, limit):
@@ -203,7 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(parts)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Show the progress in the group; that it fails is no reason to stop."""
+        """Commit the progress to the consumer group; a failure does not stop the query."""
         if not self._commits:
             return
         group = self._options.text("group")
@@ -219,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client.close()
             self._client = None
 
-    # --- what Spark asks in a task
+    # --- methods that Spark calls in a task
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if partition.value is None:
@@ -234,13 +236,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _start(self, client: Client) -> Offsets:
-        """Where a new query starts."""
+        """Find the offsets at which a new query starts."""
         return self._subscription.start(client, self._subscription.queues(client, refresh=True))
 
     # --- admission control
 
     def _limits(self, start: Offsets, end: Offsets, limit: Any) -> Iterator[int]:
-        """How many offsets a micro-batch may take at most, by each limit there is."""
+        """Yield the largest number of offsets in a micro-batch for each limit that applies."""
         if isinstance(limit, ReadAllAvailable) or not end:
             return
         if isinstance(limit, ReadMaxRows):
@@ -252,8 +254,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield max(size // self._message_size(start, end), 1)
 
     def _message_size(self, start: Offsets, end: Offsets) -> int:
-        """The approximate bytes of a message: the mean of some next messages of the longest
-        backlogs.
+        """Estimate the size of a message in bytes.
+
+        The result is the mean over the next few messages of the queues with the longest backlogs.
         """
         size = count = 0
         by_waiting = sorted(end, key=lambda queue: start[queue] - end[queue])

@@ -1,6 +1,7 @@
-"""Which queues a query reads, and from which offset to which.
+"""Determines which queues a query reads, and from which offset to which.
 
-Everything here asks name servers and brokers; it runs where Spark plans, never in a task.
+This module asks name servers and brokers. It runs on the driver, where Spark plans a query, and
+never in a task.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _WAYS: Final = ("subscribe", "subscribePattern", "assign")
 
 
 class TopicMissing(ShortError, ValueError):
-    """A topic or queue that an option names is not there.
+    """A topic or queue that an option names does not exist.
 
     :param topic: the topic.
     :param queue: the queue; None when the topic itself is missing.
-    :param named: the queues of the topic that options name, when the topic itself is missing.
+    :param named: the queues of the topic that options name, if the topic itself is missing.
     """
 
     def __init__(self, text: str, topic: str = "", queue: MessageQueue | None = None,
@@ -55,13 +56,13 @@ class TopicMissing(ShortError, ValueError):
 
 
 class NothingSince(OptionError):
-    """A queue has no message of the time at which the query is to start."""
+    """A queue has no message that was stored at the start time of the query or later."""
 
 
 class Subscription:
     """The topics and offsets that options name.
 
-    :raises OptionError: when the options do not say, or contradict each other.
+    :raises OptionError: when the options name no topics or contradict each other.
     """
 
     def __init__(self, options: Options) -> None:
@@ -69,7 +70,7 @@ class Subscription:
         if len(given) != 1:
             raise OptionError(
                 "option subscribe: missing: one of subscribe, subscribePattern and assign must "
-                "say what to read" if not given else
+                "select the topics" if not given else
                 f"option {given[1]}: only one of {' and '.join(given)} may be given")
         self._options = options
         self._way = given[0]
@@ -84,15 +85,15 @@ class Subscription:
         uses_group = "committed" in (options.text("startingOffsets"),
                                      self._ending is not None and options.text("endingOffsets"))
         if uses_group and not options.is_given("group"):
-            raise OptionError("option group: missing, its committed offsets are asked for")
+            raise OptionError("option group: missing, but its committed offsets are requested")
 
     # --- queues
 
     def queues(self, client: Client, *, refresh: bool = False) -> list[MessageQueue]:
-        """All queues there are now, in order.
+        """Return all current queues of the subscription, in order.
 
-        :param refresh: ask name servers even for known routes.
-        :raises TopicMissing: when a topic or queue that an option names is not there.
+        :param refresh: whether name servers are asked even for known routes.
+        :raises TopicMissing: when a topic or queue that an option names does not exist.
         """
         if self._pattern is not None:
             topics = self._matching(client, Look(client, ""))
@@ -103,7 +104,7 @@ class Subscription:
                 except RequestRefused as error:
                     if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                         raise
-                    # It went since the list was made.
+                    # The topic was deleted after the list was fetched.
             return sorted(found)
         found = [queue for topic in self.topics
                  for queue in self._queues_of(client, topic, refresh)]
@@ -117,17 +118,17 @@ class Subscription:
 
     @property
     def topics(self) -> list[str]:
-        """The topics that options name; none with a pattern."""
+        """The topics that options name; empty with a pattern."""
         return self._topics or sorted({queue.topic for queue in self._assigned})
 
     def wants(self, queue: MessageQueue) -> bool:
-        """Whether the options say that a queue is read."""
+        """Whether the options select a queue."""
         if self._pattern is not None:
             return self._matches(queue.topic)
         return queue.topic in self._topics or queue in self._assigned
 
     def present(self, client: Client, look: Look) -> list[MessageQueue]:
-        """The queues there are now, in order, of those that are read; others may be missing."""
+        """Return the current queues that the options select, in order; some may be missing."""
         topics = self.topics if self._pattern is None else self._matching(client, look)
         return sorted(queue for topic in topics for queue in look.queues(topic)
                       if self.wants(queue))
@@ -142,18 +143,19 @@ class Subscription:
                                f"({error})", topic, named=self._named(topic)) from None
 
     def _named(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that options name."""
+        """Return the queues of a topic that options name."""
         positions = [self._starting] if self._ending is None else [self._starting, self._ending]
         named = {*self._assigned, *(queue for _, by_queue, _ in positions
                                     for queue in by_queue or ())}
         return sorted(queue for queue in named if queue.topic == topic)
 
     def _matching(self, client: Client, look: Look) -> list[str]:
-        """The topics that match the pattern.
+        """Return the topics that match the pattern.
 
         :raises NoRoute: when nothing matches and no broker is registered.
         """
-        # Before and after the list: a broker that comes between would not be in it.
+        # The brokers are fetched before and after the list of topics, because the list lacks the
+        # topics of a broker that registers in between.
         before = look.registered()
         topics = [topic for topic in client.topics() if self._matches(topic)]
         if not topics and not (before and Look(client, "").registered()):
@@ -173,16 +175,16 @@ class Subscription:
 
     @property
     def ending_option(self) -> str:
-        """The option that says where a batch read ends."""
+        """The name of the option that determines where a batch read ends."""
         assert self._ending is not None
         return self._ending[0]
 
     def start(self, client: Client, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
-        """The start offset of a new query in each queue."""
+        """Find the start offset of a new query in each queue."""
         return self._resolved(client, queues, self._starting, EARLIEST)
 
     def end(self, client: Client, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
-        """The end offset of a batch in each queue."""
+        """Find the end offset of a batch in each queue."""
         assert self._ending is not None
         return self._resolved(client, queues, self._ending, LATEST)
 
@@ -190,13 +192,16 @@ class Subscription:
         self, client: Client, queues: list[MessageQueue], positions: _Positions,
         otherwise: int,
     ) -> dict[MessageQueue, int]:
-        """:param otherwise: what holds for a queue the option does not name."""
+        """Find the offset of each queue at a position.
+
+        :param otherwise: the position of the queues that the option does not name.
+        """
         option, by_queue, common = positions
         if by_queue is not None:
             for queue in by_queue:
                 if queue not in queues:
                     raise TopicMissing(f"option {option}: {queue_name(queue)}: there is no such "
-                                       "queue among those that are read", queue.topic, queue)
+                                       "queue in the topics of the query", queue.topic, queue)
         is_time = "Timestamp" in option
         found = {}
         for queue in queues:
@@ -212,10 +217,10 @@ class Subscription:
         return found
 
     def _at_time(self, client: Client, queue: MessageQueue, option: str, time_ms: int) -> int:
-        """The offset of the first message that was stored at a time or later.
+        """Find the offset of the first message that was stored at a time or later.
 
-        :raises NothingSince: when a start has no such message, and the options say that this is an
-            error.
+        :raises NothingSince: when a start has no such message and the option
+            ``startingOffsetsByTimestampStrategy`` is "error".
         """
         found = client.search_offset(queue, time_ms)
         if option.startswith("starting") and self._time_strategy == "error" and (
@@ -227,9 +232,9 @@ class Subscription:
         return found
 
     def _number(self, client: Client, queue: MessageQueue, option: str, value: int) -> int:
-        """An offset that was written down, held to what the queue has.
+        """Limit an offset from an option or a group to the offsets that the queue has.
 
-        :raises DataLoss: when it is not there and failOnDataLoss is true.
+        :raises DataLoss: when the queue does not have it and failOnDataLoss is true.
         """
         least, most = client.min_offset(queue), client.max_offset(queue)
         if value == _COMMITTED:
@@ -249,14 +254,16 @@ class Subscription:
         return min(max(value, least), most)
 
 
-#: The option that decides, what it says of each queue, and what it says of all.
+#: The option that applies, its values for single queues, and its value for all queues.
 _Positions = tuple[str, "Mapping[MessageQueue, int] | None", int]
 _COMMITTED: Final = -3
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST, "committed": _COMMITTED}
 
 
 def _positions(options: Options, side: str) -> _Positions:
-    """Find the option that says where to start or end: a time, times of queues, offsets.
+    """Find the option that determines the start or the end of a query, and read its value.
+
+    A time for all queues takes precedence over times for single queues, and those over offsets.
 
     :param side: "starting" or "ending".
     """

@@ -1,9 +1,9 @@
-"""Messages of the trace topic as a table of events.
+"""Converts the messages of the trace topic to a table of events.
 
-A message holds many records of one client; each record is a row. Records that cannot be read are
-left out and counted, as `mqadmin queryMsgTraceById` leaves them out.
+A message contains many records of one client, and each record becomes a row. Records that cannot be
+read are left out, as in `mqadmin queryMsgTraceById`, and counted.
 
-Source: TraceDataEncoder, TraceView @5.3.3; records are protocol/trace_records.py's.
+Source: TraceDataEncoder, TraceView @5.3.3; protocol/trace_records.py decodes the records.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from twistmq.spark_bridge.columns import COLUMNS, TIME_MS_MAX, Column, arrow_sch
 __all__ = ["MESSAGE_COLUMNS", "TraceEvents"]
 
 _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "body", "bornHost", "storeTimestamp")
-#: The columns that a table of messages needs to become a table of events.
+#: The columns that a table of messages must have to become a table of events.
 MESSAGE_COLUMNS: Final = tuple(column for column in COLUMNS if column.name in _NEEDED)
-#: Messages taken at a time: one may hold a hundred records.
+#: The number of messages in one step; a message may contain a hundred records.
 _MESSAGES: Final = 500
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TraceEvents:
-    """Makes record batches of events of those of messages.
+    """Converts record batches of messages to record batches of events.
 
-    :param columns: of TRACE_COLUMNS, what the batches have.
+    :param columns: the columns of the batches, from TRACE_COLUMNS.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.schema: Any = arrow_schema(columns)
-        #: Records that could not be read.
+        #: The number of records that could not be read.
         self.bad_count = 0
 
     def batches(self, messages: Any) -> Iterator[Any]:
-        """Take the records out of some messages.
+        """Extract the records of some messages.
 
         :param messages: a record batch with MESSAGE_COLUMNS.
         """
@@ -75,7 +75,7 @@ class TraceEvents:
 
 
 def event(record: TraceRecord) -> dict[str, Any]:
-    """A record as a row; columns it does not have are left out."""
+    """Convert a record to a row; columns without a value are left out."""
     row: dict[str, Any] = {"traceType": type(record).__name__, "msgId": record.message_id,
                            "group": record.group}
     if record.time_ms is not None:
@@ -109,12 +109,12 @@ def event(record: TraceRecord) -> dict[str, Any]:
 
 
 def _int32(value: int) -> int | None:
-    """A client's number, if it fits its column."""
+    """Return the number of a client, or None if it does not fit its column."""
     return value if -(1 << 31) <= value < 1 << 31 else None
 
 
 def _name(kinds: type[IntEnum], number: int) -> str:
-    """The name of an ordinal, or itself where it is newer than we are."""
+    """Return the name of an ordinal, or the number as text if a newer release added it."""
     try:
         return kinds(number).name
     except ValueError:

@@ -1,10 +1,10 @@
-"""``format("rocketmq_trace")``: the events of message traces, batch and streaming.
+"""``format("rocketmq_trace")``: reads the events of message traces, as a batch or a stream.
 
     spark.read.format("rocketmq_trace").option("nameServer", "host:9876").load()
 
-It reads the trace topic by ``format("rocketmq")``, whose options it takes, or, with ``path``, out
-of commit-log files by ``format("rocketmq_store")``. One row is one event; ``trace_view`` makes one
-row a message of them.
+The format reads the trace topic with ``format("rocketmq")`` and accepts its options. With the
+option ``path``, it reads commit-log files with ``format("rocketmq_store")`` instead. Each row is
+one event; ``trace_view`` joins the events of each message to one row.
 
 Source: TraceConstants, TopicValidator.RMQ_SYS_TRACE_TOPIC @5.3.3.
 """
@@ -35,7 +35,7 @@ from twistmq.spark_bridge.trace_events import MESSAGE_COLUMNS, TraceEvents
 
 __all__ = ["TraceReader", "TraceSource", "TraceStreamReader"]
 
-#: Options of messages that have no meaning for events.
+#: The options for messages that have no meaning for events.
 _WITHOUT_MEANING: Final = ("includeBody", "includeProperties", "bodyFormat", "propertiesAs",
                            "pushDownPredicate")
 _TOPIC_OPTIONS: Final = ("subscribe", "subscribePattern", "assign", "topic", "topics")
@@ -67,9 +67,9 @@ class TraceSource(DataSource):
 
 
 def message_options(given: Mapping[str, str]) -> dict[str, str]:
-    """The options by which the trace messages are read.
+    """Return the options for the read of the trace messages.
 
-    :raises OptionError: when one has no meaning for events.
+    :raises OptionError: when an option has no meaning for events.
     """
     found = {key: value for key, value in given.items() if key.lower() != "columns"}
     for name in _WITHOUT_MEANING:
@@ -84,7 +84,7 @@ def message_options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _renamed(given: Mapping[str, str]) -> dict[str, str]:
-    """Without the prefix that options of a broker may have."""
+    """Remove the prefix that options of the format rocketmq may have."""
     return {key.lower().removeprefix("rocketmq."): value for key, value in given.items()}
 
 
@@ -97,7 +97,7 @@ def _events(batches: Iterator[Any], columns: list[Column]) -> Iterator[Any]:
 
 
 class TraceReader(BatchReader):
-    """Reads events from brokers."""
+    """Reads trace events from brokers."""
 
     def __init__(self, options: Options, columns: list[Column]) -> None:
         super().__init__(options, MESSAGE_COLUMNS)
@@ -119,7 +119,7 @@ class TraceStreamReader(StreamReader):
 
 
 class StoreTraceReader(StoreReader):
-    """Reads events out of commit-log files."""
+    """Reads trace events from commit-log files."""
 
     def __init__(self, options: StoreOptions, columns: list[Column]) -> None:
         super().__init__(options)

@@ -1,12 +1,12 @@
-"""One row a message, made of the events of its trace: sent, committed, consumed, how long it took.
+"""One row for each message, joined from its trace events: send, commit, consumption and latency.
 
     from twistmq.spark_bridge.trace_view import messages_of_traces
     messages_of_traces(spark.read.format("rocketmq_trace").option(...).load())
 
-Of a data frame that is read as a batch; a streaming query makes it of each of its batches with
-``foreachBatch``, then of what that batch has of a message.
+The function takes a DataFrame that is read as a batch. A streaming query can call it for each of
+its micro-batches with ``foreachBatch``; each row then covers only the events in that micro-batch.
 
-Source: QueryMsgTraceByIdSubCommand, TraceView @5.3.3, for what belongs to a message.
+Source: QueryMsgTraceByIdSubCommand, TraceView @5.3.3, which define the events of a message.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ __all__ = ["messages_of_traces"]
 
 
 def messages_of_traces(events: Any) -> Any:
-    """Join what was traced of each message.
+    """Join the trace events of each message.
 
-    :param events: a data frame of ``format("rocketmq_trace")``.
-    :returns: a data frame with one row for each message id; see spark_bridge/README.md. Of several
-        sends of a message the first that went well counts, of several ends of its transaction the
-        last. ``endToEndMs`` is from the begin of that send to the first time a consumer was done
-        with the message and it went well; null when either is not known.
+    :param events: a DataFrame of ``format("rocketmq_trace")``.
+    :returns: a DataFrame with one row for each message id; see spark_bridge/README.md. If a message
+        was sent several times, the first successful send counts; if its transaction ended several
+        times, the last end counts. ``endToEndMs`` is the time from the start of that send to the
+        end of the first successful consumption. It is null when either time is unknown.
     """
     from pyspark.sql import functions as f
 
@@ -49,7 +49,7 @@ def _ms(column: Any) -> Any:
 
 
 def _sent(events: Any) -> Any:
-    """One row a message that was sent; the records of batches name all ids of the batch."""
+    """Return a row for each message that was sent; the record of a batch lists all its ids."""
     from pyspark.sql import functions as f
 
     each = events.where("traceType = 'Pub'").withColumn(
@@ -66,7 +66,7 @@ def _sent(events: Any) -> Any:
 
 
 def _ended(events: Any) -> Any:
-    """One row a message whose transaction was ended."""
+    """Return a row for each message whose transaction was ended."""
     from pyspark.sql import functions as f
 
     fields = f.struct("transactionId", "transactionState",
@@ -77,7 +77,7 @@ def _ended(events: Any) -> Any:
 
 
 def _consumed(events: Any) -> Any:
-    """One row a message that a consumer was given."""
+    """Return a row for each message that was delivered to a consumer."""
     from pyspark.sql import functions as f
 
     before = events.where("traceType = 'SubBefore'").select(

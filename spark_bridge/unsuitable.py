@@ -1,11 +1,11 @@
-"""The source that stands for a format which cannot be used in this environment.
+"""A substitute for the source of a format that cannot be used in this environment.
 
-Spark imports all modules named ``pyspark_*`` in one go, and an exception of one of them hides the
-sources of all others, other packages' too. The modules of the formats therefore register a source
-from here where the real one cannot be imported: a query of the format then says what is missing,
-and other queries do not notice.
+Spark imports all modules named ``pyspark_*`` together, and an exception in one of them hides the
+sources of all such modules, including the modules of other packages. If the real source cannot be
+imported, the module of the format therefore registers a source from here. A query of the format
+then fails with a text that lists the missing packages, and other queries are not affected.
 
-This module imports nothing but PySpark, and that only when it is asked for a source.
+This module imports only PySpark, and only when a source is requested.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, Final
 
 __all__ = ["UnsuitableEnvironment", "unsuitable_source"]
 
-#: The packages a format needs, with the oldest version that does, as setup.cfg has them.
+#: The packages that a format needs, each with the oldest supported version, as in setup.cfg.
 _NEEDED: Final = (("pyspark", "4.0"), ("pyarrow", "18"), ("pandas", "2.2"))
 
 
 class UnsuitableEnvironment(RuntimeError):
-    """A format cannot be used with what is installed; the text says what it needs."""
+    """A format cannot be used with the installed packages; the text lists the required ones."""
 
 
 def unsuitable_source(name: str, error: Exception) -> Any:
-    """The data source of a format whose own source cannot be imported.
+    """Make a data source for a format whose own source cannot be imported.
 
-    :param name: of the format.
-    :param error: what importing its source raised.
-    :returns: a class whose methods all raise :class:`UnsuitableEnvironment`; None where PySpark
-        has no Python data sources at all, so that nothing looks for one.
+    :param name: the name of the format.
+    :param error: the error that the import of its source raised.
+    :returns: a class whose methods all raise :class:`UnsuitableEnvironment`. It is None if PySpark
+        does not support Python data sources, so that Spark does not look for one.
     """
     try:
         from pyspark.sql.datasource import DataSource
@@ -51,7 +51,7 @@ def unsuitable_source(name: str, error: Exception) -> Any:
 
 
 def _installed(package: str) -> str:
-    """The version of a package, or the word for none."""
+    """Return the installed version of a package, or "missing"."""
     try:
         return version(package)
     except PackageNotFoundError:

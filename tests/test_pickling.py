@@ -119,6 +119,7 @@ VALUES: dict[str, Callable[[], object]] = {
 #: Public classes whose objects belong to one process: they have sockets, files, tables, functions
 #: or a reactor. A program makes its own.
 LIVE = frozenset({
+    "Interceptor",
     "twistmq.tools.admin.rows.Command", "twistmq.tools.admin.rows.Option",
     "twistmq.tools.admin.session.Session",
     "twistmq.broker.client.name_servers.Registered",

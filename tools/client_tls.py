@@ -1,4 +1,4 @@
-"""TLS for the blocking client, by the settings ``tls.client.*``.
+"""TLS for the blocking client, configured by the settings ``tls.client.*``.
 
 Source: TlsHelper.buildSslContext @5.3.3.
 """
@@ -15,9 +15,10 @@ __all__ = ["ssl_context"]
 
 
 def ssl_context(options: TlsClientOptions) -> ssl.SSLContext:
-    """The argument ``tls`` of a ``twistmq.client.Client``, by the settings ``tls.client.*``.
+    """Return the argument ``tls`` of a ``twistmq.client.Client``, from ``tls.client.*``.
 
-    :raises SettingsError: when a file cannot be used; the text has no password and no key in it.
+    :raises SettingsError: when a file cannot be used; the text contains neither a password nor a
+        key.
     """
     files = options.files
     return client_context(

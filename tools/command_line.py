@@ -1,11 +1,10 @@
 """The command ``twistmq``.
 
 ``up`` runs a name server and a broker in one process, ``namesrv`` and ``broker`` run one of them;
-``store`` looks at the files of a broker that may run or not, ``admin`` asks servers and tells them,
-``doctor`` looks for what is wrong with a set-up.
-Plugins add commands of their own through ``register_commands``; they are imported only when a
-command is asked for that is not among these, or for help. Options and boot lines are Apache's
-``mqnamesrv`` and ``mqbroker``; exit statuses are in ``boot``.
+``store`` inspects the files of a broker, which may be running; ``admin`` queries and changes
+servers; ``doctor`` searches for faults in a set-up. Plugins add further commands through
+``register_commands``; they are imported only for help, or if a command is not one of these. Options
+and boot lines are those of Apache's ``mqnamesrv`` and ``mqbroker``; exit statuses are in ``boot``.
 
 Source: ServerUtil, BrokerStartup, NamesrvStartup @5.3.3.
 """
@@ -38,9 +37,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def parse_overrides(pairs: Sequence[str], name_servers: str | None = None) -> dict[str, str]:
-    """The settings of a command line; ``-n`` gives way to a ``namesrvAddr=`` of its own.
+    """Return the settings of a command line; ``namesrvAddr=`` takes precedence over ``-n``.
 
-    :raises StartRefused: as a bad command line, when one is not ``key=value``.
+    :raises StartRefused: as a bad command line, when an argument is not ``key=value``.
     """
     overrides = {} if name_servers is None else {"namesrvAddr": name_servers}
     for pair in pairs:
@@ -53,7 +52,7 @@ def parse_overrides(pairs: Sequence[str], name_servers: str | None = None) -> di
 
 
 def put_ports(overrides: dict[str, str], namesrv_port: object, broker_port: object) -> None:
-    """Add the ports that options of ``up`` give; None: not given.
+    """Add the ports from options of ``up``; None: not given.
 
     :raises StartRefused: as a bad command line, when a port is also given as a setting.
     """
@@ -68,7 +67,7 @@ def put_ports(overrides: dict[str, str], namesrv_port: object, broker_port: obje
 
 
 def print_settings(settings: Settings, *, important_only: bool) -> None:
-    """The output of ``-p`` and ``-m``."""
+    """Print the output of ``-p`` and ``-m``."""
     for name, text in settings.items(important_only):
         click.echo(f"{name}={text}")
 
@@ -76,12 +75,14 @@ def print_settings(settings: Settings, *, important_only: bool) -> None:
 def print_each(
     kind: str, settings: Settings, command: ChildCommand | None, *, important_only: bool
 ) -> None:
-    """The output of ``-p`` and ``-m``, with the settings of plugins, of several brokers one after
-    the other.
+    """Print the output of ``-p`` and ``-m``, including the settings of plugins.
+
+    The settings of several brokers are printed one after the other.
 
     :param kind: "up", "namesrv" or "broker".
-    :param command: that of brokers with processes of their own; None: there are no such brokers.
-    :raises SettingsError: when they cannot be those of brokers.
+    :param command: the command of brokers with their own processes; None: there are no such
+        brokers.
+    :raises SettingsError: when the settings are not valid for brokers.
     """
     from twistmq.broker.edge.services import declare_plugins
 
@@ -96,14 +97,14 @@ def print_each(
         print_settings(own, important_only=important_only)
 
 
-#: Where click keeps the commands of plugins for one run.
+#: The key under which click keeps the commands of plugins for one run.
 _OF_PLUGINS: Final = "twistmq.commands_of_plugins"
 
 
 class Commands(click.Group):
-    """Our own commands, and after them those of plugins.
+    """The built-in commands, followed by the commands of plugins.
 
-    ``admin`` and the commands of the client are imported when they are asked for.
+    ``admin`` and the commands of the client are imported when they are needed.
     """
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -120,14 +121,14 @@ class Commands(click.Group):
         return super().get_command(context, name) or self._of_plugins(context).get(name)
 
     def _of_plugins(self, context: click.Context) -> dict[str, click.Command]:
-        """The commands of plugins by name, the plugin called first wins; imported once."""
+        """Return the commands of plugins by name; the plugin called first wins; imported once."""
         if _OF_PLUGINS not in context.meta:
             context.meta[_OF_PLUGINS] = self._load_commands()
         found: dict[str, click.Command] = context.meta[_OF_PLUGINS]
         return found
 
     def _load_commands(self) -> dict[str, click.Command]:
-        """Import the plugins; one that is left out is named on stderr."""
+        """Import the plugins; a plugin that is left out is named on standard error."""
         from twistmq.broker.edge.services import load_hooks
 
         hooks = load_hooks(Settings(broker_rows()))
@@ -139,7 +140,7 @@ class Commands(click.Group):
 
 
 def version_text() -> str:
-    """The version, and whether the hot modules are compiled and up to date."""
+    """Return the version, and whether the hot modules are compiled and up to date."""
     from twistmq.broker.compiled import build_warning, describe_build
 
     warning = build_warning()
@@ -161,7 +162,7 @@ def twistmq() -> None:
 
 
 def _options(*, of_broker: bool) -> Callable[[F], F]:
-    """The options every server has; ``-m`` is the broker's, and so is what ``-n`` is for."""
+    """Return the options of every server; ``-m`` and the purpose of ``-n`` are for brokers."""
     found = [
         click.argument("settings", nargs=-1, metavar="[KEY=VALUE]..."),
         click.option("-c", "--configFile", "file", metavar="FILE",
@@ -170,14 +171,14 @@ def _options(*, of_broker: bool) -> Callable[[F], F]:
                      help="Print all settings and exit."),
         click.option("-n", "--namesrvAddr", "name_servers", metavar="HOST:PORT;...",
                      help="The name servers to register with." if of_broker else
-                     "Taken, as mqnamesrv does; a name server has no use for it."),
+                     "Accepted as by mqnamesrv; a name server has no use for it."),
     ]
     if of_broker:
         found += [
             click.option("-m", "--printImportantConfig", "print_important", is_flag=True,
                          help="Print important settings and exit."),
             click.option("--brokers", metavar="N",
-                         help="Run N brokers, each in a process of its own; auto: one a core, less "
+                         help="Run N brokers, each in its own process; auto: one per core, minus "
                               "one."),
         ]
 
@@ -192,7 +193,7 @@ def _options(*, of_broker: bool) -> Callable[[F], F]:
 @twistmq.command()
 @_options(of_broker=True)
 @click.option("--data", default="~/.twistmq", show_default=True, metavar="DIR",
-              help="The folder of everything that is kept.")
+              help="The folder of all data.")
 @click.option("--namesrv-port", type=click.IntRange(0, 65_535), metavar="N",
               help="The name server's port.  [default: 9876]")
 @click.option("--broker-port", type=click.IntRange(0, 65_535), metavar="N",
@@ -204,8 +205,8 @@ def up(
 ) -> int:
     """Run a name server and a broker in one process, for this host.
 
-    Everything is kept under one folder, and both listen on 127.0.0.1 unless bindAddress= and
-    brokerIP1= say otherwise.
+    All data is kept in one folder, and both servers listen on 127.0.0.1 unless bindAddress= and
+    brokerIP1= are set.
     """
     overrides = parse_overrides(settings, name_servers)
     put_ports(overrides, namesrv_port, broker_port)
@@ -256,7 +257,7 @@ def _print_or_run(
 
 
 def _usage_status(error: click.ClickException) -> int:
-    """The status of a bad command line: Apache's, but for commands of ours, where it is taken."""
+    """Return the exit status of a bad command line: 2 for some of our commands, else Apache's 1."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     while context is not None:
         if context.command is store or context.command.name in NAMES:

@@ -1,6 +1,6 @@
-"""``twistmq doctor``: what is wrong with a set-up, and what to mend.
+"""``twistmq doctor`` finds faults in a set-up and suggests how to fix them.
 
-Exit statuses: 0 when nothing is broken, 1 when something is or the command line is bad.
+Exit statuses: 0 if nothing is broken, 1 if something is broken or the command line is bad.
 """
 
 from __future__ import annotations
@@ -25,27 +25,30 @@ EXIT_BROKEN: Final = 1
 @click.command()
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--for", "kind", type=click.Choice(["up", "broker", "namesrv"]),
-              help="Which server it is about.  [default: broker with -c or -n, else up]")
+              help="The server to check.  [default: broker with -c or -n, else up]")
 @click.option("-c", "--configFile", "file", metavar="FILE",
-              help="The server's file of settings.")
+              help="The settings file of the server.")
 @click.option("-n", "--namesrvAddr", "name_servers", metavar="HOST:PORT;...",
               help="The name servers to register with.")
 @click.option("--data", default="~/.twistmq", show_default=True, metavar="DIR",
               help="The folder of `up`.")
-@click.option("--brokers", metavar="N", help="The number of brokers, as the server is given it.")
+@click.option("--brokers", metavar="N", help=
+              "The number of brokers, as in the command of the server.")
 @click.option("--running", is_flag=True,
-              help="The server is meant to run: its ports must answer, its store be locked.")
+              help="The server is expected to run: its ports must answer, and its store must be "
+                   "locked.")
 @click.option("--json", "as_lines", is_flag=True, help="Print JSON.")
 def doctor(
     settings: tuple[str, ...], kind: str | None, file: str | None, name_servers: str | None,
     data: str, brokers: str | None, running: bool, as_lines: bool,
 ) -> int:
-    """Look for what is wrong with a set-up, and say what to mend.
+    """Find faults in a set-up, and suggest how to fix them.
 
-    Give it what the server is given. Looked at: settings, plugins, the installation, limits,
-    ports, the address clients are told, name servers, disk and store. Nothing is changed.
+    Use the same arguments as for the server. The checks cover settings, plugins, the installation,
+    limits, ports, the address for clients, name servers, the disk and the store. Nothing is
+    changed.
 
-    The exit status is 1 when anything is broken.
+    The exit status is 1 if anything is broken.
     """
     from twistmq.tools.command_line import parse_overrides
     from twistmq.tools.doctor import findings as shown
@@ -67,10 +70,10 @@ def doctor(
 def examine(
     kind: str, data: str, file: str | None, overrides: Mapping[str, str], *, running: bool = False
 ) -> list[Finding]:
-    """Look at a set-up.
+    """Check a set-up.
 
     :param kind: "up", "broker" or "namesrv".
-    :returns: what was found, in the order it was looked at.
+    :returns: the findings, in the order of the checks.
     """
     from twistmq.tools.doctor.host_checks import Host, host_findings
 
@@ -83,12 +86,12 @@ def examine_brokers(
     kind: str, data: str, file: str | None, overrides: Mapping[str, str], brokers: str, *,
     running: bool = False,
 ) -> list[Finding]:
-    """Look at the set-up of several brokers of one command.
+    """Check the set-up of several brokers of one command.
 
     :param kind: "up" or "broker".
-    :param brokers: how many; "auto": one a core, less one.
-    :returns: what was found, in the order it was looked at; that of a broker with its name.
-    :raises SettingsError: when it is no number of brokers.
+    :param brokers: the number of brokers; "auto": one less than the number of cores.
+    :returns: the findings, in the order of the checks; the findings of a broker have its name.
+    :raises SettingsError: when ``brokers`` is not a valid number of brokers.
     """
     from twistmq.broker.edge.boot import EXIT_USAGE, StartRefused
     from twistmq.broker.supervisor.members import broker_count, members_of
@@ -123,7 +126,7 @@ def _examine_server(
     host: Host, kind: str, data: str, file: str | None, overrides: Mapping[str, str], *,
     running: bool,
 ) -> list[Finding]:
-    """Look at all of a server but its host."""
+    """Check everything of a server except its host."""
     from twistmq.tools.doctor.health_checks import health_findings
     from twistmq.tools.doctor.network_checks import network_findings
     from twistmq.tools.doctor.pair_checks import pair_findings

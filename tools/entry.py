@@ -1,7 +1,8 @@
-"""Where the program ``twistmq`` begins.
+"""The entry point of the program ``twistmq``.
 
-The commands of the client run without the modules of servers, which take half as long again to
-load. All others are in ``command_line``, which has the client's too, for help and completion.
+The commands of the client run without the modules of servers, which would increase the loading time
+by half. All other commands are in ``command_line``, which also contains the client's commands for
+help and completion.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the command line of this process; :returns: the exit status."""
+    """Run the command line of this process, and return the exit status."""
     words = sys.argv[1:]
     from twistmq.broker.edge.first_signals import SERVERS, hold_signals
 

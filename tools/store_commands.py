@@ -1,8 +1,8 @@
-"""``twistmq store``: looking at a store's files without a broker, or beside one.
+"""``twistmq store`` inspects the files of a store, with or without a running broker.
 
-Nothing is locked, made or changed. Exit statuses: 0 when all agrees, 1 when any part does not, 2
-for a bad command line, as of tools that compare; 253 for a directory that is no store, 255 when it
-cannot be read, 141 when the reader of the output has gone.
+Nothing is locked, created or changed. Exit statuses: 0 if everything is consistent, 1 if any part
+is not, 2 for a bad command line, as with comparison tools, 253 for a directory that is not a store,
+255 if it cannot be read, and 141 if the reader of the output has closed it.
 """
 
 from __future__ import annotations
@@ -32,37 +32,39 @@ __all__ = ["EXIT_USAGE", "store"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Something in the store disagrees.
+#: The exit status for an inconsistent store.
 EXIT_DISAGREES: Final = 1
-#: A bad command line; Apache's 1 says something else here.
+#: The exit status for a bad command line; Apache's 1 has another meaning here.
 EXIT_USAGE: Final = 2
 #: The exit status of a program that SIGPIPE ended.
 EXIT_UNREAD: Final = 128 + signal.SIGPIPE
-#: The number of unreadable parts that dump names.
+#: The largest number of unreadable parts that ``dump`` names.
 _LINES_MAX: Final = 1000
-#: Bytes after which the progress bar is drawn again.
+#: The number of bytes after which the progress bar is drawn again.
 _BAR_STEP: Final = 1 << 20
 _DIRECTORY: Final[click.Path] = click.Path(path_type=Path)
 
 
 @click.group()
 def store() -> None:
-    """Look at the files of a store: this broker's or Apache's, running or not.
+    """Inspect the files of a store of this broker or of Apache's, running or not.
 
-    DIR is what storePathRootDir says, the directory that holds commitlog. Nothing in it is changed.
+    DIR is the value of storePathRootDir, the directory that contains commitlog. Nothing in it is
+    changed.
 
-    The exit status is 0 when all agrees, 1 when something does not, 2 for a bad command line, 253
-    when DIR is no store and 255 when it cannot be read.
+    The exit status is 0 if everything is consistent, 1 if something is not, 2 for a bad command
+    line, 253 if DIR is not a store, and 255 if it cannot be read.
     """
 
 
 def _common(function: F) -> F:
-    """The arguments both commands have."""
+    """Add the arguments of both commands."""
     options: list[Callable[[F], F]] = [
         click.option("--index-slots", type=click.IntRange(min=1), metavar="N",
-                     help="Slots of an index file (maxHashSlotNum), if they cannot be found out."),
+                     help="The slots of an index file (maxHashSlotNum), if they cannot be "
+                          "determined."),
         click.option("--commitlog", type=_DIRECTORY, metavar="DIR",
-                     help="The commit log's directory, if storePathCommitLog says another."),
+                     help="The directory of the commit log, if storePathCommitLog is set."),
         click.argument("directory", metavar="DIR", type=_DIRECTORY),
     ]
     for decorate in options:
@@ -71,21 +73,21 @@ def _common(function: F) -> F:
 
 
 def _say(line: str, err: bool = False) -> None:
-    """Print a line that may name files, topics or keys of a stranger's store."""
+    """Print a line that may contain names of files, topics or keys of a foreign store."""
     from twistmq.broker.store.inspect.printable import escaped
 
     click.echo(escaped(line), err=err)
 
 
 def _failing(function: Callable[[], int]) -> int:
-    """Run a command and say what keeps it from being done."""
+    """Run a command, and report the error that prevents it."""
     try:
         return function()
     except StoreError as error:
         _say(f"twistmq: {error}", err=True)
         return boot.EXIT_REFUSED
     except BrokenPipeError:
-        # Unwritten output would fail again when the interpreter ends.
+        # Without this, the buffered output would fail again when the interpreter exits.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
@@ -97,7 +99,7 @@ def _failing(function: Callable[[], int]) -> int:
 
 @contextmanager
 def _progress(length: int, hidden: bool = False) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, if that is a terminal."""
+    """Show a progress bar on standard error, if that is a terminal."""
     if hidden or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -106,7 +108,7 @@ def _progress(length: int, hidden: bool = False) -> Iterator[Callable[[int], Non
 
 
 def _time(_: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """Read a time: ms since 1970, or ISO 8601, which without a zone is local time."""
+    """Read a time: ms since 1970, or ISO 8601, which is local time without a zone."""
     if text is None:
         return None
     if text.isdecimal() and len(text) > 8:
@@ -121,15 +123,15 @@ def _time(_: click.Context, parameter: click.Parameter, text: str | None) -> int
 @store.command()
 @_common
 @click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",
-              help="Lines of disagreements; more are counted.")
+              help="The largest number of printed inconsistencies; further ones are counted.")
 def check(directory: Path, commitlog: Path | None, index_slots: int | None, limit: int) -> int:
-    """Compare everything in a store with everything else in it.
+    """Check the consistency of all parts of a store.
 
-    Every record, queue entry and index item, the checkpoint, config/*.json and the files of plugins
-    that are installed, such as those of timers. A disagreement is a line: file, byte, what was
-    expected and what is there. A table of numbers ends it.
+    The check covers every record, queue entry and index item, the checkpoint, config/*.json, and
+    the files of installed plugins, such as timers. Each inconsistency is printed as a line with the
+    file, the byte, the expected value and the actual value. A table of numbers follows.
 
-    While a broker runs, what it has not written yet is no disagreement.
+    While a broker runs, data that it has not written yet does not count as an inconsistency.
     """
     return _failing(lambda: _check(directory, commitlog, index_slots, limit))
 
@@ -153,7 +155,7 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
 
 
 def _plugin_files() -> dict[str, PluginFiles]:
-    """The data of plugins in a store, by name; those that are left out are named."""
+    """Return the data of plugins in a store by name; plugins that are left out are reported."""
     from twistmq.broker.config.setting_rows import broker_rows
     from twistmq.broker.config.settings import Settings
     from twistmq.broker.edge.services import load_hooks
@@ -166,7 +168,7 @@ def _plugin_files() -> dict[str, PluginFiles]:
 
 
 def _view(_: click.Context, parameter: click.Parameter, name: str | None) -> PluginFiles | None:
-    """Find what a plugin keeps by its name."""
+    """Find the data of a plugin by its name."""
     if name is None:
         return None
     known = {name: files for name, files in _plugin_files().items() if files.rows is not None}
@@ -179,32 +181,35 @@ def _view(_: click.Context, parameter: click.Parameter, name: str | None) -> Plu
 @store.command()
 @_common
 @click.option("--view", callback=_view, metavar="NAME",
-              help="Not records but what a plugin keeps, such as timers: messages that wait for "
-                   "their time. --from and --to are about that time then.")
-@click.option("--topic", metavar="NAME", help="Records of this topic.")
+              help="Print the data of a plugin instead of records, such as timers: messages that "
+                   "wait for their time. --from and --to then refer to that time.")
+@click.option("--topic", metavar="NAME", help="Only records of this topic.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), metavar="ID",
-              help="Records of this queue.")
+              help="Only records of this queue.")
 @click.option("--from", "begin_ms", callback=_time, metavar="TIME",
-              help="Stored at this time or later: ISO 8601, or ms since 1970.")
+              help="Only records stored at this time or later: ISO 8601, or ms since 1970.")
 @click.option("--to", "end_ms", callback=_time, metavar="TIME",
-              help="Stored at this time or before.")
+              help="Only records stored at this time or before.")
 @click.option("--key", metavar="KEY",
-              help="With this unique id or key; quick when there are --topic and an index.")
+              help="Only records with this unique id or key; fast with --topic and an index.")
 @click.option("--offset", "place", type=click.IntRange(min=0), metavar="N",
-              help="The record at this place of the commit log.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many records.")
+              help="The record at this offset of the commit log.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help=
+              "The largest number of records.")
 @click.option("--no-body", is_flag=True, help="Leave bodies out.")
-@click.option("--json", "as_lines", is_flag=True, help="A JSON object on a line for each record.")
+@click.option("--json", "as_lines", is_flag=True, help=
+              "Print a JSON object on a line for each record.")
 def dump(
     directory: Path, commitlog: Path | None, index_slots: int | None,
     view: PluginFiles | None, topic: str | None, queue_id: int | None, begin_ms: int | None,
     end_ms: int | None, key: str | None, place: int | None, limit: int | None, no_body: bool,
     as_lines: bool,
 ) -> int:
-    """Print the records of a store in the order of its commit log, or what a plugin keeps.
+    """Print the records of a store in the order of its commit log, or the data of a plugin.
 
-    Bodies are printed as they are stored: text when they are UTF-8, else base64, compressed ones
-    not unpacked. Unreadable parts are named on standard error, and the exit status is then 1.
+    Bodies are printed as they are stored: as text if they are UTF-8, otherwise as base64.
+    Compressed bodies are not decompressed. Unreadable parts are reported on standard error, and the
+    exit status is 1 in that case.
     """
     from twistmq.broker.store.inspect.dump import Wanted
 
@@ -243,7 +248,7 @@ def _records(
     files: StoreFiles, report: Report, index_slots: int | None, wanted: Wanted, with_body: bool,
     as_lines: bool,
 ) -> Iterator[str]:
-    """Records as they are printed."""
+    """Return the printed form of records."""
     from twistmq.broker.store.inspect.dump import as_json, as_text, find_records
     from twistmq.broker.store.inspect.extension_view import UnitFinder
 
@@ -258,7 +263,7 @@ def _records(
 def _rows(
     files: StoreFiles, report: Report, view: PluginFiles, wanted: Wanted, as_lines: bool
 ) -> Iterator[str]:
-    """The data of a plugin, as printed."""
+    """Return the printed form of a plugin's data."""
     import msgspec
 
     from twistmq.broker.store.inspect.plugin_files import isolated_rows

@@ -1,8 +1,9 @@
-"""Runs the services: under ``twistd -n twistmq ...``, and for the command line.
+"""Runs the services, both under ``twistd -n twistmq ...`` and for the command line.
 
-This is the only module that imports the reactor, and it does so when it runs one, so that
-``twistd --reactor`` still chooses. A process prints its boot lines once it answers; one whose start
-fails says why on standard error, stops and ends with the status ``boot`` gives it.
+This is the only module that imports the reactor. It does so only when it runs a service, so that
+``twistd --reactor`` can still choose the reactor. A process prints its boot lines once it answers.
+If its start fails, it prints the reason on standard error, stops, and exits with the status that
+``boot`` assigns.
 
 Source: design of twistmq.
 """
@@ -47,7 +48,7 @@ def make_starter(
     reactor: Any, kind: str, settings: Settings, command: ChildCommand | None, *,
     prints: bool = True,
 ) -> Starter:
-    """See :func:`run`; :raises SettingsError: when the service cannot be made."""
+    """Make the starter for :func:`run`; :raises SettingsError: when that is not possible."""
     if command is None:
         return Starter(reactor, kind, settings, prints=prints)
     from twistmq.broker.supervisor.starter import SupervisorStarter
@@ -56,7 +57,7 @@ def make_starter(
 
 
 def process_reactor() -> Any:
-    """The process's reactor; the first access installs it."""
+    """Return the reactor of the process; the first access installs it."""
     from twisted.internet import reactor
 
     use_monotonic(reactor)
@@ -64,11 +65,12 @@ def process_reactor() -> Any:
 
 
 def run(kind: str, settings: Settings, command: ChildCommand | None = None) -> int:
-    """Run a service until a signal stops it: no acknowledged message is lost by SIGTERM.
+    """Run a service until a signal stops it; SIGTERM does not lose acknowledged messages.
 
-    :param command: that of brokers with processes of their own; None: the broker is in this one.
-    :returns: the exit status; after a signal 0, if the store could be stopped cleanly.
-    :raises SettingsError: when it cannot even be made.
+    :param command: the command of brokers with their own processes; None: the broker runs in this
+        process.
+    :returns: the exit status; it is 0 after a signal if the store could be stopped cleanly.
+    :raises SettingsError: when the service cannot be created.
     """
     begin_logging(kind if command is None else "brokers", boot.log_folder(settings), settings)
     reactor = process_reactor()
@@ -83,11 +85,11 @@ def run(kind: str, settings: Settings, command: ChildCommand | None = None) -> i
 
 
 def handle_signals(reactor: Any) -> None:
-    """Let no signal that an operator or a terminal sends end the process uncleanly.
+    """Prevent the signals of an operator or a terminal from ending the process uncleanly.
 
-    The reactor is stopped at SIGTERM and SIGINT, and, as a JVM is, at SIGHUP, which a terminal that
-    is closed sends; ``nohup`` has it ignored, and it stays so. SIGQUIT prints what each thread
-    does. SIGUSR1 and SIGUSR2 have no meaning here and are logged.
+    SIGTERM and SIGINT stop the reactor. SIGHUP, which a closed terminal sends, stops it as well, as
+    in a JVM, unless ``nohup`` has made the process ignore it. SIGQUIT prints the stack of each
+    thread. SIGUSR1 and SIGUSR2 have no meaning here and are only logged.
     """
     _stop_at_signals(reactor, [signal.SIGTERM, signal.SIGINT, *hang_up()])
     print_stacks_at_sigquit()
@@ -96,9 +98,10 @@ def handle_signals(reactor: Any) -> None:
 
 
 class _Logged:
-    """The handler of a signal that has no meaning: it logs the signal.
+    """The handler for a signal without a meaning, which logs the signal.
 
-    It is false, because ``twistd`` takes SIGUSR1 for its log file only if the present handler is.
+    Its truth value is false, because ``twistd`` uses SIGUSR1 for its log file only if the current
+    handler is false.
     """
 
     def __init__(self, reactor: Any) -> None:
@@ -114,11 +117,11 @@ class _Logged:
 
 
 def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
-    """Stop the reactor at these signals; further ones while it stops change nothing.
+    """Stop the reactor at these signals; further signals during the stop have no effect.
 
-    With Twisted's own handlers the second one is an unhandled error in the log, and Python gives
-    up handlers of its own before the process ends: there the second one would kill it, as would a
-    signal without a meaning. systemd, and a supervisor, may both send one.
+    With Twisted's own handlers, a second signal is an unhandled error in the log. Python also
+    removes its handlers before the process ends, so a second signal, or a signal without a meaning,
+    could then kill the process. systemd and a supervisor may both send a signal.
     """
     def stop(name: str) -> None:
         _ignore((*numbers, *MEANINGLESS, signal.SIGQUIT))
@@ -129,8 +132,9 @@ def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
     first: list[int] = []
 
     def received(number: int, _: object) -> None:
-        # Two signals of the same moment are both pending when Python calls this for one of them.
-        # Python complains of a pending signal that is ignored by then, so `stop` ignores them.
+        # If two signals arrive at the same moment, both are pending when Python calls this function
+        # for one of them. Python complains about a pending signal that is ignored by then, so
+        # `stop` ignores the signals.
         if not first:
             first.append(number)
             reactor.callFromThread(stop, signal.Signals(number).name)
@@ -146,7 +150,7 @@ def _ignore(numbers: Sequence[signal.Signals]) -> None:
 
 
 class VersionOptions(usage.Options):
-    """Options whose --version is ours."""
+    """Options with our own --version."""
 
     def opt_version(self) -> None:
         """Show the version and whether the hot modules are compiled."""
@@ -155,7 +159,7 @@ class VersionOptions(usage.Options):
 
 
 class ServerOptions(VersionOptions):
-    """The options of one server, as its twistmq command has them."""
+    """The options of one server, the same as those of its twistmq command."""
 
     kind: ClassVar[str]
     synopsis = "[options] [key=value...]"
@@ -170,14 +174,14 @@ class ServerOptions(VersionOptions):
         self.pairs = pairs
 
     def postOptions(self) -> None:
-        """Read the settings; print them when that is all that was asked for.
+        """Read the settings, and only print them if that was requested.
 
-        The fault is told without twistd's help, which is long, in front of it.
+        An error is printed without the long help text of twistd before it.
         """
         with _settings_errors_printed():
             overrides = parse_overrides(self.pairs, self["namesrvAddr"])
             self.settings = _load(self, overrides)
-            #: That of brokers with processes of their own.
+            #: The command of brokers with their own processes.
             self.command = child_command(
                 self.get("brokers"), self.kind, self.settings, self["configFile"], overrides)
             important = self.get("printImportantConfig", False)
@@ -193,8 +197,8 @@ class BrokerOptions(ServerOptions):
     kind = "broker"
     optParameters: ClassVar[list[list[str | None]]] = [
         ["namesrvAddr", "n", None, "The name servers to register with: host:port;..."],
-        ["brokers", None, None, "Run so many brokers, each in a process of its own; auto: one a "
-                                "core, less one."],
+        ["brokers", None, None,
+         "Run this number of brokers, each in its own process; auto: one per core, minus one."],
     ]
     optFlags: ClassVar[list[list[str]]] = [
         ["printImportantConfig", "m", "Print important settings and exit."],
@@ -206,7 +210,7 @@ class UpOptions(BrokerOptions):
 
     kind = "up"
     optParameters: ClassVar[list[list[str | None]]] = [
-        ["data", None, "~/.twistmq", "The folder of everything that is kept."],
+        ["data", None, "~/.twistmq", "The folder of all data."],
         ["namesrv-port", None, None, "The name server's port. [default: 9876]"],
         ["broker-port", None, None, "The broker's port. [default: 10911]"],
     ]
@@ -217,7 +221,7 @@ class NamesrvOptions(ServerOptions):
 
     kind = "namesrv"
     optParameters: ClassVar[list[list[str | None]]] = [
-        ["namesrvAddr", "n", None, "Taken, as mqnamesrv does; a name server has no use for it."],
+        ["namesrvAddr", "n", None, "Accepted as by mqnamesrv; a name server has no use for it."],
     ]
 
 
@@ -233,7 +237,7 @@ def _load(options: ServerOptions, overrides: dict[str, str]) -> Settings:
 
 @contextlib.contextmanager
 def _settings_errors_printed() -> Iterator[None]:
-    """Print the fault of settings and exit with its status; twistd would print a traceback."""
+    """Print an error of settings and exit with its status; twistd would print a traceback."""
     try:
         yield
     except SettingsError as error:
@@ -256,12 +260,14 @@ class Options(VersionOptions):
 
 
 def makeService(options: Options) -> IService:
-    """The service that ``twistd`` runs. Its own options say where logs go and whether it is a
-    daemon."""
+    """Return the service that ``twistd`` runs.
+
+    The options of twistd determine the log file and whether the process is a daemon.
+    """
     server = options.subOptions
     assert isinstance(server, ServerOptions)
-    # First, because the rest takes a while. SIGTERM and SIGINT are twistd's, which stops at them,
-    # and so is SIGUSR1 where it has a log file, of which it begins another one.
+    # This comes first, because the following code takes a while. twistd itself handles SIGTERM and
+    # SIGINT, at which it stops, and SIGUSR1 if it has a log file, which it then rotates.
     _stop_at_signals(process_reactor(), hang_up())
     print_stacks_at_sigquit()
     for number in MEANINGLESS:
@@ -272,7 +278,7 @@ def makeService(options: Options) -> IService:
                                prints=False)
 
     def end() -> None:
-        # twistd has no way to be told a status; it has removed its files when this runs.
+        # An exit status cannot be passed to twistd; it has removed its files when this runs.
         status = starter.end_status()
         if status:
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""``twistmq admin queryMsgTraceById``: where a message was and how it went, by its traces.
+"""``twistmq admin queryMsgTraceById``: the history of a message, compiled from its traces.
 
 Source: QueryMsgTraceByIdSubCommand, TraceView @5.3.3.
 """
@@ -18,7 +18,7 @@ def query_trace(
     session: Session, *, message_id: str, topic: str, begin_ms: int | None, end_ms: int | None,
     max_count: int,
 ) -> Iterator[Row]:
-    """The sends and consumptions of a message, in the order of time.
+    """Return the sends and consumptions of a message in chronological order.
 
     :raises AdminError: when no trace is found.
     """

@@ -1,4 +1,4 @@
-"""The row of ``twistmq admin queryMsgTraceById``, which is read for every help.
+"""The row of ``twistmq admin queryMsgTraceById``, which is loaded for every help text.
 
 Source: QueryMsgTraceByIdSubCommand @5.3.3.
 """
@@ -18,7 +18,8 @@ COMMANDS: Final = (
     Command("queryMsgTraceById", "message", "Show the traces of a message.",
             "twistmq.trace.admin_commands:query_trace",
             (MESSAGE_ID,
-             Option("topic", ("-t", "--traceTopic"), "The topic of traces.", default=TRACE_TOPIC),
+             Option("topic", ("-t", "--traceTopic"), "The topic that contains the traces.",
+                    default=TRACE_TOPIC),
              FROM_MS, TO_MS, replace(MAX_COUNT, flags=("-c", "--maxNum"))),
             (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.QUERY_MESSAGE),
             ("type", "group", "client", "time", "ms", "status")),

@@ -1,7 +1,8 @@
-"""Messages that were handed to a consumer and are not known to be consumed.
+"""Messages that were delivered to a consumer and are not known to be consumed.
 
-A broker does not see a listener run. It sees that the group's offset goes past a message, and that
-a message is sent back; what it takes for the time of consumption is from the delivery to that.
+A broker does not observe the consumer's listener. It only observes that the offset of the group
+passes a message, or that a message is sent back. The time from the delivery to this event is
+recorded as the duration of the consumption.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from twistmq.protocol.trace_records import ContextCode, SubAfter
 
 __all__ = ["Deliveries", "Delivery"]
 
-#: Given group, topic and queue id: the first offset the group has not consumed.
+#: Returns the first unconsumed offset for a group, topic and queue id.
 OffsetOf = Callable[[str, str, int], int]
 
 
 @dataclass(slots=True)
 class Delivery:
-    """One message in the hands of one consumer."""
+    """One message delivered to one consumer."""
 
     #: The consumer's address and port.
     host: bytes
@@ -29,21 +30,21 @@ class Delivery:
     keys: str | None
     #: Unix ms.
     delivered_ms: int
-    #: It was sent back.
+    #: Whether the message was sent back.
     failed: bool = False
 
     def ended(self, now_ms: int, code: ContextCode) -> SubAfter:
-        """The facts that are known once it is over."""
+        """Return the trace record for the end of the consumption."""
         return SubAfter(self.request_id, self.message_id, max(now_ms - self.delivered_ms, 0),
                         code is ContextCode.SUCCESS, self.keys, code, now_ms, self.group)
 
 
 @dataclass(slots=True)
 class _Queue:
-    """A group's messages of one queue, by queue offset, the oldest delivery first."""
+    """The deliveries of one queue to a group by queue offset, oldest delivery first."""
 
     deliveries: dict[int, Delivery] = field(default_factory=dict)
-    #: The group's offset when it was looked at last, and whether there are new deliveries since.
+    #: The group's offset at the last check, and whether there were deliveries since then.
     committed: int = -1
     has_new: bool = True
 
@@ -51,21 +52,21 @@ class _Queue:
 class Deliveries:
     """The deliveries of one broker.
 
-    :param most: kept at once.
+    :param most: the number of deliveries that are remembered.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.count = 0
-        #: By group, topic and queue id.
+        #: (group, topic, queue id) to queue.
         self._queues: dict[tuple[str, str, int], _Queue] = {}
-        #: By group and message id.
+        #: (group, message id) to delivery.
         self._by_message: dict[tuple[str, str], Delivery] = {}
 
     def add(self, topic: str, queue_id: int, queue_offset: int, delivery: Delivery) -> bool:
-        """Remember a delivery; one of the same place before is forgotten.
+        """Remember a delivery, replacing an earlier delivery of the same message.
 
-        :returns: False when there are too many.
+        :returns: False if there are too many deliveries.
         """
         if self.count >= self.most:
             return False
@@ -80,7 +81,7 @@ class Deliveries:
         return True
 
     def sent_back(self, group: str, message_id: str) -> None:
-        """A consumer could not process a message."""
+        """Note that a consumer could not process a message."""
         delivery = self._by_message.get((group, message_id))
         if delivery is not None:
             delivery.failed = True
@@ -88,9 +89,9 @@ class Deliveries:
     def ended(
         self, offset_of: OffsetOf, now_ms: int, timeout_ms: int
     ) -> list[tuple[bytes, SubAfter]]:
-        """Take out what is consumed, was sent back, or takes too long.
+        """Remove the deliveries that were consumed, were sent back, or take too long.
 
-        :returns: the consumer's address and port, and what is known, of each.
+        :returns: for each, the consumer's address and port, and the trace record.
         """
         found: list[tuple[bytes, SubAfter]] = []
         for place, queue in list(self._queues.items()):
@@ -121,7 +122,7 @@ class Deliveries:
 
 
 def _late(queue: _Queue, before_ms: int) -> list[int]:
-    """The offsets of what was delivered before this time; they come first."""
+    """Return the offsets of deliveries before this time, which come first."""
     late: list[int] = []
     for offset, delivery in queue.deliveries.items():
         if delivery.delivered_ms > before_ms:

@@ -1,7 +1,7 @@
-"""Trace messages in the making: records of one client go into one message together.
+"""Trace messages under construction: the records of one client are combined into one message.
 
-As in a client's own, KEYS has the message ids and keys of the records, and the born host is the
-client: that is where `mqadmin queryMsgTraceById` reads it.
+As in the trace messages of a client, KEYS contains the message ids and keys of the records, and the
+born host is the client's address; `mqadmin queryMsgTraceById` reads it there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twistmq.protocol.trace_records import TraceRecord, encode_records, record_k
 
 __all__ = ["Page", "Pages"]
 
-#: A page is full at this number of records, of bytes of bodies or of bytes of keys.
+#: Number of records, bytes of bodies or bytes of keys at which a page is full.
 #: Source: AsyncTraceDispatcher takes 20 contexts and 128,000 bytes; properties hold 32,767 bytes.
 RECORDS_MAX: Final = 100
 BODY_BYTES_MAX: Final = 100_000
@@ -22,12 +22,12 @@ KEYS_BYTES_MAX: Final = 12_000
 
 @dataclass(slots=True)
 class Page:
-    """One message."""
+    """The contents of one trace message."""
 
     #: The client's address and port.
     host: bytes
     parts: list[bytes] = field(default_factory=list)
-    #: In order, each once.
+    #: In order, without duplicates.
     keys: dict[str, None] = field(default_factory=dict)
     body_bytes: int = 0
     keys_bytes: int = 0
@@ -42,7 +42,7 @@ class Page:
                 or self.keys_bytes >= KEYS_BYTES_MAX)
 
     def add(self, record: TraceRecord) -> None:
-        """Add a record; keys that do not fit are left out, the message id first of all is in."""
+        """Add a record; keys that do not fit are left out, but the first message id always fits."""
         data = encode_records((record,))
         self.parts.append(data)
         self.body_bytes += len(data)
@@ -54,7 +54,7 @@ class Page:
 
 
 class Pages:
-    """Pages by client."""
+    """The pages of all clients."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, Page] = {}
@@ -69,5 +69,5 @@ class Pages:
             self._full.append(self._open.pop(host))
 
     def close(self) -> list[Page]:
-        """All pages, full or not."""
+        """Return all pages, full or not."""
         return [*self._full, *self._open.values()]

@@ -1,9 +1,9 @@
-"""The plugin ``trace``: the broker traces for clients that do not, when ``trace.server`` says so.
+"""The plugin ``trace``: the broker traces clients that do not, if ``trace.server`` is set.
 
-The kernel gives clients the things they need to trace themselves's: region and switch in each
-answer to a send and in each message, and the trace topic under ``traceTopicEnable``.
+The kernel supports clients that trace themselves: the answer to a send and each message contain the
+region and the trace switch, and ``traceTopicEnable`` provides the trace topic.
 
-While it is off nothing is registered that a send or a pull would call.
+While the setting is off, no hooks are registered that a send or a pull would call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plugin"]
 
-#: The name under which the hooks of sends and pulls are registered.
+#: The name under which the send and pull hooks are registered.
 _SERVER: Final = "trace_server"
 
 
@@ -28,11 +28,11 @@ _SETTINGS: Final = (
             "Whether the broker traces sends and consumption of clients that do not trace "
             "themselves."),
     Setting("trace.topics", "text", "",
-            "The topics that trace.server covers, separated by `;`; empty: all but the broker's "
-            "own."),
+            "The topics that trace.server covers, separated by `;`; empty: all topics except the "
+            "broker's system topics."),
     Setting("trace.buffer_max", "int", 20_000,
-            "Records that may wait to be written, and messages that may wait to be consumed; more "
-            "are dropped and counted.", unit="records", least=1),
+            "The number of records that may wait to be written, and of messages that may wait to "
+            "be consumed; further ones are dropped and counted.", unit="records", least=1),
     Setting("trace.consume_timeout", "int", 900_000,
             "A message that is not consumed within this time is recorded as timed out.",
             unit="ms", least=1),
@@ -44,11 +44,11 @@ class Plugin:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: While the broker traces.
+        #: Set while the broker traces.
         self._server: ServerTrace | None = None
 
     def _switch(self) -> None:
-        """Begin or end to trace, as the settings say now."""
+        """Start or stop tracing according to the present settings."""
         broker = self._broker
         if self._server is not None:
             broker.hooks.remove(_SERVER)

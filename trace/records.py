@@ -1,3 +1,3 @@
-"""The former place of a module, for programs that still import it from here."""
+"""The former place of a module; importing it reports the new place."""
 
 raise ImportError("twistmq.trace.records has moved to twistmq.protocol.trace_records")

@@ -1,22 +1,24 @@
-"""Records of what clients send and consume, made by the broker for clients that do not trace.
+"""Records of sends and consumption, made by the broker for clients that do not trace themselves.
 
-A broker knows these facts of each, where a client would write something else:
+The broker knows different facts than a client, so its records differ in these points:
 
-- ``Pub``: one record a message, also in a batch. ``time_ms`` is the client's born timestamp,
-  ``cost_ms`` from there to the store timestamp, by two clocks, never below 0. ``success`` is
-  whether it was stored; a flush that comes too late does not count. A send that is refused leaves
-  a record too, without success and without an offset message id: clients write none.
-- ``SubBefore``: the message leaves in the answer to a pull. ``request_id`` is one for all
-  messages of the pull.
-- ``SubAfter``: ``time_ms`` is when the broker noticed, within a second, that the group's offset
-  went past the message; ``cost_ms`` is from the delivery to that, so it includes the client's
-  habit of committing every five seconds. A message that was sent back is FAILED, one that is not
-  past the group's offset within ``trace.consume_timeout`` is TIME_OUT. A group in broadcasting
-  mode commits nothing: it has SUCCESS and a cost of 0 at once.
+- ``Pub``: there is one record for each message, also in a batch. ``time_ms`` is the client's born
+  timestamp. ``cost_ms`` is the time from there to the store timestamp, measured with two clocks and
+  never below 0. ``success`` states whether the message was stored; a flush that is too late does
+  not count as a failure. A refused send also has a record, without success and without an offset
+  message id, while clients do not write one.
+- ``SubBefore``: the message leaves the broker in the answer to a pull. All messages of a pull have
+  the same ``request_id``.
+- ``SubAfter``: ``time_ms`` is the time at which the broker noticed, within a second, that the
+  group's offset had passed the message. ``cost_ms`` is the time from the delivery until then, so it
+  includes the client's commit interval of five seconds. A message that was sent back is FAILED. A
+  message that the group's offset has not passed within ``trace.consume_timeout`` is TIME_OUT. A
+  broadcast group commits no offsets: its messages have SUCCESS and a cost of 0 immediately.
 
-Nothing of this is done in a request: that puts what is needed into a buffer, which a periodic task
-writes into the trace topic, 5,000 records a second at most, so that a busy broker gives a bounded
-part of its time to traces. A record that comes while the buffer is full is dropped and counted.
+Records are not made while a request is handled. The request only puts the necessary facts into a
+buffer. A periodic task writes them into the trace topic, at most 5,000 records a second, so that a
+busy broker spends a limited part of its time on traces. While the buffer is full, new records are
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -49,16 +51,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerTrace"]
 
-#: How often the buffer is written, ms; and when it holds more than one time writes.
+#: Interval of writes, ms; and the interval while the buffer holds more than one write.
 PERIOD_MS: Final = 1000
 PERIOD_BUSY_MS: Final = 20
-#: Records that are written at a time: the reactor is held for a millisecond or two.
+#: Records written at a time; this takes a millisecond or two on the reactor.
 WRITE_MAX: Final = 100
-#: How often drops are logged and idle clients are forgotten, ms.
+#: Interval at which drops are logged and idle clients are forgotten, ms.
 LOG_PERIOD_MS: Final = 60_000
-#: Topics in the cache of whether they are traced.
+#: Size of the cache that records whether a topic is traced.
 _TOPICS_MAX: Final = 4096
-#: In the properties of a message whose sender wants no trace of it.
+#: Part of the properties of a message whose sender does not want a trace.
 _NO_TRACE: Final = f"{names.TRACE_ON}\x01false".encode()
 
 
@@ -71,7 +73,7 @@ class Sent(NamedTuple):
     store_timestamp: int
     properties: str
     body_length: int
-    #: Where it is stored; -1: it was refused.
+    #: The place where it is stored; -1 if it was refused.
     physical_offset: int
 
 
@@ -85,16 +87,16 @@ class ServerTrace:
         self._broker = broker
         self._topics = frozenset(filter(None, settings.text("trace.topics").split(";")))
         self._trace_topic = settings.text("msgTraceTopicName")
-        #: The topics looked up so far: requests ask for each.
+        #: Caches which topics are traced, because requests need this for each topic.
         self._wanted: dict[str, bool] = {}
         self._region = settings.text("regionId")
         self._maker = RecordMaker(
             self._region, "true" if settings.flag("traceOn") else "false", broker.cluster_name,
             broker.unique_ids)
         self._most = settings.int("trace.buffer_max")
-        #: Records that wait: the client, its address and port, what to write.
+        #: Waiting records: (client, its address and port, record or facts).
         self._buffer: deque[tuple[ClientKey, bytes, Sent | TraceRecord]] = deque()
-        #: The same of clients that are not decided on.
+        #: Waiting records of clients for which no decision was made yet.
         self._watched: deque[tuple[ClientKey, bytes, Sent | TraceRecord]] = deque()
         self.clients = TracingClients()
         self.deliveries = Deliveries(self._most)
@@ -103,7 +105,7 @@ class ServerTrace:
         self._logged_ms = broker.steady.now_ms()
         self._looked_ms = 0
 
-    # --- what requests bring
+    # --- calls from requests
 
     def _wants(self, topic: str) -> bool:
         known = self._wanted.get(topic)
@@ -113,7 +115,7 @@ class ServerTrace:
             if len(self._wanted) >= _TOPICS_MAX:
                 self._wanted.clear()
             if topic in self._broker.topic_config.table:
-                # A refused client may name anything.
+                # A refused client may use any name, so only existing topics are cached.
                 self._wanted[topic] = known
         return known
 
@@ -133,7 +135,7 @@ class ServerTrace:
         is_trace = wanted = False
         channel: object = None
         host = b""
-        # Counted once: with ``_keep`` it would be for each record.
+        # The room is computed once; with ``_keep`` it would be computed for each record.
         buffer, room, dropped = self._buffer, self._most - self._waiting, 0
         records_of, all_stored = batch.records, batch.all_stored
         for index, (topic, group, properties) in enumerate(batch.outlines):
@@ -192,7 +194,7 @@ class ServerTrace:
             try:
                 message = decode_record(data, 0, False)
             except StoreDamaged:
-                # Its reader logs what is wrong with it. It has no id that a trace could name.
+                # The reader of the message logs the damage. A trace would need its message id.
                 continue
             properties = message.properties_map()
             if is_retry and not self._wants(properties.get(names.RETRY_TOPIC, "")):
@@ -211,7 +213,7 @@ class ServerTrace:
 
     @hookimpl
     def before_append(self, records: Sequence[MessageRecord]) -> None:
-        """A message to a group's retries or dead letters was sent back."""
+        """Detect messages that are sent back, stored in a group's retry or dead-letter topic."""
         if not self.deliveries.count:
             return
         for record in records:
@@ -220,13 +222,13 @@ class ServerTrace:
                 if topic.startswith(prefix) and record.keys:
                     self.deliveries.sent_back(topic.removeprefix(prefix), record.keys[0])
 
-    # --- into the trace topic
+    # --- writing to the trace topic
 
     def period_ms(self) -> int:
         return PERIOD_BUSY_MS if len(self._buffer) >= WRITE_MAX else PERIOD_MS
 
     def write(self, now_ms: int, most: int = WRITE_MAX) -> None:
-        """Write records that wait, those of watched clients once they are decided on."""
+        """Write waiting records; records of watched clients wait for the decision on the client."""
         steady_ms = self._broker.steady.now_ms()
         if steady_ms - self._looked_ms >= PERIOD_MS:
             self._looked_ms = steady_ms
@@ -244,7 +246,7 @@ class ServerTrace:
             self._keep(client_key(host, ended.group, True), host, ended)
 
     def write_all(self, now_ms: int) -> None:
-        """Write all records of all clients; at the end."""
+        """Write all records of all clients when tracing ends."""
         steady_ms = self._broker.steady.now_ms()
         self._buffer.extendleft(reversed(self._watched))
         self._watched.clear()
@@ -257,7 +259,7 @@ class ServerTrace:
             self._append(pages, now_ms)
 
     def _taken(self, steady_ms: int, most: int) -> Pages:
-        """Take the records to write now out of the buffer."""
+        """Remove the records for this write from the buffer."""
         pages = Pages()
         watched = self._watched
         while watched and most > 0:
@@ -321,7 +323,7 @@ class ServerTrace:
             self._trace_topic, queue_id, page.body, {names.KEYS: " ".join(page.keys)}, "", 0, 0, 0,
             now_ms, page.host, self._broker.store_host, now_ms)
 
-    # --- what is told of it
+    # --- reports
 
     def _look_back(self, steady_ms: int) -> None:
         self._logged_ms = steady_ms

@@ -1,11 +1,11 @@
-"""Which clients trace their own messages, so that the broker does not do it a second time.
+"""Recognises clients that trace their own messages, so that the broker does not trace them again.
 
-A client with its trace on sends its records to a trace topic, from a producer of its own whose
-group begins with ``_INNER_TRACE_PRODUCER``. Each record names the group it is about; the ip it
-comes from is the client's. So a client is known to trace itself once a first record of its group
-came from its ip, for sends and for consumption apart. Clients keep records back for up to five
-seconds, so the decision on a new client is made after six: what it does meanwhile waits.
-One whose trace topic is at another broker cannot be recognised.
+A tracing client sends its records to a trace topic, with a separate producer whose group begins
+with ``_INNER_TRACE_PRODUCER``. Each record names the group that it is about, and it comes from the
+client's ip. So when the first record about a group arrives from an ip, the client is known to trace
+itself; sends and consumption are recognised separately. Clients may delay records for up to five
+seconds. Therefore the decision on a new client is made after six seconds, and its records wait
+until then. A client whose trace topic is on another broker cannot be recognised.
 
 Source: AsyncTraceDispatcher @4.4.0 to @5.3.3 (flushTraceInterval, genGroupNameForTrace); trace.go
 @v2.1.2.
@@ -21,22 +21,22 @@ from twistmq.protocol.trace_records import SubAfter, SubBefore, decode_records
 
 __all__ = ["TRACE_GROUP_PREFIX", "ClientKey", "TracingClients", "Verdict"]
 
-#: The prefix of the groups of producers of traces. Source: TraceConstants.GROUP_NAME_PREFIX.
+#: The prefix of the groups of trace producers. Source: TraceConstants.GROUP_NAME_PREFIX.
 TRACE_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
-#: How long a client is watched before it is decided on, ms; longer than clients keep records back.
+#: Time until a client is decided on, ms; longer than clients delay their records.
 WATCH_MS: Final = 6000
-#: A client that did nothing for so long is forgotten, ms.
+#: A client that was idle for this long is forgotten, ms.
 FORGET_MS: Final = 600_000
-#: Clients that are remembered; one that is not among them is taken for one that does not trace.
+#: Number of remembered clients; any other client is treated as one that does not trace.
 CLIENTS_MAX: Final = 20_000
 
 
 class ClientKey(NamedTuple):
-    """The key by which traces distinguish clients."""
+    """The key that identifies a client for tracing."""
 
-    #: Its address, 4 or 16 bytes.
+    #: The client's address, 4 or 16 bytes.
     ip: bytes
-    #: Without the namespace, which records leave out.
+    #: The group without its namespace, which records leave out.
     group: str
     is_consumer: bool
 
@@ -45,15 +45,15 @@ class Verdict(Enum):
     """The decision on the records of a client."""
 
     RECORD = auto()
-    #: Not known yet.
+    #: The client is not decided on yet.
     WAIT = auto()
-    #: It traces itself.
+    #: The client traces itself.
     SKIP = auto()
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The times known of a client, Unix ms."""
+    """The first and last activity of a client, ms, and whether it traces."""
 
     first_ms: int
     last_ms: int
@@ -61,8 +61,8 @@ class _Seen:
 
 
 def client_key(host: bytes, group: str, is_consumer: bool) -> ClientKey:
-    """:param host: address and int32 port, as records hold them."""
-    # A namespace ends with the last % before the name itself, which has no %.
+    """:param host: the address and an int32 port, as in records."""
+    # A namespace ends with the last % before the name, which does not contain %.
     return ClientKey(host[:-4], group.rpartition("%")[2], is_consumer)
 
 
@@ -73,10 +73,10 @@ class TracingClients:
         self._seen: dict[ClientKey, _Seen] = {}
 
     def traced(self, host: bytes, body: bytes, now_ms: int) -> None:
-        """A client sent records of its own.
+        """Note that a client sent trace records.
 
-        :param host: its address and port.
-        :param body: of its message.
+        :param host: the client's address and port.
+        :param body: the body of its message.
         """
         found = {(record.group, isinstance(record, SubBefore | SubAfter))
                  for record in decode_records(body).records if record.group is not None}
@@ -86,7 +86,7 @@ class TracingClients:
                 seen.traces, seen.last_ms = True, now_ms
 
     def verdict(self, client: ClientKey, now_ms: int) -> Verdict:
-        """Decide on what a client did."""
+        """Decide whether to record an activity of a client."""
         seen = self._find(client, now_ms)
         if seen is None:
             return Verdict.RECORD
@@ -102,6 +102,6 @@ class TracingClients:
         return seen
 
     def forget_idle(self, now_ms: int) -> None:
-        """Forget clients that did nothing for long; run now and then."""
+        """Forget clients that were idle for long; called from time to time."""
         self._seen = {client: seen for client, seen in self._seen.items()
                       if now_ms - seen.last_ms < FORGET_MS}

@@ -1,13 +1,20 @@
-"""The check of one half queue: which half messages are open, and who is asked how they ended.
+"""The check of one half queue: finds open half messages and asks their producers for the outcome.
 
-A check goes through the queue in small steps, from where the last one ended to where the queue
-ended when it began. A half message that was ended is passed. One that is open is put back at the
-queue's end and passed, so that others do not wait for it, and its producer group is asked; one
-that was checked too often, or is too old, is given up. A young one ends the check: those behind it
-are younger.
+A half message stays hidden until its producer reports the outcome of the transaction. The report
+may be lost, and the commit log cannot be changed in place, so the broker must find the half
+messages without an outcome and ask. It does this with a cursor over the half queue, and a second
+cursor over the op queue, which lists the half messages that were ended. A check goes through the
+half queue in small steps, from the end of the previous check to the end that the queue had when the
+check began.
 
-A slave that stands in for its master asks no producer: it has other brokers take over the half
-messages that are open, one after the other.
+- A half message that was ended is passed.
+- An open half message is copied to the end of the queue and then passed, so that it does not hold
+  up the messages after it, and its producer group is asked. If it was checked too often or is too
+  old, it is given up instead.
+- A half message that is too young ends the check, because all messages after it are younger.
+
+A slave that stands in for its master asks no producers. It hands the open half messages over to
+other brokers, one after the other.
 
 Source: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener,
 DefaultTransactionalMessageCheckListener @5.3.3.
@@ -55,22 +62,23 @@ if TYPE_CHECKING:
 
 __all__ = ["HalfQueue"]
 
-#: The bounds of one step: half messages, their bytes, time. A step appends and encodes what it
-#: puts back, so that this many bytes take some ms.
+#: The limits of one step: number of half messages, their bytes, and time. A step encodes and
+#: appends the copies that it makes; this many bytes take some ms.
 STEP_COUNT: Final = 64
 STEP_BYTES: Final = 1024 * 1024
 STEP_MS: Final = 4
-#: Bytes of half messages that are written again because their own time has not come, in so many ms:
-#: each check writes them again, without end if their time is far away. Others are asked about at
-#: once, and given up after transactionCheckMax checks. Each host has half of what the others left.
-#: Apache's broker writes them all.
+#: Limit of bytes, within an interval in ms, of half messages that are copied because their own
+#: first-check time is still in the future: every check copies them again, endlessly if the time is
+#: far away. Beyond this limit, producers are asked at once, and messages are given up after
+#: transactionCheckMax checks. Each host may use half of the room that the other hosts left.
+#: Apache's broker copies all of them.
 UNASKED_BYTES: Final = 4 * 1024 * 1024
 UNASKED_MS: Final = 30_000
-#: Of the host of a message, an address and its port.
+#: Size of the port in the host of a message, which consists of an address and a port.
 _PORT_SIZE_BYTES: Final = 4
-#: Half messages known to be ended that are passed as one.
+#: Most ended half messages that are passed as one.
 PASSED_COUNT: Final = 1000
-#: Entries of the half queue that are read at once.
+#: Number of entries of the half queue that are read at once.
 READ_COUNT: Final = 32
 _HOUR_MS: Final = 3_600_000
 
@@ -78,7 +86,7 @@ _HOUR_MS: Final = 3_600_000
 class HalfQueue:
     """One half queue and the offset of its check.
 
-    :param offset: the first half message to look at.
+    :param offset: the first half message to check.
     :param op_offset: the first op message that is not consumed.
     """
 
@@ -94,30 +102,30 @@ class HalfQueue:
         self.queue_id = queue_id
         self.offset = offset
         self.ops = KnownOps(broker, queue_id, op_offset)
-        #: Where the queue ended when the check began: what is behind that was put back by it.
+        #: The end of the queue when the check began; later messages are copies made by the check.
         self._end = 0
         self._entries: list[tuple[int, int, int]] = []
         self._bytes = 0
-        #: Groups whose half messages could not be checked; said once a check.
+        #: Groups whose half messages could not be checked; each is logged once in a check.
         self._without_producer: set[str] = set()
-        #: Bytes put back unasked since a time, Unix ms, by the sender's host; whether it was said
-        #: that they are too many.
+        #: Bytes copied without asking since a time in Unix ms, by the sender's host, and whether it
+        #: was logged that they exceed the limit.
         self._unasked: Shares[bytes] = Shares()
         self._unasked_ms = 0
         self._unasked_full = False
-        #: Fires when another broker has answered, for a slave that stands in for its master.
+        #: Fires when another broker has answered; used by a slave that stands in for its master.
         self.waiting: Deferred[None] | None = None
-        #: Whether another broker did not take the half message that the check is at.
+        #: Whether the other brokers refused the half message at the current offset.
         self._is_refused = False
 
     def begin(self) -> None:
-        """Begin a check; :meth:`step` continues it."""
+        """Start a check; :meth:`step` continues it."""
         self._end = self._broker.store.queues.max_offset(HALF_TOPIC, self.queue_id)
         self._without_producer.clear()
         self._unasked_full = self._is_refused = False
 
     def step(self) -> bool:
-        """Do some of the check; :returns: whether there is more to do."""
+        """Do one step of the check; :returns: whether there is more to do."""
         begin_ms = self._broker.steady.now_ms()
         self._bytes = 0
         for _ in range(STEP_COUNT):
@@ -128,7 +136,7 @@ class HalfQueue:
         return True
 
     def _one(self) -> bool:
-        """Look at one half message; :returns: False when the check is at its end."""
+        """Process one half message; :returns: False when the check is at its end."""
         if self.waiting is not None or self._is_refused:
             return False
         if self._pass_ended():
@@ -146,7 +154,7 @@ class HalfQueue:
         own_ms = immunity_ms(properties, timeout_ms)
         if own_ms is None and 0 <= age_ms < timeout_ms:
             return False
-        # Whether a half message is open is known once no op message is unread or unwritten.
+        # A half message is known to be open only after all op messages were written and read.
         if self._batches.waits(self.queue_id) and not self._batches.write():
             return False
         if not self.ops.all_read:
@@ -173,7 +181,7 @@ class HalfQueue:
                 self._check(message, properties, checks + 1)
         except BrokerError as error:
             if error.response_code == ResponseCode.MESSAGE_ILLEGAL:
-                # It will never be stored: its properties leave no room for one more.
+                # It can never be stored, because its properties leave no room for another one.
                 return self._discard(message, properties)
             self.log.error("half message {offset} of queue {queue_id} cannot be put back: {error}",
                            offset=self.offset, queue_id=self.queue_id, error=str(error))
@@ -181,7 +189,7 @@ class HalfQueue:
         return True
 
     def _may_wait(self, message: StoredMessage, now_ms: int) -> bool:
-        """Whether a half message may be put back unasked, because of its own time."""
+        """Whether a half message may be copied without asking, because it set its own time."""
         if not 0 <= now_ms - self._unasked_ms < UNASKED_MS:
             self._unasked_ms = now_ms
             self._unasked.clear()
@@ -201,14 +209,14 @@ class HalfQueue:
         del self._entries[:1]
 
     def _pass_ended(self) -> bool:
-        """Pass what is known to be ended; :returns: whether there was any."""
+        """Pass half messages that are known to be ended; :returns: whether there were any."""
         first = self.offset
         while self.offset - first < PASSED_COUNT and self.ops.take(self.offset):
             self._advance()
         return self.offset > first
 
     def _read(self) -> StoredMessage | None:
-        """The half message the check is at; one that cannot be read is passed, and None."""
+        """Return the current half message; if it is unreadable, pass it and return None."""
         store = self._broker.store
         if not self._entries:
             least = store.queues.min_offset(HALF_TOPIC, self.queue_id)
@@ -235,13 +243,13 @@ class HalfQueue:
             self._advance()
             return None
 
-    # --- what becomes of one that is open
+    # --- handling an open half message
 
     def _escape(self, message: StoredMessage, properties: dict[str, str]) -> None:
-        """Have another broker take a half message over: it asks the producers then.
+        """Hand a half message over to another broker, which then asks the producers.
 
-        Differs from Apache, which passes a half message that no broker took in ten tries: this one
-        waits for the master.
+        Differs from Apache, which passes a half message that no broker accepted in ten tries: this
+        one waits for the master.
         """
         escape, offset = self._broker.escape, self.offset
         try:
@@ -277,7 +285,7 @@ class HalfQueue:
     def _put_back(self, copy: MessageRecord) -> None:
         """Store the copy of a half message and pass the half message.
 
-        :raises BrokerError: when it cannot be stored.
+        :raises BrokerError: when the copy cannot be stored.
         """
         for error in self._broker.append([copy]).values():
             raise error
@@ -285,7 +293,7 @@ class HalfQueue:
         self._advance()
 
     def _check(self, message: StoredMessage, properties: dict[str, str], checks: int) -> None:
-        """Put a half message back and ask its producer group how it ended.
+        """Put a half message back and ask its producer group for the outcome.
 
         :raises BrokerError: when it cannot be put back.
         """
@@ -294,7 +302,7 @@ class HalfQueue:
         group = properties.get(names.PGROUP, "")
         topic = properties.get(names.REAL_TOPIC, "")
 
-        #: The answers by account and host: a group may have thousands of members.
+        #: Cached answers by account and host, because a group may have thousands of members.
         known: dict[tuple[object, str], bool] = {}
 
         def may_be_asked(client: Client) -> bool:
@@ -310,8 +318,8 @@ class HalfQueue:
         if producer is None:
             if group not in self._without_producer:
                 self._without_producer.add(group)
-                self.log.warn("no producer of {group} that may send to {topic} is connected and "
-                              "could say how its half messages ended, the first at {offset}",
+                self.log.warn("no producer of {group} that may send to {topic} is connected to "
+                              "report how its half messages ended, the first at {offset}",
                               group=group, topic=topic, offset=message.queue_offset)
             return
         unique_key = properties.get(names.UNIQ_KEY)
@@ -346,7 +354,7 @@ class HalfQueue:
             return True
         broker.stats.messages_put([record])
         self.log.warn("half message {key} of {topic} is given up after {checks} checks: no "
-                      "producer said how it ended", key=properties.get(names.UNIQ_KEY),
+                      "producer reported how it ended", key=properties.get(names.UNIQ_KEY),
                       topic=properties.get(names.REAL_TOPIC), checks=checks_of(properties))
         self._metrics.add({properties.get(names.REAL_TOPIC, ""): -1})
         self._advance()

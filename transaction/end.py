@@ -1,7 +1,8 @@
-"""END_TRANSACTION (37): a producer says how its local transaction ended.
+"""END_TRANSACTION (37): a producer reports the outcome of its local transaction.
 
-A commit stores the message in its own topic and queue; commit and rollback note that the half
-message needs no more checks; "not known" changes nothing, and the check asks again.
+A commit stores the message in its own topic and queue. Both commit and rollback record that the
+half message needs no further checks. The outcome "not known" changes nothing, and the next check
+asks again.
 
 Source: EndTransactionProcessor @5.3.3.
 """
@@ -47,22 +48,22 @@ _ENDS: Final = (SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_ROLLBACK)
 
 
 class _HasEnded(Exception):
-    """It ended as the request says, before."""
+    """The transaction has already ended with the requested outcome."""
 
 
 class End(NamedTuple):
-    """How a transaction ends."""
+    """The end of a transaction."""
 
-    #: Half queue, and queue offset of the first half message.
+    #: Id of the half queue, and queue offset of the original half message.
     key: tuple[int, int]
-    #: Queue offset of the half message that is meant, a copy perhaps.
+    #: Queue offset of the half message that the request names, which may be a copy.
     offset: int
-    #: Its place in the log.
+    #: The place of this half message in the commit log.
     place: int
-    #: Its real topic.
+    #: The real topic of the message.
     topic: str
     how: int
-    #: The message to store; None: it is rolled back.
+    #: The message to store, or None for a rollback.
     record: MessageRecord | None
 
 
@@ -82,20 +83,20 @@ class EndTransaction:
     def handle_batch(
         self, requests: Sequence[Request[EndTransactionRequestHeader]]
     ) -> Sequence[Handled]:
-        """End the transactions of one read: what they commit is stored at once.
+        """End the transactions of one network read, and store their commits with one append.
 
-        :returns: an answer to each request; None, no reply, where the producer says that it does
-            not know.
+        :returns: an answer to each request, or None for no reply when the producer reports that the
+            outcome is not known.
         """
         answers: list[Handled] = []
-        #: By half queue and origin, with the index of the request.
+        #: (half queue, original offset) to (index of the request, end).
         ends: dict[tuple[int, int], tuple[int, End]] = {}
         for index, request in enumerate(requests):
             answers.append(None)
             try:
                 end = self._look(request)
                 if end is not None and end.key in ends:
-                    # The first of them decides.
+                    # The first of these requests decides the outcome.
                     self._store(ends, answers)
                     ends.clear()
                     end = self._look(request)
@@ -109,10 +110,10 @@ class EndTransaction:
         return answers
 
     def _look(self, request: Request[EndTransactionRequestHeader]) -> End | None:
-        """The half message that a request ends; :returns: None when the producer says that it does
-        not know.
+        """Find the half message that a request ends.
 
-        :raises BrokerError: when there is no such half message, or it ended otherwise.
+        :returns: the end of the transaction, or None when the producer does not know the outcome.
+        :raises BrokerError: when the half message does not exist, or has another outcome already.
         """
         header = request.header
         if self._broker.is_slave:
@@ -146,7 +147,7 @@ class EndTransaction:
     def _store(
         self, ends: Mapping[tuple[int, int], tuple[int, End]], answers: list[Handled]
     ) -> None:
-        """Store what is committed, and note what ended; a message that is refused stays half."""
+        """Store the commits and record the ends; a message that is refused stays a half message."""
         commits = [(index, end.record) for index, end in ends.values() if end.record is not None]
         refused: dict[int, BrokerError] = {}
         ended: list[End] = []
@@ -177,7 +178,7 @@ class EndTransaction:
         properties: Mapping[str, str], now_ms: int,
     ) -> None:
         """:raises RequestRefused: when a producer that set its own time for the first check has
-            let it pass; it is asked.
+            let it pass; the producer will be asked.
         """
         timeout_ms = self._broker.settings.int("transactionTimeOut")
         own_ms = immunity_ms(properties, timeout_ms)

@@ -1,8 +1,9 @@
-"""A half message's record on its way into the half topic, back into it, and out of it.
+"""The records of a half message: stored in the half topic, put back into it, and taken out of it.
 
-A half message lies in RMQ_SYS_TRANS_HALF_TOPIC; its real topic and queue stand in the properties
-REAL_TOPIC and REAL_QID. One that is put back for another check is a new record: its property
-TRAN_PREPARED_QUEUE_OFFSET names the queue offset of the first, which is what tells a transaction.
+A half message is stored in RMQ_SYS_TRANS_HALF_TOPIC. Its properties REAL_TOPIC and REAL_QID contain
+its real topic and queue. A half message that is put back for another check is a new record. The
+property TRAN_PREPARED_QUEUE_OFFSET of such a copy names the queue offset of the original message,
+which identifies the transaction.
 
 Source: TransactionalMessageBridge, TransactionalMessageUtil, EndTransactionProcessor,
 DefaultTransactionalMessageCheckListener @5.3.3.
@@ -33,19 +34,19 @@ __all__ = ["born_ms", "check_body", "checks_of", "copy_of_half", "discarded_reco
            "escaping_record", "final_record", "immunity_ms", "make_half", "origin_of",
            "require_same", "resumed_record"]
 
-#: Properties of a half message that the broker writes and a sender need not.
+#: Properties of a half message that the broker writes and that a sender does not have to set.
 _OF_HALVES: Final = frozenset({
     names.REAL_TOPIC, names.REAL_QID, names.TRANSACTION_ID, names.TRANSACTION_CHECK_TIMES,
     names.TRAN_PREPARED_QUEUE_OFFSET})
-#: A number of this many digits always fits into an int64.
+#: A number with this many digits always fits into an int64.
 _DIGITS_MAX: Final = 18
 
 
 def make_half(record: MessageRecord, properties: Mapping[str, str]) -> dict[str, str]:
     """Turn the record of a send into a half message.
 
-    :param properties: what its sender gave and its unique key, parsed.
-    :returns: the properties it has now, perhaps without those every message gets.
+    :param properties: the parsed properties of the sender, and the unique key.
+    :returns: the new properties; those that every message receives may be missing.
     """
     added = {names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)}
     unique_key = properties.get(names.UNIQ_KEY)
@@ -55,7 +56,7 @@ def make_half(record: MessageRecord, properties: Mapping[str, str]) -> dict[str,
         fields = {**properties, **added}
         record.properties += format_properties(added)
     else:
-        # A client may pass on what it consumed; this transaction was neither checked nor put back.
+        # A client may pass on consumed properties, but this transaction was not checked before.
         fields = {name: value for name, value in parse_properties(record.properties).items()
                   if name not in _OF_HALVES}
         fields.update(added)
@@ -70,10 +71,11 @@ def final_record(
 ) -> MessageRecord:
     """Make the record that consumers see from a half message.
 
-    Its properties stay as they are, with REAL_TOPIC, REAL_QID and TRAN_MSG, as in Apache's store.
+    The properties stay unchanged, including REAL_TOPIC, REAL_QID and TRAN_MSG, as in Apache's
+    store.
 
-    :param properties: the message's, parsed.
-    :raises BrokerError: when they do not say where it belongs.
+    :param properties: the parsed properties of the message.
+    :raises BrokerError: when the properties do not contain the real topic and queue.
     """
     record = record_again(message, properties)
     record.topic, record.queue_id = _real_queue(properties)
@@ -87,10 +89,10 @@ def copy_of_half(
 ) -> MessageRecord:
     """Make the record that puts a half message back into its queue.
 
-    Differs from Apache: the message keeps its flag, and each copy names the first.
+    Differs from Apache: the message keeps its flag, and each copy names the original.
 
-    :param properties: the message's, parsed; get those of the copy.
-    :param checks: how often its producer was asked, this time counted; None: as before.
+    :param properties: the parsed properties of the message; changed to the properties of the copy.
+    :param checks: how often the producer was asked, including this time; None for no change.
     """
     if checks is not None:
         properties[names.TRANSACTION_CHECK_TIMES] = str(checks)
@@ -111,7 +113,7 @@ def discarded_record(message: StoredMessage) -> MessageRecord:
 def resumed_record(message: StoredMessage) -> MessageRecord:
     """Make a new half message, without any check-back, from one that was given up.
 
-    :raises BrokerError: when its properties do not say where it belongs.
+    :raises BrokerError: when its properties do not contain the real topic and queue.
     """
     properties = message.properties_map()
     _real_queue(properties)
@@ -124,10 +126,10 @@ def resumed_record(message: StoredMessage) -> MessageRecord:
 
 
 def escaping_record(message: StoredMessage, properties: dict[str, str]) -> MessageRecord:
-    """Make the record by which another broker takes a half message over, as its producer sent it.
+    """Make the record with which another broker takes over a half message as it was sent.
 
-    :param properties: the message's, parsed.
-    :raises BrokerError: when they do not say where it belongs.
+    :param properties: the parsed properties of the message.
+    :raises BrokerError: when the properties do not contain the real topic and queue.
     """
     topic, queue_id = _real_queue(properties)
     fields = {name: value for name, value in properties.items() if name not in _OF_HALVES}
@@ -140,12 +142,12 @@ def escaping_record(message: StoredMessage, properties: dict[str, str]) -> Messa
 
 
 def check_body(message: StoredMessage, copy: MessageRecord, properties: dict[str, str]) -> bytes:
-    """Write the message a producer is asked about: the copy, under its real topic and queue.
+    """Encode the message sent to a producer in a check: the copy with its real topic and queue.
 
-    :param message: what the copy was made of; the store time is this one's.
-    :param copy: has its place.
-    :param properties: the copy's, parsed.
-    :raises BrokerError: when they do not say where it belongs.
+    :param message: the message that was copied; its store time is used.
+    :param copy: the copy, whose place in the log is used.
+    :param properties: the parsed properties of the copy.
+    :raises BrokerError: when the properties do not contain the real topic and queue.
     """
     topic, queue_id = _real_queue(properties)
     shown = MessageRecord(
@@ -158,7 +160,7 @@ def check_body(message: StoredMessage, copy: MessageRecord, properties: dict[str
 
 
 def _real_queue(properties: Mapping[str, str]) -> tuple[str, int]:
-    """:raises BrokerError: when a half message does not say where it belongs."""
+    """:raises BrokerError: when the properties do not contain the real topic and queue."""
     topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or not _is_number(queue_id) or int(queue_id) >= 2**31:
         raise BrokerError("the half message's properties do not say where it belongs")
@@ -166,30 +168,31 @@ def _real_queue(properties: Mapping[str, str]) -> tuple[str, int]:
 
 
 def origin_of(message: StoredMessage | MessageRecord, properties: Mapping[str, str]) -> int:
-    """Queue offset of the half message that this one is, or is a copy of."""
+    """Return the queue offset of the original half message, of which this one may be a copy."""
     text = properties.get(names.TRAN_PREPARED_QUEUE_OFFSET)
     return message.queue_offset if text is None or not _is_number(text) else int(text)
 
 
 def checks_of(properties: Mapping[str, str]) -> int:
-    """How often the producer of a half message was asked how it ended."""
+    """Return how often the producer of a half message was asked for the outcome."""
     text = properties.get(names.TRANSACTION_CHECK_TIMES, "")
     return int(text) if _is_number(text) else 0
 
 
 def born_ms(message: StoredMessage | MessageRecord) -> int:
-    """The birth time of a half message, Unix ms, but never later than its store time.
+    """Return the birth time of a half message, Unix ms, limited to its store time.
 
-    Differs from Apache, where one that says so is too young for everything until then.
+    Differs from Apache, where a message with a birth time in the future is too young for every
+    check until then.
     """
     return min(message.born_timestamp, message.store_timestamp)
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
-    """How long after its birth a half message is not to be checked.
+    """Return the time after its birth during which a half message must not be checked.
 
-    :param timeout_ms: what holds when it says something that is no number.
-    :returns: None when it says nothing.
+    :param timeout_ms: used when the property is not a number.
+    :returns: None when the message does not have the property.
     """
     text = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
@@ -201,11 +204,12 @@ def require_same(
     message: StoredMessage | MessageRecord, properties: Mapping[str, str], group: str | None,
     queue_offset: int, place: int,
 ) -> None:
-    """Look whether a half message is the one that its producer means.
+    """Check that a half message is the one to which its producer refers.
 
-    :param group: the producer's.
-    :param queue_offset: where it says the message is in the half topic; ``place``: in the log.
-    :raises BrokerError: when it is another.
+    :param group: the group of the producer.
+    :param queue_offset: the queue offset in the half topic according to the producer.
+    :param place: the place in the commit log according to the producer.
+    :raises BrokerError: when it is another message.
     """
     if group is None or properties.get(names.PGROUP) != group:
         raise BrokerError("The producer group wrong")

@@ -1,6 +1,7 @@
 """RESUME_CHECK_HALF_MESSAGE (323): an administrator has a half message checked again.
 
-It is one that was given up, mostly; a copy of it without questions goes into the half topic.
+It is usually a message that was given up. A copy of it, with no checks counted, is stored in the
+half topic.
 
 Source: AdminBrokerProcessor.resumeCheckHalfMessage @5.3.3.
 """
@@ -41,7 +42,7 @@ class ResumeCheck:
     def handle(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Reply:
         """Put a half message back.
 
-        :raises BrokerError: when no message has this id, or it cannot be stored.
+        :raises BrokerError: when no message has this id, or the copy cannot be stored.
         """
         message = self._find(request.header.msg_id or "")
         record = resumed_record(message)
@@ -57,7 +58,7 @@ class ResumeCheck:
         return Reply()
 
     def _find(self, message_id: str) -> StoredMessage:
-        """:raises BrokerError: when there is no half message of this id."""
+        """:raises BrokerError: when no half message has this id."""
         try:
             place = parse_offset_message_id(message_id)[2]
         except MessageIllegal:

@@ -1,6 +1,7 @@
-"""How many half messages are open, by their real topic; ``config/transactionMetrics`` holds it.
+"""The number of open half messages by real topic, saved in ``config/transactionMetrics``.
 
-A figure for people: a crash may leave it a little wrong, as a message that is ended twice does.
+The numbers are only for information: a crash, or a message that is ended twice, can make them
+slightly wrong.
 
 Source: TransactionMetrics @5.3.3.
 """
@@ -35,7 +36,7 @@ class Metric(Body):
 
 
 class TransactionMetricsSerializeWrapper(Body):
-    """All topics; the file transactionMetrics holds it."""
+    """The numbers of all topics, as saved in the file transactionMetrics."""
 
     data_version: DataVersion = field(default_factory=DataVersion)
     transaction_count: dict[str, Metric] = field(default_factory=dict)
@@ -50,12 +51,12 @@ class TransactionMetrics:
         self._broker = broker
         self._file = broker.store.config_file("transactionMetrics")
         self._outage = Outage()
-        #: Half messages that were ended since the start, by topic and how.
+        #: Half messages that were ended since the start, by topic and outcome.
         self.ends: Counter[tuple[str, int]] = Counter()
         self.saved = TransactionMetricsSerializeWrapper(DataVersion(timestamp=broker.now_ms()))
 
     def load(self) -> None:
-        """Take over what was saved; what cannot be read is logged and begins at nothing."""
+        """Load the saved numbers; if they are unreadable, log this and start at zero."""
         try:
             self._file.load_rows(TransactionMetricsSerializeWrapper, self._take_saved)
         except StoreDamaged as error:
@@ -66,7 +67,7 @@ class TransactionMetrics:
         self.saved = saved
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Count half messages that came, or below zero those that are ended, by topic."""
+        """Add new half messages by topic; negative numbers stand for messages that were ended."""
         if not counts:
             return
         now_ms = self._broker.now_ms()
@@ -77,14 +78,14 @@ class TransactionMetrics:
         self.saved.data_version.next_version(now_ms)
 
     def count(self, topic: str) -> int:
-        """Open half messages of a topic."""
+        """Return the number of open half messages of a topic."""
         metric = self.saved.transaction_count.get(topic)
         return 0 if metric is None else metric.count
 
     def save(self) -> None:
-        """Save them if they changed; one that cannot be is logged and tried again.
+        """Save the numbers if they changed; a failure is logged and saving is tried again.
 
-        Topics that are not there any more are forgotten.
+        Topics that no longer exist are forgotten.
         """
         counts = self.saved.transaction_count
         gone = {topic for topic in (*counts, *(topic for topic, _ in self.ends))

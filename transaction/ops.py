@@ -1,8 +1,8 @@
-"""Op messages: which half messages need no more checks. They are written in batches, and read.
+"""Op messages record which half messages need no further checks; they are written in batches.
 
-An op message lies in RMQ_SYS_TRANS_OP_HALF_TOPIC, in the queue with the id of its half queue. Its
-tag is "d", its body lists queue offsets of half messages, a comma after each. The end of a copy
-names the first half message as well: by that other copies of it are known to be ended.
+An op message is stored in RMQ_SYS_TRANS_OP_HALF_TOPIC, in the queue with the id of its half queue.
+Its tag is "d", and its body lists queue offsets of half messages, each followed by a comma. The end
+of a copy also names the original half message, so that other copies of it are known to be ended.
 
 Source: TransactionalMessageServiceImpl.deletePrepareMessage, batchSendOpMessage, fillOpRemoveMap,
 calculateOpOffset @5.3.3.
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["KnownOps", "OpBatches", "op_record"]
 
 REMOVE_TAG: Final = "d"
-#: Op messages that are read at once. Source: OP_MSG_PULL_NUMS.
+#: Number of op messages that are read at once. Source: OP_MSG_PULL_NUMS.
 READ_COUNT: Final = 32
 _OFFSET: Final = re.compile(rb"\d{1,18}")
 
 
 def op_record(broker: Broker, queue_id: int, offsets: Iterable[int]) -> MessageRecord:
-    """Make the op message of half messages that are ended.
+    """Make the op message for half messages that are ended.
 
-    :param offsets: their queue offsets.
+    :param offsets: the queue offsets of the half messages.
     """
     properties = {TAGS: REMOVE_TAG, WAIT: "true"}
     body = "".join([f"{offset}," for offset in offsets]).encode()
@@ -51,7 +51,7 @@ class OpBatches:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: Queue offsets by half queue, and the bytes they will take.
+        #: Half queue to the queue offsets, and the number of bytes that they will take.
         self._waiting: dict[int, list[int]] = {}
         self._sizes: dict[int, int] = {}
         self._failing = False
@@ -69,7 +69,7 @@ class OpBatches:
             self.write()
 
     def write(self) -> bool:
-        """Write all that waits; :returns: False when some of it still does."""
+        """Write all waiting ends; :returns: False when some of them still wait."""
         size_max = self._broker.settings.int("transactionOpMsgMaxSize")
         for queue_id in list(self._waiting):
             parts = _parts(self._waiting.pop(queue_id), size_max)
@@ -103,10 +103,10 @@ def _parts(offsets: Sequence[int], size_max: int) -> list[list[int]]:
 
 
 class KnownOps:
-    """The op messages of one half queue, from the first that is not consumed.
+    """The op messages of one half queue, starting with the first that is not consumed.
 
-    It outlives a check: an op message that ends a half message which was put back stays until a
-    check has come to where the copy is.
+    The object outlives a check: an op message that ends a half message which was put back is kept
+    until a check has reached the copy.
     """
 
     log = Logger()
@@ -114,15 +114,16 @@ class KnownOps:
     def __init__(self, broker: Broker, queue_id: int, offset: int) -> None:
         self._store = broker.store
         self._queue_id = queue_id
-        #: The first op message that is not consumed, and the next to read.
+        #: The first op message that is not consumed, and the next one to read.
         self.offset = offset
         self._next = offset
-        #: Op message by half message that a check has still to pass; how many each one has.
+        #: Half message that a check has still to pass to its op message, and the number of such
+        #: half messages of each op message.
         self._ends: dict[int, int] = {}
         self._open: dict[int, int] = {}
         #: Half messages that a check passed before they were ended.
         self.late: set[int] = set()
-        #: Op messages that name such: they count until a check has come to this half message.
+        #: Op messages that name such half messages; kept until a check reaches this half message.
         self._until: dict[int, tuple[int, list[int]]] = {}
         self._done: set[int] = set()
 
@@ -131,7 +132,7 @@ class KnownOps:
         return self._next >= self._store.queues.max_offset(OP_HALF_TOPIC, self._queue_id)
 
     def take(self, half_offset: int) -> bool:
-        """Whether a half message is ended; a check passes it then."""
+        """Whether a half message is ended; the check then passes it."""
         op_offset = self._ends.pop(half_offset, None)
         if op_offset is None:
             return False
@@ -139,7 +140,7 @@ class KnownOps:
         return True
 
     def skip_to(self, half_offset: int) -> None:
-        """Half messages before this one are no longer there."""
+        """Drop the half messages before this one, because they no longer exist."""
         for offset in [offset for offset in self._ends if offset < half_offset]:
             self.take(offset)
 
@@ -153,13 +154,13 @@ class KnownOps:
     def read(self, half_offset: int) -> None:
         """Read the next op messages.
 
-        :param half_offset: where the check is; it does not look at half messages before that.
+        :param half_offset: the offset of the check, which ignores half messages before it.
         """
         least = self._store.queues.min_offset(OP_HALF_TOPIC, self._queue_id)
         if self._next < least:
             self.log.error("{count} op messages of {topic}-{queue_id} are gone before they were "
-                           "read: the half messages that they end are checked again. It is read on "
-                           "at {least}, where it begins, after {offset}",
+                           "read: the half messages that they end are checked again. Reading goes "
+                           "on at {least}, the beginning, after {offset}",
                            count=least - self._next, topic=OP_HALF_TOPIC, queue_id=self._queue_id,
                            least=least, offset=self._next)
             self._next = least
@@ -179,7 +180,7 @@ class KnownOps:
                 self._done.add(self._next)
             self._next += 1
         if not entries:
-            # Nothing can be read where there should be something.
+            # There should be entries, but none can be read.
             self._next = self._store.queues.max_offset(OP_HALF_TOPIC, self._queue_id)
 
     def _note(self, op_offset: int, message: StoredMessage, half_offset: int) -> None:
@@ -210,9 +211,9 @@ class KnownOps:
             self._done.add(op_offset)
 
     def consume(self, half_offset: int) -> int:
-        """Let go of the op messages that a check needs no more.
+        """Drop the op messages that a check no longer needs.
 
-        :param half_offset: where the check has come to.
+        :param half_offset: the offset that the check has reached.
         :returns: the first op message that is still needed.
         """
         for op_offset, (until, late) in list(self._until.items()):

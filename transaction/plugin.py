@@ -1,11 +1,11 @@
-"""Transactions: a producer sends a half message that no consumer sees, and commits or rolls it back
-later.
+"""Transactions: a producer sends a hidden half message, and commits or rolls it back later.
 
 A half message is stored in RMQ_SYS_TRANS_HALF_TOPIC until its producer commits it or rolls it back.
-When it says nothing the broker asks it, or another producer of its group, again and again; when
-that does not help either, the message goes to TRANS_CHECK_MAX_TIME_TOPIC. Topics, op messages and
-the offsets of the checks are those of Apache's store: either broker goes on with what the other
-left open. The plugin stands back where another one provides the transaction service.
+If the producer does not report the outcome, the broker asks it, or another producer of its group,
+repeatedly. If that does not help either, the message is moved to TRANS_CHECK_MAX_TIME_TOPIC. The
+topics, the op messages and the offsets of the checks are compatible with Apache's store, so either
+broker can continue the work of the other. The plugin is inactive if another plugin provides the
+transaction service.
 
 Source: EndTransactionProcessor, TransactionalMessageServiceImpl @5.3.3.
 """
@@ -44,20 +44,22 @@ __all__ = ["Plugin"]
 
 _SETTINGS: Final = (
     Setting("transactionTimeOut", "int", 6000,
-            "The age at which the producer of a half message is first asked how it ended, unless "
-            "the message sets another.", unit="ms", least=0, source="BrokerConfig"),
+            "The age at which the producer of a half message is first asked for the outcome, "
+            "unless the message sets another age.", unit="ms", least=0, source="BrokerConfig"),
     Setting("transactionCheckInterval", "int", 30_000,
-            "How often half messages are checked.", unit="ms", least=1, source="BrokerConfig"),
+            "The interval of checks of half messages.", unit="ms", least=1, source="BrokerConfig"),
     Setting("transactionCheckMax", "int", 15,
             "The number of checks after which an open half message is given up.", least=0,
             source="BrokerConfig"),
     Setting("transactionOpMsgMaxSize", "int", 4096,
-            "The bytes of ended half messages' offsets at which they are written.", unit="bytes",
+            "Ends of half messages are written at once when their offsets take this many bytes.",
+            unit="bytes",
             least=1, source="BrokerConfig"),
     Setting("transactionOpBatchInterval", "int", 3000,
-            "How often fewer bytes are written.", unit="ms", least=1, source="BrokerConfig"),
+            "The interval at which fewer bytes are written.", unit="ms", least=1,
+            source="BrokerConfig"),
     Setting("transactionMetricFlushInterval", "int", 3000,
-            "How often the number of open half messages is saved.", unit="ms", least=1,
+            "The interval at which the number of open half messages is saved.", unit="ms", least=1,
             source="BrokerConfig"),
 )
 
@@ -70,7 +72,7 @@ class Plugin:
         self._service = TransactionService(broker)
 
     def _in_use(self) -> TransactionService | None:
-        """The service, unless another plugin provides that of the broker."""
+        """Return the service, unless another plugin provides the service of the broker."""
         service = self._service
         return service if self._broker.transaction_service is service else None
 

@@ -1,4 +1,4 @@
-"""The half messages that were stored lately: most are ended soon, without a look at the log."""
+"""Recently stored half messages: most of them are ended soon, without a read of the commit log."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from twistmq.broker.api import MessageRecord, StoredMessage
 
 __all__ = ["Half", "RecentHalves"]
 
-#: The bound of their size, in bytes of the log.
+#: Limit of the size of all kept half messages, in bytes of the log.
 SIZE_MAX: Final = 4 * 1024 * 1024
 
 
 class Half(NamedTuple):
     """A half message."""
 
-    #: As it was stored or as it was read back: with its place, in its half queue.
+    #: The record that was stored or read back, with its place and its half queue.
     message: MessageRecord | StoredMessage
-    #: Its properties, parsed; those that the broker gives every message may be missing.
+    #: The parsed properties; those that the broker adds to every message may be missing.
     properties: dict[str, str]
 
 
@@ -34,18 +34,18 @@ class RecentHalves:
         return len(self._halves)
 
     def keep(self, record: MessageRecord, properties: dict[str, str]) -> None:
-        """Keep one that is stored."""
+        """Keep a half message that was stored."""
         self._halves[record.physical_offset] = Half(record, properties)
         self._size += record.size
         while self._size > self._size_max:
             self.drop(next(iter(self._halves)))
 
     def find(self, place: int) -> Half | None:
-        """The one at a place, if it is kept."""
+        """Return the half message at a place, if it is kept."""
         return self._halves.get(place)
 
     def drop(self, place: int) -> None:
-        """Let go of the one at a place, if it is kept."""
+        """Drop the half message at a place, if it is kept."""
         half = self._halves.pop(place, None)
         if half is not None:
             self._size -= half.message.size

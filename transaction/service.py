@@ -1,8 +1,8 @@
 """The transaction service of one broker: it takes half messages, ends them, and has them checked.
 
-How far the checks have come are the consumer offsets of the group CID_RMQ_SYS_TRANS in half and op
-topic, as in Apache's store. They are set only to what no loss of power takes away again: the copy
-of a half message that was passed must be there.
+The progress of the checks is stored as consumer offsets of the group CID_RMQ_SYS_TRANS in the half
+topic and the op topic, as in Apache's store. An offset is committed only when a power failure
+cannot undo the progress: the copy of each passed half message must be durable.
 
 Source: TransactionalMessageServiceImpl, TransactionalMessageBridge,
 TransactionalMessageCheckService, TransactionalOpBatchService @5.3.3.
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SYSTEM_GROUP", "TransactionService"]
 
-#: The group whose offsets tell how far checks have come. Source: MixAll.CID_SYS_RMQ_TRANS.
+#: The group whose offsets record the progress of checks. Source: MixAll.CID_SYS_RMQ_TRANS.
 SYSTEM_GROUP: Final = "CID_RMQ_SYS_TRANS"
-#: Transactions whose end is remembered, so that one ended twice is delivered once.
+#: Number of remembered ends, so that a transaction ended twice is delivered once.
 ENDED_COUNT: Final = 16_384
 
 
@@ -50,25 +50,25 @@ class TransactionService:
         self._broker = broker
         self.metrics = TransactionMetrics(broker)
         self.batches = OpBatches(broker)
-        #: Half messages of the sends that are handled now, with their properties, as text and
-        #: parsed; those that are stored are counted, and kept for a while.
+        #: Half messages of the sends in progress, with their properties as text and parsed. Stored
+        #: messages are counted, and kept for a while.
         self._prepared: dict[MessageRecord, tuple[str, dict[str, str]]] = {}
-        #: The end of a transaction looks here first for its half message.
+        #: Searched first for the half message when a transaction ends.
         self.recent = RecentHalves()
-        #: By half queue and queue offset of the first half message: how a transaction ended.
+        #: (half queue, queue offset of the original half message) to the outcome.
         self._ended: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._queues: dict[int, HalfQueue] = {}
-        #: Queues whose check is under way or yet to come; None: no check is.
+        #: Queues whose check is running or still to come; None between two checks.
         self._checking: list[HalfQueue] | None = None
 
-    # --- half messages come
+    # --- new half messages
 
     def prepare(self, record: MessageRecord, properties: Mapping[str, str]) -> None:
         fields = make_half(record, properties)
         self._prepared[record] = record.properties, fields
 
     def sends_handled(self, batch: SendBatch) -> None:
-        """Sends handled together are stored or refused: count the half messages among them."""
+        """Count the half messages among a batch of sends that were stored or refused."""
         if not self._prepared:
             return
         prepared, self._prepared = self._prepared, {}
@@ -83,21 +83,21 @@ class TransactionService:
                     topic = fields[names.REAL_TOPIC]
                     counts[topic] = counts.get(topic, 0) + 1
                     if record.properties == text and record.topic == HALF_TOPIC:
-                        # No other plugin made something else of it.
+                        # No other plugin has changed the message.
                         self.recent.keep(record, fields)
         self.metrics.add(counts)
 
-    # --- and are ended
+    # --- ends of transactions
 
     def how_ended(self, key: tuple[int, int]) -> int | None:
-        """How a transaction ended, when it did lately: commit or roll back.
+        """Return the outcome of a recent transaction: commit or rollback.
 
-        :param key: half queue, and queue offset of its first half message.
+        :param key: the half queue, and the queue offset of the original half message.
         """
         return self._ended.get(key)
 
     def ended(self, ends: Iterable[End]) -> None:
-        """Half messages were committed or rolled back: they need no more checks."""
+        """Note that half messages were committed or rolled back and need no further checks."""
         offsets: defaultdict[int, list[int]] = defaultdict(list)
         hows: list[tuple[str, int]] = []
         for key, offset, place, topic, how, _ in ends:
@@ -120,27 +120,27 @@ class TransactionService:
         self.metrics.add(counts)
 
     def write_ends(self, now_ms: int) -> None:
-        """Write what waits as op messages."""
+        """Write the waiting ends as op messages."""
         if not self._broker.is_slave:
             self.batches.write()
 
     # --- the check
 
     def period_ms(self) -> int:
-        """The time until the check continues, or the next one begins."""
+        """Return the time until the check continues, or the next one begins."""
         if self._checking is not None:
             return 1
         return max(self._broker.settings.int("transactionCheckInterval"), 1)
 
     def step(self, now_ms: int) -> Deferred[None] | None:
-        """Begin a check or do some of it; waits at its end until what it stored is durable."""
+        """Start or continue a check; at its end, wait until its results are durable."""
         broker = self._broker
         if broker.is_slave and not broker.delivers:
             self._queues.clear()
             self._checking = None
             return None
         checking = self._begin() if self._checking is None else self._checking
-        # A check that raises is given up until the next one.
+        # A check that raises is abandoned until the next one.
         self._checking = None
         while checking:
             has_more, waiting = checking[0].step(), checking[0].waiting
@@ -153,11 +153,11 @@ class TransactionService:
         progress = self.set_progress()
         if progress is None:
             return None
-        # A crash before it is saved would have what was put back checked twice.
+        # After a crash before the save, messages that were put back would be checked twice.
         return progress.addCallback(lambda _: broker.saves.save(broker.consumer_offset))
 
     def _escaping(self, checking: list[HalfQueue], waiting: Deferred[None]) -> Deferred[None]:
-        """Go on when another broker has answered; the master may ask at any time how far it is."""
+        """Continue after another broker's answer; the master may ask for progress at any time."""
 
         def answered(_: None) -> Deferred[None] | None:
             self._checking = checking
@@ -166,7 +166,7 @@ class TransactionService:
         return waiting.addCallback(answered)
 
     def _begin(self) -> list[HalfQueue]:
-        """Begin a check of every half queue."""
+        """Start a check of every half queue."""
         config = self._broker.topic_config.get(HALF_TOPIC)
         queues = [self._queue(queue_id)
                   for queue_id in range(config.read_queue_nums if config else 0)]
@@ -183,10 +183,11 @@ class TransactionService:
         return queue
 
     def _saved_offsets(self, queue_id: int) -> tuple[int, int]:
-        """The saved offsets of a check in the half queue and in the op queue of its number.
+        """Return the saved offsets of a check in the half queue and in its op queue.
 
-        They are corrected to the ranges of the queues. One beyond its queue is of another store:
-        then both queues are looked at from their beginnings, and no half message is forgotten.
+        They are corrected to the ranges of the queues. An offset beyond its queue belongs to
+        another store: then both queues are read from the beginning, so that no half message is
+        forgotten.
         """
         topics = (HALF_TOPIC, OP_HALF_TOPIC)
         queues = self._broker.store.queues
@@ -210,9 +211,9 @@ class TransactionService:
         return found[0], found[1]
 
     def set_progress(self) -> Deferred[None] | None:
-        """Set the group's offsets to where the checks are, once what they stored is durable.
+        """Commit the offsets of the checks once the stored copies are durable.
 
-        :returns: fires when they are set, or could not be; None: they were.
+        :returns: fires when they are committed or this failed; None if they were committed at once.
         """
         offsets = {(topic, queue.queue_id): offset for queue in self._queues.values()
                    for topic, offset in ((HALF_TOPIC, queue.offset),

@@ -1,15 +1,15 @@
-"""The names that a plugin may use of the broker; ``plugins/HOOKS.md`` says how one is written.
+"""The broker's public names for plugins; ``plugins/HOOKS.md`` explains how to write a plugin.
 
     from twistmq.broker.api import Broker, RequestRefused, ResponseCode, hookimpl
 
-What is in ``__all__``, and the members of :class:`Broker` and :class:`NameServer`, keep their names
-and their meaning through a minor version: 0.2 may add to what 0.1 has, and changes or removes
-a name only after a release in which that name worked and CHANGELOG.md said what replaces it.
-Every other name of ``twistmq.broker`` may change in any release, except those of
-``twistmq.broker.testing``.
+The names in ``__all__``, and the members of :class:`Broker` and :class:`NameServer`, keep their
+spelling and their meaning through a minor version. Release 0.2 may add to the names of 0.1. It
+changes or removes a name only after a release in which that name still worked and CHANGELOG.md
+announced its replacement. Every other name of ``twistmq.broker`` may change in any release, except
+the names of ``twistmq.broker.testing``.
 
-``Broker`` and ``NameServer`` are protocols: what the constructor of a plugin is given has these
-members, and a test may give it an object of its own.
+``Broker`` and ``NameServer`` are protocols: the object that is passed to the constructor of a
+plugin has these members, and a test may pass an object of its own.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ __all__ = [
     "parse_properties",
 ]
 
-#: The module of each name. A name is imported when it is first used: a command of ``twistmq admin``
-#: needs no reactor, and starts in a fraction of a second without one.
+#: The module that defines each name. A name is imported when it is first used, because a command of
+#: ``twistmq admin`` needs no reactor and starts in a fraction of a second without one.
 _HOMES = {
     "AnyHandler": "twistmq.broker.remoting.messages",
     "Broker": "twistmq.broker.plugin.protocols",

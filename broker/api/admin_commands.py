@@ -1,6 +1,6 @@
 """Commands of ``twistmq admin`` that a plugin adds: their rows, options and session.
 
-A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+A patch release keeps these names; a minor release may change them and lists this in CHANGELOG.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Settings beyond ``Setting``: bounds, checks, and changes while a broker runs.
 
-A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+A patch release keeps these names; a minor release may change them and lists this in CHANGELOG.md.
 """
 
 from __future__ import annotations

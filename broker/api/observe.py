@@ -1,6 +1,6 @@
 """Statistics, metrics and log lines.
 
-A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+A patch release keeps these names; a minor release may change them and lists this in CHANGELOG.md.
 """
 
 from __future__ import annotations

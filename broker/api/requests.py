@@ -1,6 +1,6 @@
-"""Handlers that wait, filter, keep a table or make topics.
+"""Building blocks for request handlers that wait, filter, keep a table or create topics.
 
-A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+A patch release keeps these names; a minor release may change them and lists this in CHANGELOG.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reads of the store and files of a plugin's own.
+"""Reading the store, and files that belong to a plugin.
 
-A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+A patch release keeps these names; a minor release may change them and lists this in CHANGELOG.md.
 """
 
 from __future__ import annotations

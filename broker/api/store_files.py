@@ -1,6 +1,6 @@
-"""Checks and listings of files that a plugin keeps in a store.
+"""Checks and listings of the files that a plugin keeps in a store.
 
-A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+A patch release keeps these names; a minor release may change them and lists this in CHANGELOG.md.
 """
 
 from __future__ import annotations

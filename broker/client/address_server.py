@@ -1,4 +1,4 @@
-"""Asks an address server which name servers there are: by HTTP, a line of "host:port;host:port".
+"""Asks an address server for the name servers: by HTTP, one line with "host:port;host:port".
 
 Source: DefaultTopAddressing, MixAll.getWSAddr, HttpTinyClient @5.3.3.
 """
@@ -22,15 +22,15 @@ from twistmq.protocol.errors import RemotingConnectError, RemotingError, Remotin
 
 __all__ = ["AddressServer"]
 
-#: How long an answer may take, with all that belongs to it, seconds.
+#: The time-out of an answer, including connection and redirections, seconds.
 _TIMEOUT_SECONDS: Final = 3
-#: How often an answer may name another page, by these statuses.
+#: The number of redirections that are followed, for these statuses.
 _MOVES_MAX: Final = 3
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class _Body(Protocol):
-    """Reads an answer, as far as it may be long; cancelling ``done`` closes the connection."""
+    """Reads an answer up to its size limit; cancelling ``done`` closes the connection."""
 
     def __init__(self) -> None:
         self.done: Deferred[bytes] = Deferred(lambda _: self._close())
@@ -57,7 +57,7 @@ class _Body(Protocol):
 
 
 class AddressServer:
-    """Asks address servers, one question at a time."""
+    """Queries address servers, one at a time."""
 
     def __init__(self, reactor: Any) -> None:
         self._question = BoundedQuestion(reactor)
@@ -65,9 +65,9 @@ class AddressServer:
             reactor, connectTimeout=_TIMEOUT_SECONDS)
 
     async def fetch(self, url: str) -> list[str]:
-        """Ask for the addresses.
+        """Request the addresses.
 
-        :raises RemotingError: when there is no answer, or it is no list of addresses.
+        :raises RemotingError: when there is no answer, or it is not a list of addresses.
         """
         asking = Deferred.fromCoroutine(self._get(url))
         try:
@@ -77,11 +77,11 @@ class AddressServer:
         except ValueError as error:
             raise RemotingError(f"the answer cannot be used: {error}") from None
         except Exception as error:
-            # Those of the library have no base of their own.
+            # The errors of the library do not have a common base class.
             raise RemotingConnectError(_reason(error)) from None
 
     def stop(self) -> None:
-        """Wait for no answer any more: what is being asked fails."""
+        """Stop waiting for an answer: the query in progress fails."""
         self._question.stop()
 
     async def _get(self, url: str) -> bytes:
@@ -102,7 +102,7 @@ class AddressServer:
 
 
 def _reason(error: BaseException) -> str:
-    """The text of an error of the library, which may wrap others."""
+    """Return the text of an error of the library, which may wrap other errors."""
     while isinstance(error, ResponseFailed) and error.reasons:
         error = error.reasons[0].value
     return str(error) or type(error).__name__

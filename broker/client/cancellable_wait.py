@@ -1,4 +1,4 @@
-"""A question that is given up after some time, or when its asker stops."""
+"""A query that is given up after some time, or when its caller stops."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ T = TypeVar("T")
 
 
 class BoundedQuestion:
-    """Waits for answers, to one question at a time."""
+    """Waits for answers, to one query at a time."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._asking: Deferred[Any] | None = None
 
     async def answer(self, asking: Deferred[T], seconds: float, what: str = "no answer") -> T:
-        """Wait for an answer; after the given seconds ``asking`` is cancelled.
+        """Wait for an answer; after the given number of seconds ``asking`` is cancelled.
 
-        :raises RemotingTimeout: when it fails then, "``what`` within ``seconds`` s". Whatever else
-            it fails with is raised as it is, CancelledError after :meth:`stop` too.
+        :raises RemotingTimeout: when it fails because of that, with the text "``what`` within
+            ``seconds`` s". Any other exception is raised unchanged, including the CancelledError
+            that :meth:`stop` causes.
         """
         self._asking = asking
         timeout = self._reactor.callLater(seconds, asking.cancel)
@@ -42,6 +43,6 @@ class BoundedQuestion:
                 timeout.cancel()
 
     def stop(self) -> None:
-        """Wait for no answer any more: what is being asked fails."""
+        """Stop waiting for an answer: the query in progress fails."""
         if self._asking is not None:
             self._asking.cancel()

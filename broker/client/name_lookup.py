@@ -1,6 +1,6 @@
-"""Which addresses stand behind the name of name servers, "host:port", as DNS and the host say.
+"""Resolves the name in a "host:port" of name servers to addresses, by DNS and the host's files.
 
-Differs from Apache: an IPv6 address is in brackets, with which its port can be told apart.
+Differs from Apache: an IPv6 address is put in brackets, so that its port can be distinguished.
 
 Source: BrokerOuterAPI.dnsLookupAddressByDomain @5.3.3.
 """
@@ -19,15 +19,15 @@ from twistmq.protocol.errors import RemotingConnectError, RemotingTimeout
 
 __all__ = ["NameLookup", "look_up"]
 
-#: How long an answer is waited for, seconds: a second name server of DNS is asked after five.
+#: The time-out of a look-up, seconds: a resolver tries its second DNS server after five.
 _TIMEOUT_SECONDS: Final = 10
 
 
 def look_up(name: str) -> list[str]:
-    """Ask for all addresses of a "host:port", IPv4 first, in order; it blocks.
+    """Look up all addresses of a "host:port", IPv4 first, in order. This function blocks.
 
-    :returns: "address:port" each, at least one.
-    :raises RemotingConnectError: when the name has no address.
+    :returns: a list of "address:port" with at least one item.
+    :raises RemotingConnectError: when the name does not have an address.
     """
     try:
         host, port = split_address(name)
@@ -47,9 +47,9 @@ class NameLookup:
         self._question = BoundedQuestion(reactor)
 
     async def fetch(self, name: str) -> list[str]:
-        """Ask for all addresses of a "host:port", on a thread of the reactor's.
+        """Look up all addresses of a "host:port", on a thread of the reactor.
 
-        :raises RemotingError: when the name has no address, or no answer comes in time.
+        :raises RemotingError: when the name does not have an address, or no answer comes in time.
         """
         asking: Deferred[list[str]] = deferToThreadPool(
             self._reactor, self._reactor.getThreadPool(), look_up, name)
@@ -60,5 +60,5 @@ class NameLookup:
             raise RemotingTimeout(f"no answer for {name} before the stop") from None
 
     def stop(self) -> None:
-        """Wait for no answer any more: what is being asked fails."""
+        """Stop waiting for an answer: the look-up in progress fails."""
         self._question.stop()

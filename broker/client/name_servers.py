@@ -1,8 +1,9 @@
-"""The requests of a broker to name servers: registration, its end, and questions.
+"""The requests of a broker to name servers: registering, unregistering, and queries.
 
-Each registration goes to all name servers at once, and one that fails does not hold up the others.
-A name server that is silent is waited for once, for two seconds. After that its registrations go on
-in the background, one at a time, and it is the last one to be asked a question, until it answers.
+Each registration is sent to all name servers at once, and a failure does not delay the requests to
+the other name servers. A silent name server is waited for once, for two seconds. After that, its
+registrations continue in the background, one at a time, and it is the last one to be queried, until
+it answers.
 
 Source: BrokerOuterAPI, BrokerController.registerBrokerAll @5.3.3. Differs from Apache: its broker
 waits up to 24 s for a silent name server, and so does each command that makes a topic.
@@ -47,10 +48,10 @@ __all__ = ["BrokerIdentity", "NameServers", "Registered"]
 
 T = TypeVar("T")
 
-#: How long a registration waits for a name server that is silent, ms. A command that makes a topic
-#: waits for the registration, and the client of the command waits for three seconds.
+#: The time for which a registration waits for a silent name server, ms. A command that creates a
+#: topic waits for the registration, and the client of the command waits for three seconds.
 _SILENCE_MS: Final = 2000
-#: How long a broker that stops waits for a name server that was silent before, ms.
+#: The time for which a stopping broker waits for a name server that was silent before, ms.
 _LAST_WORD_MS: Final = 500
 
 
@@ -72,31 +73,31 @@ class Registered:
 
     master_address: str | None
     ha_address: str | None
-    #: The order topics' configuration: topic to "broker:queues;...".
+    #: The configuration of ordered topics: topic to "broker:queues;...".
     order_topics: dict[str, str]
 
 
 class _Telling:
-    """The registrations with one name server: one at a time, and then the newest.
+    """The registrations with one name server: one at a time, and then only the newest one.
 
     :param work: makes the registration ``one``; it does not raise.
     """
 
     def __init__(self, work: Callable[[_Telling], Coroutine[Any, Any, None]], name: str) -> None:
-        #: The newest registration; it is set before it is asked for.
+        #: The newest registration; it is set before it is requested.
         self.one: Callable[[], Coroutine[Any, Any, Registered | None]]
-        #: What the name server answered to the last registration, if it did.
+        #: The name server's answer to the last registration, if there was one.
         self.answer: Registered | None = None
         self.soon = Soon(lambda: work(self), name)
 
 
 class NameServers:
-    """The name servers one broker reports to.
+    """The name servers with which one broker registers.
 
-    :param addresses: "host:port" each; may be replaced at any time.
+    :param addresses: a list of "host:port", which may be replaced at any time.
 
-    ``on_late`` is called when a name server answers a registration that went on without it. Its
-    argument is the newest answer of each name server, in the order of their addresses.
+    ``on_late`` is called when a name server answers a registration that continued without it. Its
+    argument contains the newest answer of each name server, in the order of their addresses.
     """
 
     log = Logger()
@@ -107,12 +108,13 @@ class NameServers:
         self._client = client
         self._reactor = reactor
         self.addresses = list(addresses)
-        #: Those that could not be told by the last registration, and why.
+        #: Name servers that did not get the last registration, and the reasons.
         self.unreached: dict[str, str] = {}
-        #: Those that took the plain body of the last registration, and why they refused the other.
+        #: Name servers that got the plain body of the last registration, and their reasons to
+        #: refuse the complete one.
         self.told_less: dict[str, str] = {}
         self._less: dict[str, str] = {}
-        #: Those that left a request unanswered and have answered none since.
+        #: Name servers that left a request unanswered, and every request since.
         self.silent: set[str] = set()
         self.on_late: Callable[[list[Registered]], object] = lambda _: None
         self._tellings: dict[str, _Telling] = {}
@@ -127,11 +129,12 @@ class NameServers:
         """Register with every name server.
 
         :param body: a RegisterBrokerBody, ``compressed`` or not.
-        :param heartbeat_timeout_ms: the silence after which they forget the broker; None: theirs.
+        :param heartbeat_timeout_ms: the silence after which they remove the broker; None for the
+            default of the name server.
         :param enable_acting_master: whether a slave may stand in for its master.
-        :param plain: encodes a body with the topics alone. A name server that refuses ``body`` is
-            told this one: one bad table must not keep all topics from their clients.
-        :returns: the answers of those that gave one.
+        :param plain: encodes a body with the topics alone. A name server that refuses ``body`` gets
+            this one instead, because one bad table must not hide all topics from their clients.
+        :returns: the answers that were received.
         """
         header = RegisterBrokerRequestHeader(
             broker_name=identity.broker_name, broker_addr=identity.broker_address,
@@ -174,7 +177,7 @@ class NameServers:
         try:
             answered = await gatherResults(waits, consumeErrors=True)
         except FirstError as error:
-            # The caller knows what it is, a cancellation for one, and not what it is wrapped in.
+            # The caller handles the original exception, such as a cancellation, not its wrapper.
             error.subFailure.raiseException()
         self._note_told_less(dict(self._less))
         return [telling.answer
@@ -220,7 +223,7 @@ class NameServers:
         def give_up() -> None:
             ended.callback(False)
             if address in self.silent:
-                # Another registration has waited for it, and said so.
+                # Another registration has waited for it, and logged this.
                 return
             self.silent.add(address)
             self.unreached[address] = f"no answer within {_SILENCE_MS / 1000:g} s"
@@ -245,19 +248,19 @@ class NameServers:
         self.unreached.pop(address, None)
 
     def _note_told_less(self, told_less: dict[str, str]) -> None:
-        """Say once when name servers begin and when they cease to refuse a part."""
+        """Log once when name servers begin to refuse a part, and once when they accept it again."""
         if told_less and not self.told_less:
             address, why = next(iter(told_less.items()))
             self.log.error(
-                "the queues of static topics, and what else plugins tell of topics, are left out "
-                "of the registration with name server {address}, which refuses them: {why}",
+                "the queues of static topics, and other data that plugins add to topics, are left "
+                "out of the registration with name server {address}, which refuses them: {why}",
                 address=address, why=why)
         elif self.told_less and not told_less:
-            self.log.info("all that plugins tell of topics is registered again")
+            self.log.info("the data that plugins add to topics is registered again")
         self.told_less = told_less
 
     async def unregister(self, identity: BrokerIdentity, *, timeout_ms: int) -> None:
-        """Tell every name server that this broker goes."""
+        """Unregister this broker from every name server."""
         self._is_leaving = True
         header = UnRegisterBrokerRequestHeader(
             broker_name=identity.broker_name, broker_addr=identity.broker_address,
@@ -274,7 +277,7 @@ class NameServers:
     async def need_register(
         self, identity: BrokerIdentity, version: DataVersion, *, timeout_ms: int
     ) -> bool:
-        """Whether any name server knows other topics than ours, or cannot be asked."""
+        """Whether any name server has a different version of the topics, or cannot be queried."""
         header = QueryDataVersionRequestHeader(
             broker_name=identity.broker_name, broker_addr=identity.broker_address,
             cluster_name=identity.cluster_name, broker_id=identity.broker_id)
@@ -299,10 +302,10 @@ class NameServers:
         return len(answers) < len(self.addresses) or any(answers)
 
     async def find_route(self, topic: str, *, timeout_ms: int) -> TopicRouteData | None:
-        """Ask one name server after the other where a topic is.
+        """Query the name servers for the route of a topic, one at a time.
 
-        :returns: None when the first that answers knows no such topic.
-        :raises BrokerError: when none answers.
+        :returns: the route; None when the first name server that answers does not know the topic.
+        :raises BrokerError: when no name server answers.
         """
         header = GetRouteInfoRequestHeader(topic=topic)
 
@@ -317,19 +320,19 @@ class NameServers:
         return await self._first(one, timeout_ms)
 
     async def find_broker(self, broker_name: str, *, timeout_ms: int) -> str | None:
-        """Ask one name server after the other where the master of a broker name is.
+        """Query the name servers for the master of a broker name, one at a time.
 
-        :returns: its "host:port"; None when those that answer do not know it.
-        :raises BrokerError: when none answers.
+        :returns: its "host:port"; None when the name servers that answer do not know it.
+        :raises BrokerError: when no name server answers.
         """
         members = await self._find(broker_name, timeout_ms, lambda found: MASTER_ID in found)
         return members.get(MASTER_ID)
 
     async def find_members(self, broker_name: str, *, timeout_ms: int) -> dict[int, str]:
-        """Ask one name server after the other where the brokers of a name are.
+        """Query the name servers for the brokers with a name, one at a time.
 
-        :returns: "host:port" by broker id; empty when those that answer know none.
-        :raises BrokerError: when none answers.
+        :returns: "host:port" by broker id; empty when the name servers that answer know none.
+        :raises BrokerError: when no name server answers.
         """
         return await self._find(broker_name, timeout_ms, bool)
 
@@ -358,9 +361,9 @@ class NameServers:
     async def ask(
         self, code: int, header: CommandHeader, *, timeout_ms: int
     ) -> RemotingCommand:
-        """Ask one name server after the other; :returns: the first reply, whatever its code.
+        """Query the name servers one at a time; :returns: the first reply, whatever its code.
 
-        :raises BrokerError: when none answers.
+        :raises BrokerError: when no name server answers.
         """
         return await self._first(
             lambda address, share_ms: self._client.invoke(
@@ -369,10 +372,10 @@ class NameServers:
     async def _first(
         self, one: Callable[[str, int], Coroutine[Any, Any, T]], timeout_ms: int
     ) -> T:
-        """Run ``one`` for one address after the other; :returns: the first result.
+        """Run ``one`` for one address at a time; :returns: the first result.
 
-        :param one: is called with an address and its share of the time, ms.
-        :raises BrokerError: the last failure, when all fail.
+        :param one: called with an address and its share of the time, ms.
+        :raises BrokerError: the last failure, when all of them fail.
         """
         failure = BrokerError("there are no name servers")
         for address, share_ms in self._in_order(timeout_ms):
@@ -387,9 +390,9 @@ class NameServers:
         raise failure
 
     def _in_order(self, timeout_ms: int) -> Iterator[tuple[str, int]]:
-        """The addresses to ask, silent ones last, each with its share of the time that is left.
+        """Yield the addresses to query, silent ones last, each with its share of the time left.
 
-        While others are left to ask, that is a half or a third.
+        The share is a half or a third as long as other addresses remain.
         """
         begin = self._reactor.seconds()
         order = sorted(self.addresses, key=self.silent.__contains__)
@@ -406,16 +409,17 @@ class NameServers:
     async def tell(
         self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
     ) -> None:
-        """Send all name servers a request that is not answered.
+        """Send a one-way request to all name servers.
 
-        One that cannot be reached within ``timeout_ms`` gets none: the next registration says so.
+        A name server that cannot be reached within ``timeout_ms`` does not get it; the next
+        registration reports that it is unreachable.
         """
         async def one(address: str) -> None:
             try:
                 await self._client.invoke_oneway(
                     address, code, header, body, timeout_ms=timeout_ms)
             except BrokerError as error:
-                self.log.debug("name server {address} is not told request {code}: {error}",
+                self.log.debug("request {code} was not sent to name server {address}: {error}",
                                address=address, code=code, error=str(error))
 
         await gatherResults([Deferred.fromCoroutine(one(each)) for each in self.addresses],
@@ -426,7 +430,7 @@ class NameServers:
     ) -> list[T]:
         """Run ``one`` for all addresses at once.
 
-        :returns: the results that are no failures.
+        :returns: the results of the calls that did not fail.
         """
         results: list[T] = []
 
@@ -443,7 +447,7 @@ class NameServers:
 
 
 def _crc(body: bytes) -> int:
-    """The checksum of a body as the header of a registration has it."""
+    """Return the checksum of a body in the form of the registration's header."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 

@@ -1,4 +1,4 @@
-"""A client for other servers of the protocol: one shared connection an address, made on demand.
+"""A client for other servers of the protocol, with one shared connection to each address.
 
 Source: NettyRemotingClient (invokeSync, getAndCreateChannel, createChannel), AclClientRPCHook
 @5.3.3.
@@ -41,10 +41,10 @@ class IClientReactor(IReactorTCP, IReactorTime, IReactorPluggableNameResolver):
 class RemotingClient:
     """Sends requests to addresses.
 
-    :param dispatcher: serves requests the other side sends over these connections.
-    :param connect_timeout_ms: bound on making a connection, its handshake included.
-    :param tls: what connections speak TLS by; None: they do not.
-    :param credentials: the account that requests are signed with; None: they are not.
+    :param dispatcher: serves requests that the peer sends over these connections.
+    :param connect_timeout_ms: the time-out of a connection attempt, including the TLS handshake.
+    :param tls: encrypts the connections; None if they are plain.
+    :param credentials: the account that signs the requests; None if they are not signed.
     """
 
     log = Logger()
@@ -63,7 +63,7 @@ class RemotingClient:
         self._factory.channels.on_lost.append(self._lost)
         self._connections: dict[str, RemotingProtocol] = {}
         self._connecting: dict[str, list[Deferred[RemotingProtocol]]] = {}
-        #: The attempts under way, by address.
+        #: The connection attempts in progress, by address.
         self._attempts: dict[str, Deferred[Any]] = {}
         self._closed = False
 
@@ -71,13 +71,13 @@ class RemotingClient:
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,
     ) -> RemotingCommand:
-        """Send a request and wait for its reply; the time-out covers the connection too.
+        """Send a request and wait for its reply; the time-out includes the connection attempt.
 
         :raises RemotingConnectError: when no connection can be made.
         :raises RemotingTimeout: when the reply does not come in time.
         :raises RemotingSendError: when the connection is lost first.
-        :raises RemotingTooLong: when request or reply are longer than a frame; the connection, by
-            which a name server knows that a broker lives, stays.
+        :raises RemotingTooLong: when request or reply is longer than a frame. The connection stays
+            open, because a name server takes it as a sign that the broker lives.
         """
         begin = self._reactor.seconds()
         connection = await self._connection(address)
@@ -91,32 +91,32 @@ class RemotingClient:
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send a request that is not answered.
+        """Send a one-way request.
 
-        :param timeout_ms: it is not sent when the connection is made later.
-        :raises RemotingConnectError: without connection.
-        :raises RemotingTimeout: when it is too late.
+        :param timeout_ms: the request is not sent if the connection takes longer than this.
+        :raises RemotingConnectError: when the connection cannot be made.
+        :raises RemotingTimeout: when it takes too long.
         """
         begin = self._reactor.seconds()
         connection = await self._connection(address)
         if timeout_ms is not None and (self._reactor.seconds() - begin) * 1000 > timeout_ms:
-            raise RemotingTimeout(f"the connection to {address} was not there in time")
+            raise RemotingTimeout(f"the connection to {address} was not made in time")
         header, fields = self._signed(header, body)
         connection.send_oneway(code, header, body, extra_fields=fields)
 
     def _signed(
         self, header: CommandHeader | None, body: bytes
     ) -> tuple[CommandHeader | None, dict[str, str] | None]:
-        """The header of a request, or all its fields with the signature in its place."""
+        """Return the header of a request, or all its fields including the signature."""
         if self._credentials is None:
             return header, None
         fields = ext_fields_of(header) if header is not None else {}
         return None, signed_fields(fields, body, VERSION, self._credentials)
 
     def close(self) -> Deferred[list[None]]:
-        """Close every connection and give up those being made; fires when all are gone.
+        """Close all connections and cancel connection attempts; fires when all are closed.
 
-        A server that does not read cannot delay that, see ``close_connection``.
+        A server that does not read cannot delay this, see ``close_connection``.
         """
         self._closed = True
         for attempt in list(self._attempts.values()):
@@ -125,7 +125,7 @@ class RemotingClient:
                               for connection in list(self._connections.values())])
 
     async def _connection(self, address: str) -> RemotingProtocol:
-        """The live connection to an address; several callers wait for one attempt."""
+        """Return the live connection to an address; several callers share one attempt."""
         if self._closed:
             raise RemotingConnectError(f"connect to {address} failed: the client is closed")
         connection = self._connections.get(address)

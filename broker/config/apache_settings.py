@@ -1,7 +1,7 @@
-"""Settings of Apache's broker that nothing here reads.
+"""Settings of Apache's broker that this broker accepts and does not use.
 
-A tool may set them, as with Apache's broker: they are kept, saved and shown, and change nothing. So
-scripts that set them work, and a slip of the pen is refused.
+A tool may set them, as with Apache's broker: they are kept, saved and shown, and have no effect.
+Scripts that set them therefore work, while a misspelt name is refused.
 
 Source: BrokerConfig, NettyServerConfig, NettyClientConfig, MessageStoreConfig @5.3.3, as
 GET_BROKER_CONFIG lists them.

@@ -1,7 +1,7 @@
-"""Folders and files that a start needs: whether it could use them, without changing any.
+"""Checks whether a start could use the folders and files that it needs, without changing them.
 
-``tempfile`` makes an empty file and removes it: no other check says for every user and every mount
-whether a folder can be written.
+``tempfile`` creates an empty file and removes it, because no other check shows for every user and
+every mount whether a folder is writable.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["is_locked", "is_own_store", "lock_holder", "nearest_folder", "not_wr
            "require_size"]
 
 _FLOCK: Final = struct.Struct("hhqqi4x")
-#: Folders without a file that are looked into, at most.
+#: The largest number of folders without a file that are searched.
 _EMPTY_MAX: Final = 1000
 
 
 def nearest_folder(folder: Path) -> Path:
-    """The folder, or the one above it that is there; it may be what is no folder.
+    """Return the folder, or its nearest parent that exists; the result may also be a file.
 
-    :raises OSError: when the path cannot be one.
+    :raises OSError: when the path cannot be the path of a folder.
     """
     while not _is_there(folder) and folder != folder.parent:
         folder = folder.parent
@@ -46,7 +46,7 @@ def _is_there(path: Path) -> bool:
 
 
 def not_writable(folder: Path) -> str:
-    """Why no file can be made in a folder, or a folder's be made first; "" when one can."""
+    """Return why no file can be created in a folder or in its nearest parent; "" if one can."""
     try:
         there = nearest_folder(folder)
         if not there.is_dir():
@@ -58,7 +58,7 @@ def not_writable(folder: Path) -> str:
 
 
 def is_own_store(settings: Settings) -> bool:
-    """Whether settings are for the store that this process has open."""
+    """Return whether the settings are for the store that this process has open."""
     running = settings.running
     name = "storePathRootDir"
     return running is not None and (os.path.realpath(running.text(name))
@@ -69,23 +69,24 @@ def require_size(
     settings: Settings, setting: str, folder: Path, size: int, depth: int = 0, *,
     is_made: bool = True,
 ) -> None:
-    """Make sure that a setting is the size of the files it is about.
+    """Make sure that a setting gives the size of the existing files to which it applies.
 
-    They are all of one length, so the first speaks for the others. An empty file is what a crash
-    leaves. A broker that runs makes them of the size it has, so no tool may change it.
+    All of the files have the same length, so checking the first one is enough. Empty files are left
+    by a crash. A running broker creates the files with the size that the setting had at its start,
+    so no tool may change the setting.
 
-    :param folder: of the files, as the settings say.
-    :param size: that of a file, bytes.
-    :param depth: folders between this one and the files.
+    :param folder: the folder of the files according to the settings.
+    :param size: the size of a file, bytes.
+    :param depth: the number of folder levels between this folder and the files.
     :param is_made: whether the broker makes such files.
-    :raises SettingsError: when a broker that runs makes them of another size.
+    :raises SettingsError: when a running broker creates the files with another size.
     :raises StoreDamaged: when a file has another size.
     """
     running = settings.running
     if running is not None and is_made and is_own_store(settings) and (
             settings.value(setting) != running.value(setting)):
-        raise settings.error(setting, "is not the size of the files that this broker makes: it is "
-                                      "changed in the file, with another store")
+        raise settings.error(setting, "is not the size of the files that this broker makes: it "
+                                      "can only be changed in the file, with another store")
     for _, path in zip(range(_EMPTY_MAX), _files(folder, depth), strict=False):
         found = path.stat().st_size
         if found == size:
@@ -109,7 +110,7 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a broker has a folder of a store's open; not to be asked of this process's own."""
+    """Return whether a broker has a store's folder open; not for the folder of this process."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -118,7 +119,7 @@ def is_locked(folder: Path) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # of what has no locks
+    except OSError:  # a file system without locks
         return False
     finally:
         os.close(descriptor)
@@ -126,10 +127,11 @@ def is_locked(folder: Path) -> bool:
 
 
 def lock_holder(lock: Path) -> int | None:
-    """The process that holds a store's lock: its id, 0 if unknown; None if the lock is free.
+    """Return the id of the process that holds a store's lock; 0 if unknown, None if it is free.
 
-    Apache's broker takes the lock of fcntl, ours that of flock as well. Not to be asked of a lock
-    of this process: to close the file gives up the lock of fcntl.
+    Apache's broker takes the lock with fcntl, and this broker also takes a lock with flock. The
+    function must not be called for a lock of this process, because closing the file releases the
+    lock of fcntl.
     """
     try:
         descriptor = os.open(lock, os.O_RDWR)

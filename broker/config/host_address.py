@@ -1,4 +1,4 @@
-"""The address of a host that a setting names."""
+"""Resolving the name of a host that a setting gives."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ __all__ = ["resolved"]
 
 
 def resolved(settings: Settings, name: str) -> str:
-    """The IP address that a setting stands for, IPv4 where there is one; it may block.
+    """Return the IP address that a setting stands for, IPv4 if possible; this may block.
 
-    Records hold addresses, not names. Clients are told the name, so that it may stand for another
-    address at the next start. Source: BrokerController's InetSocketAddress @5.3.3.
+    Records contain addresses and not names. Clients receive the name, so that it may stand for
+    another address after the next start. Source: BrokerController's InetSocketAddress @5.3.3.
 
-    :raises SettingsError: when the host has no address. Differs from Apache, which then starts.
+    :raises SettingsError: when the host has no address. Differs from Apache, which starts in that
+        case.
     """
     text = settings.text(name).strip()
     if not text:
         raise settings.error(name, "is not the address or name of a host")
     try:
         found = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)
-    except (OSError, TypeError, ValueError) as error:  # of what no host can be called
+    except (OSError, TypeError, ValueError) as error:  # not a possible name of a host
         why = getattr(error, "strerror", None) or str(error)
         raise settings.error(name, f"cannot be resolved: {why}") from None
     found.sort(key=lambda row: row[0] != socket.AF_INET)

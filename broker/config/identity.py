@@ -21,8 +21,9 @@ __all__ = ["Identity"]
 class Identity:
     """The names, the role and the address of one broker.
 
-    :param settings: names, role and address are read once here; the name of a host is resolved.
-    :param started_ms: when the broker was made, Unix ms.
+    :param settings: the names, the role and the address are read once, here; a host name is
+        resolved.
+    :param started_ms: the time at which the broker was created, Unix ms.
     """
 
     def __init__(self, settings: Settings, started_ms: int) -> None:
@@ -36,36 +37,38 @@ class Identity:
         self.broker_id = settings.int("brokerId")
         #: ASYNC_MASTER, SYNC_MASTER or SLAVE.
         self.role = settings.text("brokerRole")
-        #: "host:port" that clients connect to.
+        #: The "host:port" to which clients connect.
         self.broker_address = ""
         #: The same address in the binary form of message ids.
         self.store_host = b""
         self.set_port(settings.int("listenPort"))
-        #: The port that name servers tell slaves; 0: haListenPort. A plugin that listens sets it.
+        #: The port for slaves that name servers announce; 0: haListenPort. A plugin that listens
+        #: for slaves sets it.
         self.ha_port = 0
-        #: Whether name servers may let this broker, as a slave, stand in for its master, and after
-        #: how long a silence they forget it, ms; None: what they do for all.
+        #: Whether name servers may let this broker, as a slave, stand in for its master, and the
+        #: silence after which they forget it, ms; None: their usual time.
         self.enable_acting_master = False
         self.heartbeat_timeout_ms: int | None = None
-        #: Whether it registers. A plugin that has it wait until it can serve sets this to False.
+        #: Whether the broker registers. A plugin that delays this until the broker can serve sets
+        #: it to False.
         self.registers = True
-        #: Whether this slave stands in for its master, which is gone.
+        #: Whether this slave stands in for a master that is gone.
         self.is_acting = False
-        #: Whether this slave is connected to its master: then it delivers nothing.
+        #: Whether this slave is connected to its master, in which case it delivers nothing.
         self.has_master = False
-        #: Makes the unique keys of messages that the broker itself sends.
+        #: Creates the unique keys of the messages that the broker itself sends.
         self.unique_ids = UniqueIdMaker(
             host_bytes(self._ip, 0)[:-4], os.getpid(), random.getrandbits(31))
 
     def set_port(self, port: int) -> None:
-        """Set the port of the address; called again when a port of 0 became a real one."""
+        """Set the port of the address; called again once a port of 0 has become a real one."""
         self._port = port
         self.broker_address = f"{self._host_name}:{port}"
         self.store_host = host_bytes(self._ip, port)
 
     @property
     def ha_address(self) -> str:
-        """The "host:port" that slaves connect to."""
+        """The "host:port" to which slaves connect."""
         port = self.ha_port or self._settings.int("haListenPort") or self._port + 1
         return f"{self._settings.text('brokerIP2')}:{port}"
 
@@ -75,10 +78,11 @@ class Identity:
 
     @property
     def delivers(self) -> bool:
-        """Whether it delivers what falls due: a master that registers, a slave that stands in.
+        """Whether the broker delivers due messages.
 
-        A slave that is connected to its master does not, though name servers know no master yet:
-        the one that returns first asks how far the slave has come.
+        A master that registers and a slave that stands in deliver them. A slave that is connected
+        to its master does not deliver them, even if name servers do not know a master yet, because
+        a returning master first asks for the progress of the slave.
         """
         return self.is_acting and not self.has_master if self.is_slave else self.registers
 

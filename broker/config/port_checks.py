@@ -1,4 +1,4 @@
-"""Addresses and ports that a start needs: tried by binding a socket, before anything listens."""
+"""Checks of the addresses and ports of a start, by binding a socket before anything listens."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from twistmq.protocol.errors import BrokerError
 __all__ = ["LISTENING", "cannot_listen", "ports_of", "require_address", "require_number",
            "require_port", "try_to_bind"]
 
-#: The ports that this process listens on. A start after it finds them free.
+#: The ports on which this process listens. They are free for a start after its end.
 LISTENING: Final[set[int]] = set()
 
 
 def try_to_bind(interface: str, port: int) -> OSError | None:
-    """Why a socket cannot be bound to an address and port; None if it can.
+    """Return why a socket cannot be bound to an address and port; None if it can.
 
-    A socket that is only bound shows who listens there, and disturbs no other socket.
+    A socket that is only bound detects a listener at that address, and does not disturb any other
+    socket.
 
-    :param interface: an address, or a host's name, which is looked up; "" for all addresses.
+    :param interface: an address, or the name of a host, which is looked up; "" for all addresses.
     :param port: 0: any free one.
     """
     family = socket.AF_INET6 if ":" in interface else socket.AF_INET
@@ -33,15 +34,15 @@ def try_to_bind(interface: str, port: int) -> OSError | None:
             probe.bind((interface, port))
     except OSError as error:
         return error
-    except (TypeError, ValueError, OverflowError) as error:  # of what no host can be called
+    except (TypeError, ValueError, OverflowError) as error:  # not a possible name of a host
         return OSError(errno.EINVAL, str(error))
     return None
 
 
 def cannot_listen(interface: str, port: int, purpose: str, error: OSError) -> BrokerError:
-    """The error of a port that cannot be opened.
+    """Return the error for a port that cannot be opened.
 
-    :param purpose: whose port it is and what sets it.
+    :param purpose: the owner of the port and the setting that gives it.
     """
     why = getattr(error, "strerror", None) or error
     return BrokerError(f"cannot listen on {interface}:{port} ({purpose}): {why}")
@@ -50,11 +51,11 @@ def cannot_listen(interface: str, port: int, purpose: str, error: OSError) -> Br
 def require_port(settings: Settings, port: int, purpose: str, interface: str | None = None) -> None:
     """Make sure that a start can listen on a port.
 
-    One that this process has is as good as free: the start after it finds it so, and one beside it
-    fails when it listens.
+    A port of this process counts as free, because it is free for a start after the end of this
+    process; a second process beside this one fails when it listens.
 
     :param interface: the address to listen on; None: ``bindAddress``.
-    :raises BrokerError: when it cannot; the text says which and why.
+    :raises BrokerError: when the start cannot listen; the text names the port and the reason.
     """
     if port in LISTENING:
         return
@@ -65,7 +66,7 @@ def require_port(settings: Settings, port: int, purpose: str, interface: str | N
 
 
 def ports_of(settings: Settings, but: str = "") -> dict[int, str]:
-    """The ports of the servers themselves that settings name, and whose each is.
+    """Return the ports that settings give to the servers themselves, each with its owner.
 
     :param but: a setting whose port is left out.
     """
@@ -86,9 +87,9 @@ def ports_of(settings: Settings, but: str = "") -> dict[int, str]:
 
 
 def require_address(settings: Settings, name: str) -> None:
-    """Make sure that a setting is an address of this host, or a name of one.
+    """Make sure that a setting is an address of this host, or a name for one.
 
-    :raises SettingsError: when a socket cannot have it.
+    :raises SettingsError: when a socket cannot be bound to it.
     """
     require_number(settings, name)
     interface = settings.text(name)
@@ -100,9 +101,9 @@ def require_address(settings: Settings, name: str) -> None:
 
 
 def require_number(settings: Settings, name: str) -> None:
-    """Make sure that a tool gives a numeric address: looking a name up would block the reactor.
+    """Make sure that a tool gives a numeric address: looking up a name would block the reactor.
 
-    :raises SettingsError: when it gives a name.
+    :raises SettingsError: when the tool gives a name.
     """
     text = settings.text(name).strip()
     if settings.running is None or not text:

@@ -1,12 +1,12 @@
-"""Java's ``.properties`` format: reading, and changing values in place.
+"""Java's ``.properties`` format: reading files, and changing values in place.
 
 A line is ``key=value``, ``key:value`` or ``key value``; ``#`` and ``!`` begin comments; a backslash
 at the end joins the next line; ``\\t \\n \\r \\f \\uXXXX`` and a backslash before any other
-character are escapes. A key given twice has its last value. Changing values keeps every other line
-as it is, comments and order included.
+character are escapes. A key that is given twice has its last value. Changing values keeps every
+other line as it is, including comments and the order of lines.
 
-Differs from Apache: bytes that are UTF-8 are read as UTF-8, because that is what editors write;
-others are read as Latin-1, as Java reads all.
+Differs from Apache: bytes that are valid UTF-8 are read as UTF-8, because editors write UTF-8;
+other bytes are read as Latin-1, which Java uses for all files.
 
 Source: java.util.Properties (its documented grammar).
 """
@@ -22,10 +22,10 @@ from twistmq.broker.errors import SettingsError
 
 __all__ = ["Property", "decode_properties", "parse_properties", "with_changes"]
 
-#: The white space of the format.
+#: The white-space characters of the format.
 BLANKS: Final = " \t\f"
 ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-#: A key, to its first separator that is not escaped.
+#: A key, up to the first separator that is not escaped.
 KEY: Final = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)
@@ -46,7 +46,7 @@ class Property:
 
 
 def decode_properties(data: bytes) -> tuple[str, str]:
-    """The text of a file and the name of its encoding."""
+    """Return the text of a file and the name of its encoding."""
     try:
         return data.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:
@@ -54,9 +54,9 @@ def decode_properties(data: bytes) -> tuple[str, str]:
 
 
 def parse_properties(text: str, source: str = "") -> list[Property]:
-    """The entries of a file, in its order.
+    """Return the entries of a file in their order.
 
-    :param source: the file's name, for the error.
+    :param source: the name of the file, for the error.
     :raises SettingsError: when ``\\u`` is not followed by four hexadecimal digits.
     """
     entries = []
@@ -67,7 +67,7 @@ def parse_properties(text: str, source: str = "") -> list[Property]:
         line = lines[number].lstrip(BLANKS)
         number += 1
         if not line or line == "\\" or line[0] in "#!":
-            continue  # a lone backslash joins nothing
+            continue  # a single backslash does not join lines
         while _is_continued(line):
             line = line[:-1]
             if number == len(lines):
@@ -81,7 +81,8 @@ def parse_properties(text: str, source: str = "") -> list[Property]:
 
 
 def with_changes(text: str, changes: Mapping[str, str]) -> str:
-    """The file with values changed; a key that was not there is added at its end."""
+    """Return the file with changed values; a key that is new is added at the end.
+    """
     lines: list[str | None] = list(_natural_lines(text))
     entries = {entry.key: entry for entry in parse_properties(text)}
     added = []
@@ -96,12 +97,12 @@ def with_changes(text: str, changes: Mapping[str, str]) -> str:
     if not kept[-1]:
         kept.pop()
     if added and kept and _is_continued(kept[-1]):
-        kept.append("")  # the file's last line must not be joined with what follows
+        kept.append("")  # the last line of the file must not join the next one
     return "".join(f"{line}\n" for line in [*kept, *added])
 
 
 def _natural_lines(text: str) -> list[str]:
-    """Lines as Java ends them: at ``\\r``, ``\\n`` or both, and nowhere else."""
+    """Split lines as Java does: at ``\\r``, ``\\n`` or both, and nowhere else."""
     return re.split(r"\r\n|\r|\n", text)
 
 
@@ -111,7 +112,7 @@ def _is_continued(line: str) -> bool:
 
 def _split(line: str) -> tuple[str, str]:
     key = KEY.match(line)
-    assert key is not None  # it matches the empty string
+    assert key is not None  # the pattern matches the empty string
     separator = SEPARATOR.match(line, key.end())
     assert separator is not None
     return key.group(), line[separator.end() :]
@@ -135,7 +136,7 @@ def _unescaped(text: str, place: str) -> str:
 
 
 def _escaped(text: str, *, is_key: bool = False) -> str:
-    """The text as any Java reader reads it back: ASCII only."""
+    """Return the text in ASCII, so that every Java reader reads it back."""
     pieces = []
     for position, character in enumerate(text):
         if character in "\\#!=:" if is_key else character == "\\":

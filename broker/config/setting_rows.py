@@ -1,8 +1,8 @@
-"""The settings there are, in Apache's groups and with Apache's defaults.
+"""All settings of the kernel, in Apache's groups and with Apache's defaults.
 
-Only settings that something reads are here: a setting that changes nothing would be a promise
-not kept, and the others of a file are kept and named in a warning. Code that reads
-another one has its row here; a plugin uses ``register_settings``.
+Only settings that are read have a row here, because a setting without an effect would be a broken
+promise; other settings of a file are kept and named in a warning. Code that reads another setting
+adds a row here; a plugin uses ``register_settings``.
 
 Source: BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig, MessageStoreConfig,
 NamesrvConfig, TlsSystemConfig @5.3.3.
@@ -28,10 +28,10 @@ _TLS: Final = "TlsSystemConfig"
 
 
 def local_address() -> str:
-    """The IPv4 address this host's packets leave from; 127.0.0.1 when it has no network."""
+    """Return the IPv4 source address of this host's packets; 127.0.0.1 without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Connecting a datagram socket sends nothing; the address is one kept for examples.
+            # Connecting a datagram socket sends nothing; the address is reserved for examples.
             probe.connect(("192.0.2.1", 9))
         except OSError:
             return "127.0.0.1"
@@ -43,7 +43,7 @@ def _name_servers() -> str:
     return os.environ.get("NAMESRV_ADDR", "")
 
 
-#: Who the broker is, and what it lets clients do.
+#: The identity of the broker, and the permissions of its clients.
 BROKER_CONFIG: Final = (
     Setting("brokerName", "text", socket.gethostname,
             "The broker's name; a master and its slaves share one.",
@@ -51,7 +51,7 @@ BROKER_CONFIG: Final = (
             of_each="name"),
     Setting("brokerClusterName", "text", "DefaultCluster", "The cluster the broker joins.",
             source=_BROKER, important=True, at_start=True),
-    Setting("brokerId", "int", 0, "0, the id of a master; a slave has one of its own.",
+    Setting("brokerId", "int", 0, "0 is the id of a master; each slave has its own id.",
             most=LONG_MAX, source=_BROKER, important=True, at_start=True),
     Setting("namesrvAddr", "text", _name_servers,
             "The name servers, host:port separated by semicolons.",
@@ -59,12 +59,12 @@ BROKER_CONFIG: Final = (
     Setting("fetchNameSrvAddrByDnsLookup", "flag", False,
             "Whether the broker registers at every address that DNS has for the names in "
             "namesrvAddr.", source=_BROKER),
-    Setting("updateNameServerAddrPeriod", "int", 120_000, "How often DNS is asked again.",
-            unit="ms", least=1000, source=_BROKER),
+    Setting("updateNameServerAddrPeriod", "int", 120_000,
+            "How often the names are looked up again.", unit="ms", least=1000, source=_BROKER),
     Setting("fetchNamesrvAddrByAddressServer", "flag", False,
             "Whether an address server is asked for the name servers, while namesrvAddr names "
             "none.", source=_BROKER, important=True),
-    Setting("fetchNamesrvAddrInterval", "int", 10_000, "How often it is asked.",
+    Setting("fetchNamesrvAddrInterval", "int", 10_000, "How often the address server is asked.",
             unit="ms", least=1000, source=_BROKER),
     Setting("rmqAddressServerDomain", "text", "jmenv.tbsite.net",
             "The address server, HOST or HOST:PORT; its port is 8080 when none is given.",
@@ -85,14 +85,14 @@ BROKER_CONFIG: Final = (
     Setting("brokerPermission", "int", 6,
             "The permission of clients: 4 read, 2 write, 6 both; topics are registered with it.",
             most=7, source=_BROKER),
-    Setting("defaultTopicQueueNums", "int", 8, "Queues of the template topic TBW102.",
+    Setting("defaultTopicQueueNums", "int", 8, "The number of queues of the template topic TBW102.",
             least=1, most=TOPIC_QUEUES_MAX, unit="queues", source=_BROKER, at_start=True),
     Setting("autoCreateTopicEnable", "flag", True,
             "Whether sending to an unknown topic creates it.", source=_BROKER, important=True),
     Setting("clusterTopicEnable", "flag", True,
-            "Whether there is a topic with the cluster's name.", source=_BROKER, at_start=True),
+            "Whether a topic with the cluster's name exists.", source=_BROKER, at_start=True),
     Setting("brokerTopicEnable", "flag", True,
-            "Whether there is a topic with the broker's name.", source=_BROKER, at_start=True),
+            "Whether a topic with the broker's name exists.", source=_BROKER, at_start=True),
     Setting("autoCreateSubscriptionGroup", "flag", True,
             "Whether consuming with an unknown group creates it.",
             source=_BROKER, important=True),
@@ -100,9 +100,9 @@ BROKER_CONFIG: Final = (
             source=_BROKER, important=True, at_start=True),
     Setting("msgTraceTopicName", "text", "RMQ_SYS_TRACE_TOPIC", "The trace topic.",
             source=_BROKER, important=True, at_start=True),
-    Setting("traceOn", "flag", True, "Whether clients are told to trace their messages.",
+    Setting("traceOn", "flag", True, "Whether the broker asks clients to trace their messages.",
             source=_BROKER),
-    Setting("regionId", "text", "DefaultRegion", "The region messages are marked with.",
+    Setting("regionId", "text", "DefaultRegion", "The region with which messages are marked.",
             source=_BROKER, at_start=True),
     Setting("rejectTransactionMessage", "flag", False, "Whether half messages are refused.",
             source=_BROKER, important=True),
@@ -116,12 +116,12 @@ BROKER_CONFIG: Final = (
     Setting("longPollingEnable", "flag", True,
             "Whether a pull that finds nothing waits as long as the client asks.", source=_BROKER),
     Setting("shortPollingTimeMills", "int", 1000,
-            "How long such a pull waits when longPollingEnable is false.",
+            "How long a pull that finds nothing waits when longPollingEnable is false.",
             unit="ms", source=_BROKER),
     Setting("litePullMessageEnable", "flag", True, "Whether LITE_PULL_MESSAGE is served.",
             source=_BROKER),
     Setting("slaveReadEnable", "flag", False,
-            "Whether consumers that fall behind are told to read from a slave.",
+            "Whether consumers that lag are told to read from a slave.",
             source=_BROKER),
     Setting("flushConsumerOffsetInterval", "int", 5000, "How often consumer offsets are saved.",
             unit="ms", least=1, source=_BROKER),
@@ -155,7 +155,7 @@ BROKER_CONFIG: Final = (
             default_text="none", at_start=True, is_fixed=True, of_each="own_file"),
 )
 
-#: Where and how messages are kept.
+#: Where and how messages are stored.
 MESSAGE_STORE_CONFIG: Final = (
     Setting("storePathRootDir", "path", "~/store", "The folder of the store.",
             source=_STORE, important=True, at_start=True, of_each="folder"),
@@ -174,7 +174,7 @@ MESSAGE_STORE_CONFIG: Final = (
             "Whether each new entry of a consume queue gets a unit in consumequeue_ext: its "
             "message's store time, and which filters want it.", source=_STORE, at_start=True),
     Setting("mappedFileSizeConsumeQueueExt", "int", 48 * 1024**2,
-            "The size of a file of such units.", unit="bytes", least=64, source=_STORE,
+            "The size of a file of consumequeue_ext.", unit="bytes", least=64, source=_STORE,
             at_start=True),
     # Apache's default for the filters: 32 consumers, a fifth of false positives.
     Setting("bitMapLengthConsumeQueueExt", "int", 112,
@@ -188,7 +188,7 @@ MESSAGE_STORE_CONFIG: Final = (
             "Whether messages enter the light queues they name; needs enableLmq as well.",
             source=_STORE, at_start=True),
     Setting("maxLmqConsumeQueueNum", "int", 20_000,
-            "The most light queues; messages that need more are refused.",
+            "The largest number of light queues; messages that need more are refused.",
             unit="queues", least=1, source=_STORE, at_start=True),
     Setting("warmMapedFileEnable", "flag", False,
             "Whether the next commit-log file is created in advance and filled with zeros, so that "
@@ -196,7 +196,8 @@ MESSAGE_STORE_CONFIG: Final = (
             source=_STORE,
             at_start=True),
     Setting("flushLeastPagesWhenWarmMapedFile", "int", 1024 // 4 * 16,
-            "How much of that is written in one step; under SYNC_FLUSH each step ends with a sync.",
+            "How much of the file is written in one step; under SYNC_FLUSH each step ends with a "
+            "sync.",
             unit="4 KiB pages", least=1, source=_STORE, at_start=True),
     Setting("flushDiskType", "text", "ASYNC_FLUSH",
             "Whether a send is answered before or after its message is on disk.",
@@ -239,7 +240,8 @@ MESSAGE_STORE_CONFIG: Final = (
     Setting("maxFilterMessageSize", "int", 16_000,
             "The limit of queue entries that a pull with a filter looks at, as their size.",
             unit="bytes", least=1, source=_STORE),
-    Setting("maxMsgsNumBatch", "int", 64, "Messages a query by key looks at, at most.",
+    Setting("maxMsgsNumBatch", "int", 64,
+            "The largest number of messages that a query by key examines.",
             unit="messages", least=1, source=_STORE),
     Setting("checkCRCOnRecover", "flag", True,
             "Whether a start after a crash checks each message's checksum.", source=_STORE,
@@ -249,11 +251,12 @@ MESSAGE_STORE_CONFIG: Final = (
             source=_STORE, important=True, at_start=True),
     Setting("messageIndexEnable", "flag", True, "Whether messages are indexed by key.",
             source=_STORE, important=True, at_start=True),
-    Setting("maxHashSlotNum", "int", 5_000_000, "Hash slots of an index file.",
+    Setting("maxHashSlotNum", "int", 5_000_000, "The number of hash slots of an index file.",
             unit="slots", least=1, source=_STORE, at_start=True),
-    Setting("maxIndexNum", "int", 20_000_000, "Items of an index file.",
+    Setting("maxIndexNum", "int", 20_000_000, "The number of items of an index file.",
             unit="items", least=2, source=_STORE, at_start=True),
-    Setting("defaultQueryMaxNum", "int", 32, "Messages a query by key returns at most.",
+    Setting("defaultQueryMaxNum", "int", 32,
+            "The largest number of messages that a query by key returns.",
             unit="messages", least=1, source=_STORE),
     Setting("deleteWhen", "text", "04",
             "The hours of the day, 0 to 23, separated by semicolons, at which commit-log files "
@@ -275,10 +278,10 @@ MESSAGE_STORE_CONFIG: Final = (
     Setting("cleanFileForciblyEnable", "flag", True,
             "Whether diskSpaceCleanForciblyRatio has an effect.", source=_STORE),
     Setting("deleteFileBatchMax", "int", 10,
-            "Commit-log files removed in one round at most.",
+            "The largest number of commit-log files that one round removes.",
             unit="files", least=1, source=_STORE, important=True),
     Setting("cleanResourceInterval", "int", 10_000,
-            "The time from one round to the next.", unit="ms", least=1, source=_STORE),
+            "The time between two rounds that remove files.", unit="ms", least=1, source=_STORE),
     Setting("deleteCommitLogFilesInterval", "int", 100,
             "The pause after a commit-log file was removed.", unit="ms", source=_STORE),
     Setting("deleteConsumeQueueFilesInterval", "int", 100,
@@ -302,18 +305,19 @@ MESSAGE_STORE_CONFIG: Final = (
             at_start=True),
 )
 
-#: The listening side, of both servers.
+#: The listening side of both servers.
 NETTY_SERVER_CONFIG: Final = (
     Setting("bindAddress", "text", "0.0.0.0", "The address to listen on.", source=_SERVER,
             at_start=True),
     Setting("serverChannelMaxIdleTimeSeconds", "int", 120,
             "A connection without traffic for this time is closed.",
             unit="s", least=1, source=_SERVER),
-    Setting("serverSocketBacklog", "int", 1024, "Connections that may wait to be accepted.",
+    Setting("serverSocketBacklog", "int", 1024,
+            "The number of connections that may wait to be accepted.",
             unit="connections", least=1, source=_SERVER, at_start=True),
 )
 
-#: The connecting side: from the broker to its name servers.
+#: The client side: connections from the broker to its name servers.
 NETTY_CLIENT_CONFIG: Final = (
     Setting("connectTimeoutMillis", "int", 3000, "How long connecting may take.",
             unit="ms", least=1, source=_CLIENT, at_start=True),
@@ -364,9 +368,10 @@ NAMESRV_CONFIG: Final = (
             unit="bytes", least=1024**2, most=LONG_MAX),
 )
 
-#: A name server has no accounts: any client that reaches its port may send a change (318). These
-#: settings are open to it. None of them can stop a name server, now or at its next start: there is
-#: no address, path, plugin, period or file size, and no way to have routes refused.
+#: A name server has no accounts, so any client that reaches its port may send a change (318) of
+#: these settings. None of them can stop a name server, now or at its next start: the set contains
+#: no address, path, plugin, period or file size, and no setting that makes the server refuse
+#: routes.
 NAMESRV_OPEN: Final = frozenset({
     "orderMessageEnable", "returnOrderTopicConfigToBroker", "supportActingMaster",
     "notifyMinBrokerIdChanged", "enableAllTopicList", "enableTopicList",
@@ -374,7 +379,7 @@ NAMESRV_OPEN: Final = frozenset({
     "log.levels", "log.slow_request",
 })
 
-#: TLS and proxies, of both servers; read at the start, and no tool may change them.
+#: TLS and proxies of both servers; they are read at the start, and no tool may change them.
 TLS_ROWS: Final = (
     Setting("tls.server.mode", "text", "permissive",
             "Whether clients speak TLS: no client may, every client may, or every client must.",
@@ -427,11 +432,11 @@ TLS_ROWS: Final = (
             is_fixed=True, default_text="any; under aclEnable none"),
 )
 
-#: Ours: logs, of every command.
+#: Our own settings: the logs of every command.
 LOG_ROWS: Final = (
     Setting("log.dir", "path", "", "The folder of the log files.",
             default_text="logs in the folder of the data", at_start=True),
-    Setting("log.level", "text", "info", "The least important events that are logged.",
+    Setting("log.level", "text", "info", "The lowest level of events that are logged.",
             choices=("debug", "info", "warn", "error", "critical")),
     Setting("log.levels", "names", (),
             "Levels of single parts, such as `twistmq.broker.store=debug,twisted=error`; a part's "
@@ -446,7 +451,7 @@ LOG_ROWS: Final = (
             unit="files", least=1),
 )
 
-#: Ours: which plugins are used.
+#: Our own settings: the selection of plugins.
 PLUGIN_ROWS: Final = (
     Setting("plugins.enabled", "names", (),
             "If set, only these plugins are used: stock plugins that it does not name are off, "
@@ -463,7 +468,8 @@ def _listen_port(default: int) -> Setting:
                    most=65_535, source=_SERVER, important=True, at_start=True, of_each="port")
 
 
-#: Ours: the name server's port under ``twistmq up``, where listenPort is the broker's.
+#: Our own setting: the name server's port under ``twistmq up``, where listenPort is the port of the
+#: broker.
 _NAMESRV_PORT: Final = Setting(
     "namesrv.port", "int", 9876, "The name server's port under `twistmq up`; 0 takes a free one.",
     most=65_535, important=True, at_start=True,
@@ -471,19 +477,19 @@ _NAMESRV_PORT: Final = Setting(
 
 
 def namesrv_rows() -> tuple[Setting, ...]:
-    """The settings of ``twistmq namesrv``."""
+    """Return the settings of ``twistmq namesrv``."""
     return (*NAMESRV_CONFIG, _listen_port(9876), *NETTY_SERVER_CONFIG, *TLS_ROWS, *PLUGIN_ROWS,
             *LOG_ROWS)
 
 
 def broker_rows() -> tuple[Setting, ...]:
-    """The settings of ``twistmq broker``, without those of plugins."""
+    """Return the settings of ``twistmq broker`` without the settings of plugins."""
     return (*BROKER_CONFIG, _listen_port(10911), *NETTY_SERVER_CONFIG, *NETTY_CLIENT_CONFIG,
             *MESSAGE_STORE_CONFIG, *TLS_ROWS, *PLUGIN_ROWS, *LOG_ROWS)
 
 
 def up_rows() -> tuple[Setting, ...]:
-    """The settings of ``twistmq up``: the broker's, and what the name server has besides."""
+    """Return the settings of ``twistmq up``, for a broker and a name server."""
     broker = broker_rows()
     names = {row.name for row in broker}
     return (*broker, _NAMESRV_PORT, *(row for row in NAMESRV_CONFIG if row.name not in names))

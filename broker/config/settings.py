@@ -1,17 +1,18 @@
-"""Settings: what a row declares, and the values of one run.
+"""Settings: the rows that declare them, and the values of one run.
 
-Every setting is one :class:`Setting` row: from it come parsing, the checks, ``-p`` and the table in
-SETTINGS.md. The rows are in ``setting_rows``; a plugin adds its own through ``register_settings``.
-Names and defaults are Apache's, so a ``broker.conf`` written for Apache's broker works; settings
-of ours have a dot in their names. The command line wins over the file, the file over defaults. A
-broker of several has a second file, which wins over the one that all of them read.
+Every setting is one :class:`Setting` row. Parsing, the checks, ``-p`` and the table in SETTINGS.md
+are derived from the row. The rows are in ``setting_rows``; a plugin adds its own rows through
+``register_settings``. The names and defaults are Apache's, so a ``broker.conf`` that was written
+for Apache's broker works; settings that Apache does not have contain a dot in their names. The
+command line takes precedence over the file, and the file over the defaults. If one command runs
+several brokers, each broker has a second file, which takes precedence over the common one.
 
 Further rules of a start are :class:`SettingCheck` objects. A start, the doctor and a change by a
-tool run the same ones.
+tool all run the same checks.
 
-A key that no row declares is kept and named in one warning. Differs from Apache: a value of the
-wrong type or out of bounds stops the start instead of being skipped in silence, because a typing
-error in ``flushDiskType`` must not cost messages.
+A key that no row declares is kept and named in a warning. Differs from Apache: a value that is out
+of bounds or of the wrong type stops the start instead of being skipped silently, because a typing
+error in ``flushDiskType`` must not cause a loss of messages.
 
 Source: MixAll.properties2Object, Configuration, BrokerStartup, NamesrvStartup @5.3.3.
 """
@@ -42,19 +43,20 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 SettingValue = bool | int | float | str | tuple[str, ...]
-#: ``path`` is a text in which ``~`` is the home directory; ``names`` are separated by commas.
+#: ``path`` is a text in which ``~`` stands for the home directory; ``names`` are separated by
+#: commas.
 SettingKind = Literal["int", "float", "flag", "text", "path", "names"]
-#: How the values of several brokers of one command differ; see :class:`Setting`.
+#: How the value differs between the brokers of one command; see :class:`Setting`.
 OfEach = Literal["", "name", "port", "folder", "inner_port", "inner_host", "above_store",
                  "own_file", "one_broker"]
 
-#: The setting that names a broker's own file.
+#: The setting that names the own settings file of a broker.
 OWN_FILE: Final = "settings.own_file"
 COMMAND_LINE: Final = "command line"
 UPDATE: Final = "update"
-#: How alike an unknown name and a setting's must be for a slip, 0.0 to 1.0.
+#: The similarity from which an unknown name counts as a misspelt setting, 0.0 to 1.0.
 _SLIP: Final = 0.9
-#: Shown in place of a secret.
+#: The text that is shown in place of a secret.
 _SECRET: Final = "******"
 
 
@@ -62,34 +64,35 @@ _SECRET: Final = "******"
 class Setting:
     """One setting.
 
-    :param name: with a dot in it, such as "mine.rate"; names without one are Apache's.
+    :param name: a name with a dot, such as "mine.rate"; names without a dot are Apache's.
     :param kind: "int", "float", "flag" (true or false), "text", "path" (``~`` is the home folder)
-        or "names" (texts separated by commas); ``broker.settings`` has a method of the same name
-        for each but "float" (``number``) and "path" (``text``).
-    :param default: the value when none is given; a function is called once, at load.
-    :param help: one sentence; for the reader of SETTINGS.md.
-    :param unit: of a number: "ms", "bytes", ...
-    :param least: the smallest number allowed.
-    :param most: the greatest number allowed.
-    :param choices: the only texts allowed; empty: any.
-    :param source: the Apache class that has it; empty for a name with a dot.
+        or "names" (texts separated by commas). ``broker.settings`` has a getter with the name of
+        each kind, except that "float" uses ``number`` and "path" uses ``text``.
+    :param default: the value if none is given; a function is called once, when the settings are
+        loaded.
+    :param help: one sentence for the reader of SETTINGS.md.
+    :param unit: the unit of a number: "ms", "bytes", ...
+    :param least: the smallest allowed number.
+    :param most: the greatest allowed number.
+    :param choices: the only allowed texts; empty: any text.
+    :param source: the Apache class that declares it; empty for a name with a dot.
     :param important: whether ``-m`` prints it.
-    :param default_text: what the table says in place of a computed default.
-    :param at_start: whether it is read at the start only, so that a change holds from the next
-        one on; else what reads it asks each time, or listens for changes.
-    :param is_fixed: whether no tool may change it, whatever a black list says.
+    :param default_text: the text that the table shows in place of a computed default.
+    :param at_start: whether it is read only at the start, so that a change takes effect at the next
+        one; otherwise its reader looks it up each time or listens for changes.
+    :param is_fixed: whether no tool may change it, regardless of a black list.
     :param is_secret: whether its value is never shown.
-    :param provides: values of other settings that have a meaning where this one is declared, as
-        "NAME=VALUE": ``brokerRole=SLAVE`` is refused unless a plugin's setting provides it.
-    :param of_each: how the value differs where one command runs several brokers. "name": with the
-        broker's number behind it; "port": 10 higher for each; "folder": a folder below it, with the
-        broker's name; "inner_port", "inner_host": of pages that the supervisor asks and serves in
-        the brokers' place; "above_store": all have the same, where it is empty the folder above
-        storePathRootDir of the command; "own_file": a file in the folder of its store;
-        "one_broker": it is refused with more than one, since all would have the same. Empty: all
-        have the same.
-    :param only_with: the value of another setting, as "NAME=VALUE", without which nothing reads
-        this one: a port that is not listened on meets no other.
+    :param provides: values of other settings that become valid if this setting is declared, as
+        "NAME=VALUE": ``brokerRole=SLAVE`` is refused unless the setting of a plugin provides it.
+    :param of_each: how the value differs if one command runs several brokers. "name": the broker's
+        number is appended; "port": 10 higher for each broker; "folder": a folder below it, with the
+        broker's name; "inner_port", "inner_host": the port and host of pages that the supervisor
+        requests and serves in place of the brokers; "above_store": all brokers have the same value,
+        which is the folder above storePathRootDir of the command if it is empty; "own_file": a file
+        in the folder of the broker's store; "one_broker": refused if there is more than one broker,
+        since all of them would have the same value. Empty: all brokers have the same value.
+    :param only_with: the value of another setting, as "NAME=VALUE", without which this setting is
+        not read: a port on which nothing listens does not conflict with another port.
     """
 
     name: str
@@ -118,10 +121,10 @@ class Setting:
         return value
 
     def parse(self, text: str, place: str) -> SettingValue:
-        """The value a text stands for.
+        """Return the value that a text stands for.
 
-        :param place: where the text comes from, for the error.
-        :raises SettingsError: when it stands for none, or for one out of bounds.
+        :param place: the origin of the text, for the error.
+        :raises SettingsError: when the text is not a valid value or is out of bounds.
         """
         text = text.strip()
         try:
@@ -142,12 +145,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class SettingCheck:
-    """A rule of a start about settings, beyond the validity of each value by itself.
+    """A rule about settings that a start checks, beyond the validity of each single value.
 
-    :param names: the settings that it looks at; a tool's change of any of them is checked by it.
+    :param names: the settings that the rule reads; it is checked when a tool changes one of them.
     :param run: raises SettingsError or BrokerError when a start with the settings would fail. It
-        must not wait: a tool's change is checked on the reactor.
-    :param part: the part of ``twistmq doctor`` that tells more of the same; empty: none does.
+        must not block, because changes by tools are checked on the reactor.
+    :param part: the part of ``twistmq doctor`` that reports more about the same subject; empty:
+        there is no such part.
     """
 
     names: tuple[str, ...]
@@ -180,7 +184,7 @@ _KIND_NAMES: Final = {"int": "a whole number", "float": "a number", "flag": "tru
 
 
 def setting_text(value: SettingValue) -> str:
-    """A value as a properties file holds it."""
+    """Return a value in the form of a properties file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -191,38 +195,38 @@ def setting_text(value: SettingValue) -> str:
 class Settings:
     """The values of one run.
 
-    :param rows: the settings there are; of two rows with one name the later is used.
+    :param rows: the declared settings; of two rows with the same name the later one is used.
     """
 
     def __init__(self, rows: Iterable[Setting]) -> None:
         self._rows: dict[str, Setting] = {}
         self._values: dict[str, SettingValue] = {}
-        #: Values that hold from the next start on.
+        #: Values that take effect at the next start.
         self._pending: dict[str, SettingValue] = {}
-        #: Texts given for keys no row declares, with their places.
+        #: The texts of keys that no row declares, with their origins.
         self._unknown: dict[str, tuple[str, str]] = {}
         self._given: set[str] = set()
-        #: Where the texts of known settings come from.
+        #: The origins of the texts of known settings.
         self._places: dict[str, str] = {}
         #: The file that :meth:`save` changes; None: nothing is saved.
         self.file: str | None = None
         #: Whether the next start by the same command reads that file.
         self.is_file_read = False
-        #: Settings that the command line gives.
+        #: The settings that were given on the command line.
         self._overridden: frozenset[str] = frozenset()
-        #: Rules of a start that do not depend on plugins.
+        #: The rules of a start that do not depend on plugins.
         self.checks: list[SettingCheck] = []
-        #: Further rules: about the host, and of the plugins in use.
+        #: Further rules about the host, and the rules of the plugins in use.
         self.start_checks: list[SettingCheck] = []
-        #: Gives settings the defaults that follow from others.
+        #: Sets the defaults that depend on other settings.
         self.derive: Callable[[Settings], None] | None = None
-        #: Of what the next start would find: the settings of the process that runs. None: these are
-        #: those of a start.
+        #: If this object describes the next start: the settings of the running process. None: these
+        #: are the settings of a start.
         self.running: Settings | None = None
-        #: Called after :meth:`update` with what changed.
+        #: Called after :meth:`update` with the changed settings.
         self.on_change: list[Callable[[Mapping[str, SettingValue]], None]] = []
         self.add_rows(rows)
-        #: The rows it was made with; those of plugins come later.
+        #: The initial rows; the rows of plugins are added later.
         self.own_rows = tuple(self._rows.values())
 
     @classmethod
@@ -232,9 +236,9 @@ class Settings:
         file: str | os.PathLike[str] | None = None,
         overrides: Mapping[str, str] | None = None,
     ) -> Settings:
-        """Defaults, then a file, then the broker's own, then what the command line gave.
+        """Load the defaults, a file, the broker's own file, and the values of the command line.
 
-        The own file may be there only since a tool changed a setting.
+        The broker's own file may be missing until a tool changes a setting.
 
         :raises SettingsError: when a file cannot be read or a value has no meaning.
         """
@@ -253,9 +257,9 @@ class Settings:
         return settings
 
     def _take_file(self, file: str, *, is_optional: bool = False) -> None:
-        """Read a file; changes are saved in the last one that is read.
+        """Read a file; changes are saved in the file that was read last.
 
-        :param is_optional: whether it need not be there yet.
+        :param is_optional: whether the file may be missing.
         """
         self.file = file
         self.is_file_read = True
@@ -288,7 +292,7 @@ class Settings:
 
     @property
     def unknown(self) -> dict[str, str]:
-        """Texts of keys that no row declares."""
+        """The texts of the keys that no row declares."""
         return {name: text for name, (text, _) in self._unknown.items()}
 
     @property
@@ -300,11 +304,12 @@ class Settings:
         return self._rows[name]
 
     def is_given(self, name: str) -> bool:
-        """Whether a setting has its value from the file, the command line or :meth:`put`."""
+        """Return whether a setting's value comes from a file, the command line or :meth:`put`."""
         return name in self._given
 
     def is_read_back(self, name: str) -> bool:
-        """Whether the next start by the same command has the value that :meth:`save` writes."""
+        """Return whether the next start with the same command reads what :meth:`save` writes.
+        """
         return self.file is not None and self.is_file_read and name not in self._overridden
 
     def put(self, name: str, value: SettingValue) -> None:
@@ -314,7 +319,7 @@ class Settings:
         self._given.add(name)
 
     def put_from(self, other: Settings, name: str) -> None:
-        """Set a declared setting as another run's has it: given or not, from the same place."""
+        """Copy a declared setting from another run, with its origin and whether it was given."""
         if other.is_given(name):
             self.put(name, other.value(name))
             self._places[name] = other._places.get(name, "default")
@@ -330,18 +335,19 @@ class Settings:
     def update(
         self, changes: Mapping[str, str], *, save: bool = False
     ) -> dict[str, SettingValue]:
-        """Change settings while running: all of them, or none when one has no meaning.
+        """Change settings while running: all of them, or none if one of them is not valid.
 
-        Those that are read at the start only keep the value they have; tools and the file are
-        told the new one. So are those that Apache's broker has and nothing here reads, and what
-        the file has for another program. Differs from Apache, which ignores a key that it does not
-        know, and answers that it was set.
+        A setting that is read only at the start keeps its current value, while tools and the file
+        receive the new one. The same is true of the settings of Apache's broker that are not used
+        here, and of keys in the file that belong to another program. Differs from Apache, which
+        ignores an unknown key and replies that it was set.
 
-        :param save: write them to the file as well.
-        :returns: the settings that have another value now.
-        :raises SettingsError: when a name or value has no meaning, no tool may change it, the next
-            start would fail with it, or the file cannot be written.
-        :raises BrokerError: when the next start would fail with it, for what there is on the host.
+        :param save: whether to write them to the file as well.
+        :returns: the settings whose value has changed.
+        :raises SettingsError: when a name or value is not valid, when no tool may change the
+            setting, when the next start would fail with it, or when the file cannot be written.
+        :raises BrokerError: when the next start would fail with it because of the state of the
+            host.
         """
         for name in changes:
             if name in self._rows and self._rows[name].is_fixed:
@@ -354,7 +360,8 @@ class Settings:
         wanted = {name: self._rows[name].parse(text, UPDATE)
                   for name, text in changes.items() if name in self._rows}
         after = self._at_next_start(wanted, changes)
-        # A default that is given may mean something else: plugins.enabled= means no plugins.
+        # A default that is given explicitly may have another meaning: plugins.enabled= means no
+        # plugins.
         after.check({name for name in changes if name not in self._given
                      or after._accepted(name) != self._accepted(name)})
         if save:
@@ -374,7 +381,7 @@ class Settings:
     def _at_next_start(
         self, wanted: Mapping[str, SettingValue], changes: Mapping[str, str]
     ) -> Settings:
-        """A copy, with changes, as the next start finds it."""
+        """Return a copy with the changes, in the state of the next start."""
         after = copy.copy(self)
         after.running = self
         after._values = {**self._values, **self._pending, **wanted}
@@ -389,31 +396,31 @@ class Settings:
         return after
 
     def _is_known(self, name: str) -> bool:
-        """Whether a tool may set it: a setting, one of Apache's, one of another program's."""
+        """Return whether a tool may set it: a setting of ours, of Apache or of another program."""
         return name in self._rows or name in self._unknown or name in UNREAD
 
     def _accepted(self, name: str) -> SettingValue | None:
-        """The value that the next start would find, as far as it is known."""
+        """Return the value that the next start would find, as far as it is known."""
         if name in self._unknown:
             return self._unknown[name][0]
         return self._pending.get(name, self._values.get(name))
 
     def is_new(self, name: str) -> bool:
-        """Whether a start has yet to show that it can use the value."""
+        """Return whether the value still has to be proved by a start."""
         return self.running is None or self._accepted(name) != self.running._accepted(name)
 
     def check(self, changed: Collection[str] | None = None) -> None:
-        """Make the checks of a start.
+        """Run the checks of a start.
 
-        :param changed: only those that look at one of these; None: all.
-        :raises SettingsError, BrokerError: the first that one raises.
+        :param changed: run only the checks that read one of these settings; None: all checks.
+        :raises SettingsError, BrokerError: the first error that a check raises.
         """
         for check in (*self.checks, *self.start_checks):
             if changed is None or not check.names or not set(check.names).isdisjoint(changed):
                 check.run(self)
 
     def without_plugins(self) -> Self:
-        """A copy as a start reads it before any plugin has declared its settings."""
+        """Return a copy in the state before any plugin has declared its settings."""
         again = type(self)(self.own_rows)
         again.running, again.checks, again.file = self.running, self.checks, self.file
         again.is_file_read, again._overridden = self.is_file_read, self._overridden
@@ -421,18 +428,18 @@ class Settings:
         again._values = {name: value for name, value in self._values.items() if name in own}
         again._places = self._places
         again._given = self._given & own
-        # A plugin's setting is a text until the plugin declares it.
+        # The setting of a plugin is a text until the plugin declares it.
         again._unknown = {**self._unknown, **{
             name: (setting_text(self._values[name]), self._places.get(name, UPDATE))
             for name in self._given - own}}
         return again
 
     def pending(self, names: Iterable[str]) -> list[str]:
-        """The given settings whose value will be another one at the next start."""
+        """Return the given settings whose value will be different at the next start."""
         return [name for name in names if name in self._pending]
 
     def save(self, names: Iterable[str]) -> None:
-        """Write the values of some settings to the file they came from, keeping all else in it.
+        """Write the values of some settings to their file, and keep everything else in it.
 
         The old file is kept beside it as ``.bak``.
 
@@ -447,9 +454,10 @@ class Settings:
         _replace(self.file, with_changes(text, changes).encode(encoding), keep_old=exists)
 
     def items(self, important_only: bool = False) -> list[tuple[str, str]]:
-        """Names and texts in the order of the rows, then the keys no row declares.
+        """Return names and texts in the order of the rows, then the keys that no row declares.
 
-        A setting changed for the next start has its new text; a secret is shown as asterisks.
+        A setting that was changed for the next start has its new text; a secret is shown as
+        asterisks.
         """
         values = {**self._values, **self._pending}
         known = [(row.name, _shown(row, values[row.name])) for row in self.rows
@@ -457,15 +465,15 @@ class Settings:
         return known if important_only else known + sorted(self.unknown.items())
 
     def format(self) -> str:
-        """All of them as a properties text sorted by name: what the tools are sent."""
+        """Return all settings as a properties text sorted by name, which is sent to tools."""
         return "".join(f"{name}={text}\n" for name, text in sorted(self.items()))
 
     def is_provided(self, name: str, value: str) -> bool:
-        """Whether a plugin gives a value of a setting its meaning; see ``Setting.provides``."""
+        """Return whether a plugin makes a value of a setting valid; see ``Setting.provides``."""
         return any(f"{name}={value}" in row.provides for row in self.rows)
 
     def is_read(self, row: Setting) -> bool:
-        """Whether anything reads a setting with the other settings as they are."""
+        """Return whether a setting is read, given the current values of the other settings."""
         name, _, value = row.only_with.partition("=")
         return not name or (name in self._rows and setting_text(self._values[name]) == value)
 
@@ -474,11 +482,11 @@ class Settings:
         return name in self._rows
 
     def value(self, name: str) -> SettingValue:
-        """The value, whatever its kind."""
+        """Return the value of a setting of any kind."""
         return self._values[name]
 
     def text(self, name: str) -> str:
-        """The value of a text or a path."""
+        """Return the value of a text or a path."""
         value = self._values[name]
         assert isinstance(value, str), name
         return value
@@ -499,20 +507,20 @@ class Settings:
         return value
 
     def addresses(self, name: str) -> list[str]:
-        """The addresses of a text that separates them by semicolons."""
+        """Return the addresses of a text that separates them by semicolons."""
         return [part.strip() for part in self.text(name).split(";") if part.strip()]
 
     def store_settings(self) -> StoreSettings:
-        """The store's settings: the rows whose names are the store's fields in another spelling.
+        """Return the store's settings: the rows whose names match the store's fields.
 
-        :raises SettingsError: when the store does not take a value.
+        :raises SettingsError: when the store does not accept a value.
         """
         by_field = {name.lower(): value for name, value in self._values.items()}
         values: dict[str, Any] = {field.name: by_field[field.name.replace("_", "")]
                                   for field in fields(StoreSettings)}
         for name in ("store_path_root_dir", "store_path_commit_log"):
             values[name] = values[name] and os.path.abspath(values[name])
-        # A file of a queue holds whole entries: Apache rounds up as well.
+        # A file of a queue contains whole entries; Apache rounds up as well.
         for name, entry_size in WHOLE_ENTRIES.items():
             values[name] = -(-values[name] // entry_size) * entry_size
         try:
@@ -523,18 +531,19 @@ class Settings:
             raise self.error(name, fault.why) from None
 
     def error(self, name: str, why: str) -> SettingsError:
-        """An error about a setting's value, which says where that is from.
+        """Return an error about a setting's value, which states the origin of the value.
 
-        :param why: what follows "the value".
+        :param why: the text after "the value".
         """
         place = self._places.get(name, "default")
         return self._rows[name].error(setting_text(self._values[name]), place, why)
 
     def unavailable(self, name: str, why: str) -> SettingUnavailable:
-        """The same as ``error`` about a port or file that the value names and that is not free."""
+        """Return the same as ``error``, for a value that names a port or file that is not free."""
         return SettingUnavailable(str(self.error(name, why)))
 
-    # Last, because after it ``int`` means the method in this class's annotations.
+    # This method is the last one, because after it ``int`` means the method in the annotations of
+    # this class.
     def int(self, name: str) -> builtins.int:
         value = self._values[name]
         assert isinstance(value, int), name
@@ -542,7 +551,7 @@ class Settings:
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
-    """The setting that was meant, if a name is one with a slip; "" if it is not."""
+    """Return the setting that a misspelt name probably means; "" if there is no similar one."""
     by_lower = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), by_lower, 1, _SLIP)
     return by_lower[near[0]] if near else ""

@@ -1,4 +1,4 @@
-"""The settings of the address server, and of DNS, which a broker asks for its name servers.
+"""The settings for finding name servers through an address server or DNS.
 
 Source: MixAll.getWSAddr, BrokerController.initializeBrokerScheduledTasks @5.3.3.
 """
@@ -16,12 +16,12 @@ __all__ = ["ADDRESS_NAMES", "ADDRESS_SERVER", "LOOKUP_PERIOD", "PERIOD", "addres
 ADDRESS_SERVER: Final = "fetchNamesrvAddrByAddressServer"
 _DOMAIN: Final = "rmqAddressServerDomain"
 _GROUP: Final = "rmqAddressServerSubGroup"
-#: From one question to the next, ms.
+#: The setting for the time between two requests, ms.
 PERIOD: Final = "fetchNamesrvAddrInterval"
 _LOOKUP: Final = "fetchNameSrvAddrByDnsLookup"
-#: From one look-up to the next, ms.
+#: The setting for the time between two look-ups, ms.
 LOOKUP_PERIOD: Final = "updateNameServerAddrPeriod"
-#: The settings that say where the addresses come from.
+#: The settings that determine the source of the addresses.
 ADDRESS_NAMES: Final = frozenset({"namesrvAddr", ADDRESS_SERVER, _DOMAIN, _GROUP, _LOOKUP})
 #: Source: MixAll.getWSAddr.
 _PORT: Final = 8080
@@ -30,19 +30,19 @@ _PATH: Final = re.compile(r"[\w./~%?&=+-]+")
 
 
 def asks_address_server(settings: Settings) -> bool:
-    """Whether the addresses are an address server's: the settings say so, and name none."""
+    """Return whether an address server is used: it is enabled, and no addresses are given."""
     return settings.flag(ADDRESS_SERVER) and not settings.addresses("namesrvAddr")
 
 
 def looks_names_up(settings: Settings) -> bool:
-    """Whether DNS is asked what addresses the names in the settings stand for."""
+    """Return whether the host names in the settings are looked up in DNS."""
     return settings.flag(_LOOKUP) and bool(settings.addresses("namesrvAddr"))
 
 
 def address_server_url(settings: Settings) -> str:
-    """The URL of the address server.
+    """Return the URL of the address server.
 
-    :raises SettingsError: when the settings name no place.
+    :raises SettingsError: when the settings do not form a URL.
     """
     domain, group = settings.text(_DOMAIN).strip(), settings.text(_GROUP).strip()
     host = _HOST.fullmatch(domain)

@@ -1,14 +1,13 @@
-"""From a command line to the settings of a start: checks, derived values, what ``-p`` prints.
+"""From a command line to the settings of a start: checks, derived values, and the output of ``-p``.
 
 Exit statuses are Apache's: 0 when the settings were printed, 1 for a bad command line, 255 (its
--1) for a start that failed, also for a file of settings that cannot be read and a store that could
-not be stopped cleanly, 253 (its -3) for settings that cannot be a broker's or a store that cannot
-be loaded, 252 (its -4) for two ways of replication at once. 254 (its -2) is not used:
-Differs from Apache: ROCKETMQ_HOME is not needed, because nothing is read from an installation
-folder.
-Differs from Apache: each setting without meaning ends with 253, so that a supervisor does not start
-such a broker again and again. Apache's broker ignores a value that is not of the setting's type,
-and ends with 255 for a port above 65535.
+-1) for a start that failed, also if a settings file cannot be read or a store could not be stopped
+cleanly, 253 (its -3) for settings that are not valid for a broker or a store that cannot be loaded,
+252 (its -4) for two kinds of replication at once. 254 (its -2) is not used. Differs from Apache:
+ROCKETMQ_HOME is not needed, because nothing is read from an installation folder. Differs from
+Apache: every setting that is not valid ends with 253, so that a supervisor does not start such a
+broker again and again. Apache's broker ignores a value of the wrong type, and ends with 255 for a
+port above 65535.
 
 Source: BrokerStartup, NamesrvStartup @5.3.3.
 """
@@ -63,34 +62,36 @@ EXIT_FAILED: Final = -1 & 0xFF
 EXIT_REFUSED: Final = -3 & 0xFF
 EXIT_CONFLICT: Final = -4 & 0xFF
 
-#: Why a start fails without a bug: settings, a port in use, a store or disk that is not usable.
+#: The errors of a start that are not bugs: settings, a port in use, a store or disk that is not
+#: usable.
 EXPECTED_FAILURES: Final = (SettingsError, BrokerError, OSError)
 
-#: Replication that is asked for by settings which nothing here reads.
+#: The settings that request kinds of replication which are not supported here.
 _REPLICATION: Final = ("enableDLegerCommitLog", "enableControllerMode")
-#: Settings that keep strangers out: the value that asks for it, and the missing part.
+#: The settings that request access control: the requesting value, and the missing part.
 _ACL_2: Final = {
     "authenticationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
     "authorizationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
 }
 _PORT_MAX: Final = 65_535
-#: By how much a slave's accessMessageInMemoryMaxRatio is less than what it is given, percent.
+#: The difference between a slave's accessMessageInMemoryMaxRatio and its given value, percent.
 _SLAVE_MEMORY_LESS: Final = 10
-#: Other roles of Apache's name server, and the missing part when ours is to have one.
+#: Other roles of Apache's name server, and the part that is missing here.
 _OTHER_NAME_SERVERS: Final = {
     "clusterTest": "routes that are not known here are not asked for elsewhere",
     "enableControllerInNamesrv": "there is no controller here",
 }
 _LOCAL: Final = "127.0.0.1"
 _LOOPBACK: Final = (_LOCAL, "::1", "localhost")
-#: How the line begins that says when a send is acknowledged.
+#: The beginning of the line that states when a send is acknowledged.
 DURABILITY_MARK: Final = "flushDiskType="
-#: Addresses that are any address of the host: one can listen on them, not connect to them.
+#: The addresses that stand for any address of the host: one can listen on them, but not connect to
+#: them.
 WILDCARDS: Final = ("0.0.0.0", "::", "")
 
 
 class StartRefused(SettingsError):
-    """Settings that are well formed but make no broker.
+    """Settings that are well formed, but not valid for a broker.
 
     :param status: the exit status of the process.
     """
@@ -101,7 +102,7 @@ class StartRefused(SettingsError):
 
 
 def exit_status(error: BaseException) -> int:
-    """The status a process ends with when its start failed."""
+    """Return the exit status of a process after a failed start."""
     if isinstance(error, StartRefused):
         return error.status
     if isinstance(error, SettingUnavailable):
@@ -110,9 +111,9 @@ def exit_status(error: BaseException) -> int:
 
 
 def namesrv_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:
-    """The settings of ``twistmq namesrv``.
+    """Return the settings of ``twistmq namesrv``.
 
-    :raises SettingsError: when they cannot be a name server's.
+    :raises SettingsError: when they are not valid for a name server.
     """
     settings = Settings.load(namesrv_rows(), file, overrides)
     settings.checks += [_NAMESRV, _UNREAD]
@@ -124,27 +125,26 @@ def namesrv_settings(file: str | None, overrides: Mapping[str, str]) -> Settings
 
 
 def broker_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:
-    """The settings of ``twistmq broker``.
+    """Return the settings of ``twistmq broker``.
 
-    :raises SettingsError: when they cannot be a broker's.
+    :raises SettingsError: when they are not valid for a broker.
     """
     settings = Settings.load(broker_rows(), file, overrides)
     settings.file = settings.file or settings.text("brokerConfigPath")
     if (bound := settings.text("bindAddress")) not in WILDCARDS:
-        # The port for slaves is opened there alone, so no other address leads to it.
+        # The port for slaves is opened only at this address, so no other address leads to it.
         settings.put_default("brokerIP2", bound)
     _make_broker(settings, _BROKER_CHECKS)
     return settings
 
 
 def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Settings:
-    """The settings of ``twistmq up``: everything under one folder, on the loopback address.
+    """Return the settings of ``twistmq up``: one folder for all data, the loopback address.
 
-    ``DATA/broker.conf`` is read when no other file is given; settings changed by a tool are saved
-    there, so that they are there after a restart.
+    ``DATA/broker.conf`` is read if no other file is given. Settings that a tool changes are saved
+    there, so that they are kept after a restart.
 
     :param data: the folder.
-    :raises SettingsError: when they cannot be a broker's.
     """
     data = os.path.abspath(os.path.expanduser(data))
     own = os.path.join(data, "broker.conf")
@@ -167,7 +167,7 @@ def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Se
 
 
 def name_server_settings(up: Settings) -> Settings:
-    """The name server's part of the settings of ``twistmq up``."""
+    """Return the name server's part of the settings of ``twistmq up``."""
     names = {row.name for row in namesrv_rows()} - {"listenPort", "configBlackList"}
     stored = up.text("configStorePath")
     settings = Settings.load(namesrv_rows(), stored if os.path.exists(stored) else None)
@@ -181,20 +181,21 @@ def name_server_settings(up: Settings) -> Settings:
 
 
 def own_name_server(bound: str, told: str, port: int) -> tuple[str, ...]:
-    """The addresses of a name server of this process: the one to use, and others that mean it.
+    """Return the addresses of this process's name server: the one to use, then its synonyms.
 
     :param bound: ``bindAddress``.
-    :param told: ``brokerIP1``: the user may have named it by an address of this host's.
-    :param port: that it listens on.
+    :param told: ``brokerIP1``: the user may have given an address of this host.
+    :param port: the port on which it listens.
     """
     host = _LOCAL if bound in WILDCARDS else bound
     return f"{host}:{port}", f"localhost:{port}", f"{told}:{port}"
 
 
 def log_folder(settings: Settings) -> str:
-    """The folder of the logs: ``log.dir``, or ``logs`` in the folder of the data.
+    """Return the folder of the logs: ``log.dir``, or ``logs`` in the data folder.
 
-    With ``isolateLogEnable`` in a folder of the broker's in it. Source: BrokerStartup @5.3.3.
+    With ``isolateLogEnable``, the logs are in a subfolder that is named after the broker. Source:
+    BrokerStartup @5.3.3.
     """
     folder = settings.text("log.dir")
     if not folder:
@@ -208,18 +209,19 @@ def log_folder(settings: Settings) -> str:
 
 
 def _check_name_server(settings: Settings) -> None:
-    """Refuse what would leave clients without routes, or brokers without a controller."""
+    """Refuse settings that would leave clients without routes or brokers without a controller."""
     for name, missing in _OTHER_NAME_SERVERS.items():
         if _asked(settings, name) == "true":
-            # Differs from Apache: refused, because nothing here does what is asked for.
+            # Differs from Apache: refused, because the requested feature does not exist here.
             raise StartRefused(EXIT_REFUSED, f"{name}=true: {missing}")
 
 
 def _make_broker(settings: Settings, checks: Sequence[SettingCheck]) -> None:
-    """Refuse what cannot be a broker's settings, and derive what others decide."""
+    """Refuse settings that are not valid for a broker, and derive the dependent ones."""
     settings.checks += checks
     settings.check()
-    # Plugins may declare what nothing reads without them: it is looked at when they are there.
+    # Plugins may declare settings that nothing else reads, so these are checked once the plugins
+    # are loaded.
     settings.checks.append(_UNREAD)
     if settings.text("brokerRole") != "SLAVE":
         settings.put("brokerId", 0)
@@ -235,11 +237,11 @@ def _make_broker(settings: Settings, checks: Sequence[SettingCheck]) -> None:
 
 
 def _derive(settings: Settings) -> None:
-    """Give settings the defaults that follow from others."""
+    """Set the defaults that depend on other settings."""
     settings.put_default("storePathCommitLog",
                          os.path.join(settings.text("storePathRootDir"), "commitlog"))
     port = settings.int("listenPort")
-    # 0 stays what it is: only who listens knows the port then.
+    # 0 stays as it is: the port is known only after listening.
     settings.put_default("haListenPort", min(port + 1, _PORT_MAX) if port else 0)
 
 
@@ -255,25 +257,25 @@ def _check_address_server(settings: Settings) -> None:
 
 
 def _asked(settings: Settings, name: str) -> str:
-    """The requested value of a setting that no code here reads, in small letters."""
+    """Return the requested value of a setting that no code here reads, in lower case."""
     return settings.unknown.get(name, "").strip().lower()
 
 
 def refuse_unread(settings: Settings) -> None:
-    """Refuse settings that nothing reads and that a broker must not be without in silence.
+    """Refuse settings that nothing reads and that must not be ignored silently.
 
-    To be called when plugins have declared theirs: one that declares such a setting reads it, and
-    one whose setting ``provides`` a role has it.
-    Differs from Apache only in that its broker has all of these.
+    The function must be called after plugins have declared their settings: a plugin that declares
+    such a setting reads it, and a plugin whose setting ``provides`` a role implements the role.
+    Differs from Apache only in that its broker has all of these features.
 
-    :raises StartRefused: when ACL 2.0, another store or replication is asked for.
+    :raises StartRefused: when ACL 2.0, another store or replication is requested.
     """
     for name, (asked, missing) in _ACL_2.items():
         if _asked(settings, name) == asked:
             raise StartRefused(EXIT_REFUSED, f"{name}={asked}: {missing}")
     if _asked(settings, "storeType") not in ("", "default"):
         raise StartRefused(EXIT_REFUSED, f"storeType={settings.unknown['storeType'].strip()}: "
-                                         "consume queues can only be in files here")
+                                         "consume queues can only be stored in files here")
     if settings.has("brokerRole"):
         _refuse_unreplicated(settings)
 
@@ -285,13 +287,13 @@ def _check_replication(settings: Settings) -> None:
 
 
 def _refuse_unreplicated(settings: Settings) -> None:
-    """Refuse a role in replication that no plugin provides.
+    """Refuse a replication role that no plugin provides.
 
-    :raises StartRefused: then, and for a slave without an id of its own.
+    :raises StartRefused: when no plugin provides the role, or when a slave has no id of its own.
     """
     for name in _REPLICATION:
         if _asked(settings, name) == "true":
-            # Differs from Apache: a lone broker must not pass for a replicated one.
+            # Differs from Apache: a single broker must not look like a replicated one.
             raise StartRefused(EXIT_REFUSED, f"{name}=true: this kind of replication is not "
                                              "supported here")
     role = settings.text("brokerRole")
@@ -305,7 +307,7 @@ def _refuse_unreplicated(settings: Settings) -> None:
 
 
 def _check_ports(settings: Settings) -> None:
-    """Refuse a name server's port that is one of the broker's, where both are in one process."""
+    """Refuse a port of the name server that the broker in the same process uses as well."""
     whose = ports_of(settings).get(settings.int("namesrv.port"))
     if whose is not None:
         raise settings.error("namesrv.port", f"is {whose}; choose another for one of them")
@@ -334,10 +336,10 @@ _UNREAD: Final = SettingCheck(
 
 
 def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> list[str]:
-    """Warnings before a server answers, a line each.
+    """Return the warnings to print before a server answers, one line each.
 
     :param kind: "up", "namesrv" or "broker".
-    :param of_plugins: those of the hooks.
+    :param of_plugins: the warnings of the hooks.
     """
     found = [*of_plugins, *tls_notices(settings)]
     if warning := build_warning():
@@ -354,9 +356,9 @@ def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> li
 
 
 def durability_notice(settings: Settings) -> str:
-    """What a loss of power may take of the messages that were acknowledged; empty: nothing.
+    """Describe which acknowledged messages a loss of power may destroy; empty: none.
 
-    A slave acknowledges no sends.
+    A slave does not acknowledge sends.
     """
     if settings.text("flushDiskType") == "SYNC_FLUSH" or settings.text("brokerRole") == "SLAVE":
         return ""
@@ -367,19 +369,19 @@ def durability_notice(settings: Settings) -> str:
 
 
 def unknown_names(settings: Settings) -> list[str]:
-    """Settings that nothing reads, each with the one that was meant if it is one with a slip."""
+    """Return the settings that nothing reads, each with a suggestion if it looks misspelt."""
     known = [row.name for row in settings.rows]
     return [_with_guess(name, known) for name in sorted(settings.unknown)]
 
 
 def _with_guess(name: str, known: Collection[str]) -> str:
-    """An unknown name, and the setting that was meant if it is one with a slip."""
+    """Return an unknown name, with a suggestion if it looks like a misspelt setting."""
     meant = similar_name(name, known)
     return f"{name} (did you mean {meant}?)" if meant else name
 
 
 def _address_notices(settings: Settings) -> list[str]:
-    """A notice if clients cannot reach this broker at the address they are told."""
+    """Return a notice if clients cannot reach this broker at its announced address."""
     listens, told = settings.text("bindAddress"), settings.text("brokerIP1")
     if told in WILDCARDS:
         return [f"brokerIP1={told} is an address that no client can connect to"]
@@ -393,7 +395,7 @@ def _address_notices(settings: Settings) -> list[str]:
 
 
 def failure_text(error: BaseException) -> str:
-    """The message about a start that failed."""
+    """Return the message about a failed start."""
     if isinstance(error, (SettingsError, BrokerError)):
         return str(error)
     return f"{type(error).__name__}: {error}"

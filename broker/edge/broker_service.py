@@ -52,25 +52,27 @@ from twistmq.protocol.errors import BrokerError
 __all__ = ["BrokerService"]
 
 
-#: How often a free pair of ports is looked for when the system chooses.
+#: The number of attempts to find a free pair of ports if the system chooses them.
 _FREE_PORT_ATTEMPTS = 20
-#: One for flushes, one so that an allocation does not hold them up.
+#: One thread for flushes, and one for file allocations, which would delay the flushes.
 _THREAD_COUNT = 2
 #: Bounds of the registration period, ms. Source: BrokerController.start.
 _REGISTER_PERIOD_MIN_MS, _REGISTER_PERIOD_MAX_MS = 10_000, 60_000
-#: A registration of no more bytes is written where it is asked for: it takes under a millisecond.
+#: A registration of at most this size is encoded immediately, because that takes under a
+#: millisecond.
 _REGISTRATION_SMALL_SIZE = 128 * 1024
-#: How long a stopping broker waits for name servers to hear of it, ms.
+#: How long a stopping broker waits for name servers to receive the notice, ms.
 _UNREGISTER_TIMEOUT_MS = 3000
 
 
 class BrokerService(Service):
     """One broker.
 
-    ``started`` fires with this service once the broker answers, or fails with why it cannot.
+    ``started`` fires with this service once the broker answers, or fails with the reason.
 
-    :param io: the disk; a test gives another one.
-    :param connections: counts those of the process; None when nothing else in it has any.
+    :param io: the disk; a test passes another one.
+    :param connections: the counter of the connections of the process; None if only this broker has
+        connections.
     :param name_server: the name server in the same process, or None.
     """
 
@@ -82,7 +84,7 @@ class BrokerService(Service):
     ) -> None:
         self._reactor = reactor
         self.settings = settings
-        # Before the store, which opens as many queue files as the limit allows.
+        # This comes before the store, which opens as many queue files as the limit allows.
         raise_open_files_limit()
         give_back_large_blocks()
         self._threads = WorkerThreads(reactor, _THREAD_COUNT, "store")
@@ -147,12 +149,12 @@ class BrokerService(Service):
             self._ready = True
             await self.register(force=True)
         except Exception:
-            # Nothing stays behind of a broker that does not run: no port, no lock, no thread.
+            # A broker that does not run leaves nothing open: no port, no lock and no thread.
             await self._close()
             raise
 
     def _require_running(self) -> None:
-        """:raises CancelledError: when the service was stopped meanwhile."""
+        """:raises CancelledError: when the service has been stopped."""
         if not self.running:
             raise CancelledError
 
@@ -168,7 +170,7 @@ class BrokerService(Service):
         self.started.errback(failure)
 
     async def _listen(self) -> None:
-        """Open the main port and the VIP port two below it."""
+        """Open the main port, and the VIP port, whose number is lower by two."""
         wanted = self.settings.int("listenPort")
         vip_rows = {code: row for code, row in self.kernel.dispatcher.handlers.items()
                     if row.on_vip_port}
@@ -182,7 +184,7 @@ class BrokerService(Service):
             try:
                 vip.startService()
             except BrokerError:
-                # The system chose the main port; that the one two below is free too was chance.
+                # The system chose the main port; it does not guarantee that the VIP port is free.
                 await main.stopService()
                 if not attempts_left:
                     raise
@@ -215,7 +217,7 @@ class BrokerService(Service):
         return "" if self._ready else "the broker does not answer yet, or no more"
 
     def _name_servers_fault(self) -> str:
-        """Why no client finds the broker; one name server that knows it is enough."""
+        """Return why clients cannot find the broker; one name server that knows it is enough."""
         unreached = self.name_servers.unreached
         if not self.name_servers.addresses:
             return self.name_server_list.fault
@@ -224,7 +226,7 @@ class BrokerService(Service):
         return "; ".join(f"{address}: {why}" for address, why in sorted(unreached.items()))
 
     def _registration_fault(self) -> str:
-        """Why a name server was not told all that plugins tell of topics."""
+        """Return why a name server lacks data that plugins add to topics."""
         return "; ".join(f"static topics are left out at {address}: {why}"
                          for address, why in sorted(self.name_servers.told_less.items()))
 
@@ -257,7 +259,7 @@ class BrokerService(Service):
     # --- registration
 
     def _name_servers_changed(self) -> None:
-        """Register with other name servers; those left out forget this broker by themselves."""
+        """Register with the new list of name servers; removed servers forget this broker later."""
         self.name_servers.addresses = self.name_server_list.addresses
         self._register_soon()
 
@@ -268,9 +270,9 @@ class BrokerService(Service):
                               kernel.broker_address, kernel.identity.ha_address)
 
     async def register(self, force: bool) -> None:
-        """Tell all name servers what this broker serves.
+        """Register the topics of this broker with all name servers.
 
-        :param force: even when they all know it already.
+        :param force: whether to register even if all of them know the topics already.
         """
         if not self.name_servers.addresses or not self.kernel.identity.registers:
             return
@@ -295,9 +297,9 @@ class BrokerService(Service):
             self.kernel.registered(answers)
 
     def _register_soon(self) -> Deferred[None] | None:
-        """Register because topics changed; changes during a registration make one more."""
+        """Register after topics changed; a change during a registration starts another one."""
         if not self._ready or not self.running:
-            # The start registers all that there is then.
+            # The start registers everything that exists by then.
             return None
         return self._registering.ask()
 
@@ -316,7 +318,7 @@ class BrokerService(Service):
         await self._close()
 
     async def _close(self) -> None:
-        """Leave the name servers, take no more connections, save and flush everything."""
+        """Unregister from the name servers, close the ports, then save and flush everything."""
         if self._periodic is not None:
             self._periodic.stopService()
             self._periodic = None
@@ -335,6 +337,6 @@ class BrokerService(Service):
         self._run_queue.stop()
         await self.client.close()
         if self._threads.started:
-            # They are idle once the store is stopped.
+            # The threads are idle once the store is stopped.
             self._threads.stop()
 

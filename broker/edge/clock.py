@@ -1,4 +1,4 @@
-"""The process's clocks and limits: the one place that reads them."""
+"""The clocks and limits of the process; no other module reads them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = [
     "use_monotonic",
 ]
 
-#: Descriptors that are neither connections nor queue files: the commit log's, the index's, tables
-#: being saved, the log, the reactor's own.
+#: Descriptors that are neither connections nor queue files: the files of the commit log and the
+#: index, tables that are being saved, the log, and the descriptors of the reactor.
 _OTHER_FILES: Final = 128
-#: Limits that are tried in turn where the hard one is more than the system really allows.
+#: The limits that are tried in turn if the hard limit is higher than the system really allows.
 _LIMITS: Final = (1_048_576, 65_536, 10_240)
-#: How the limit is set.
+#: Instructions for raising the limit.
 OPEN_FILES_MEND: Final = (
     "LimitNOFILE=1048576 in the systemd unit, --ulimit nofile=1048576:1048576 for a container, or "
     "ulimit -Hn in the shell that starts it")
@@ -43,19 +43,20 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _mallopt: Final = getattr(ctypes.CDLL(None), "mallopt", None)
 
-#: Seconds from an arbitrary start; never jumps.
+#: Seconds since an arbitrary start; this clock never jumps.
 monotonic: Final = time.monotonic
 
 
 def monotonic_ms() -> int:
-    """The monotonic clock in ms."""
+    """Return the monotonic clock in ms."""
     return time.monotonic_ns() // 1_000_000
 
 
 def use_monotonic(reactor: Any) -> None:
-    """Let a reactor's timers go by a clock that never jumps.
+    """Base the timers of a reactor on a clock that never jumps.
 
-    Twisted's go by the wall clock: when that is set back, none fires until it is where it was.
+    Twisted's timers use the wall clock: if it is set back, no timer fires until the clock has
+    reached its previous time again.
     """
     if reactor.seconds is monotonic:
         return
@@ -67,17 +68,18 @@ def use_monotonic(reactor: Any) -> None:
 
 
 def now_ms() -> int:
-    """The time, Unix ms."""
+    """Return the current time, Unix ms."""
     return time.time_ns() // 1_000_000
 
 
 def raise_open_files_limit() -> int:
     """Raise RLIMIT_NOFILE to what the system allows.
 
-    Each connection and each open file of the store takes one; the usual soft limit is 1024.
+    Each connection and each open file of the store takes one descriptor; the usual soft limit is
+    1024.
 
     :returns: the limit now in force.
-    :raises StartRefused: when no server can work with it.
+    :raises StartRefused: when the limit is too low for a server.
     """
     limit = _raised_limit()
     fault = open_files_fault(limit)
@@ -101,10 +103,11 @@ def _raised_limit() -> int:
 
 
 def give_back_large_blocks() -> None:
-    """Let each large block of memory be mapped for itself, and go back when it is free.
+    """Map each large memory block separately, so that it is returned to the system when freed.
 
-    By itself glibc maps fewer and fewer the more of them were freed. Frames of many megabytes that
-    grow side by side are then copied over and over, and leave holes that fit none of them.
+    By default, glibc raises the size from which it maps blocks each time a mapped block is freed.
+    Frames of many megabytes that grow side by side are then copied again and again, and leave holes
+    that are too small for any of them.
     """
     if _mallopt is not None:
         _mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
@@ -112,7 +115,7 @@ def give_back_large_blocks() -> None:
 
 
 def open_files_fault(limit: int) -> str | None:
-    """The fault of a limit of open files; None: a server can work with it."""
+    """Return why a limit of open files is too low; None if a server can work with it."""
     if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES_LEAST:
         return None
     return (f"only {limit} files may be open, a server needs {OPEN_FILES_LEAST}: its own, its "
@@ -120,9 +123,9 @@ def open_files_fault(limit: int) -> str | None:
 
 
 def connections_max() -> int:
-    """The limit of connections at which the store still gets the descriptors it needs.
+    """Return the number of connections that leaves enough descriptors for the store.
 
-    The store opens up to half of them for its queues, see OPEN_QUEUE_FILES_MAX.
+    The store opens up to half of the descriptors for its queues; see OPEN_QUEUE_FILES_MAX.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:

@@ -1,8 +1,8 @@
-"""The signals of a server's process before it serves.
+"""Signal handling while the process of a server is still loading.
 
-The modules of a server take a second to load on a slow host, and a signal that arrives meanwhile
-must not end the process as if it had crashed. This module imports next to nothing, so that it can
-run before them.
+The modules of a server take a second to load on a slow host, and a signal that arrives during that
+time must not end the process as if it had crashed. This module imports almost nothing, so that it
+can run before the other modules are loaded.
 
 Source: design of twistmq.
 """
@@ -21,15 +21,15 @@ __all__ = ["MEANINGLESS", "SERVERS", "hang_up", "hold_signals", "print_stacks_at
 
 #: The commands that run a server.
 SERVERS: Final = ("broker", "namesrv", "up")
-#: Signals that mean nothing to a server.
+#: The signals that a server ignores.
 MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def hold_signals() -> None:
-    """Handle signals until ``tap.handle_signals`` does, which is before anything is opened.
+    """Handle signals until ``tap.handle_signals`` takes over, before anything is opened.
 
     SIGTERM, SIGINT and SIGHUP end the process at once with status 0, because there is nothing to
-    stop yet. Others do nothing, except that SIGQUIT prints what each thread does.
+    stop yet. Other signals have no effect, except that SIGQUIT prints the stack of each thread.
     """
     for number in (signal.SIGTERM, signal.SIGINT, *hang_up()):
         signal.signal(number, _end)
@@ -39,12 +39,12 @@ def hold_signals() -> None:
 
 
 def hang_up() -> list[signal.Signals]:
-    """SIGHUP, unless it is ignored, as ``nohup`` has it."""
+    """Return SIGHUP, unless it is ignored, as under ``nohup``."""
     return [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
 
 
 def print_stacks_at_sigquit() -> None:
-    """Have SIGQUIT print what each thread does."""
+    """Let SIGQUIT print the stack of each thread."""
     signal.signal(signal.SIGQUIT, _print_stacks)
 
 
@@ -52,8 +52,8 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
     """Print the stack of each thread to the standard error, the latest call first.
 
     ``faulthandler.register`` is not used, because it reads the frames of threads while they run,
-    and has ended a server with SIGSEGV. A handler in Python holds the interpreter's lock instead.
-    It imports nothing, because the signal may arrive in the middle of any import.
+    and has ended a server with SIGSEGV. A handler in Python holds the interpreter lock instead.
+    This function imports nothing, because the signal may arrive in the middle of any import.
     """
     own = get_ident()
     lines = []
@@ -66,14 +66,14 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
             lines.append(f'  File "{code.co_filename}", line {called.f_lineno} in {code.co_name}')
             called = called.f_back
         lines.append("")
-    with contextlib.suppress(OSError):  # a closed output of errors
+    with contextlib.suppress(OSError):  # standard error is closed
         os.write(2, "\n".join(lines).encode(errors="backslashreplace"))
 
 
 def _end(number: int, frame: object) -> None:
-    # An exception could be caught by whatever is being imported.
+    # An exception could be caught by the module that is being imported.
     os._exit(0)
 
 
 def _pass(number: int, frame: object) -> None:
-    """Do nothing; children do not inherit this, as they would that a signal is ignored."""
+    """Do nothing; unlike an ignored signal, a handler is not inherited by child processes."""

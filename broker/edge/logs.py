@@ -1,15 +1,15 @@
-"""Log files of a process: one line an event, rotated by size.
+"""The log files of a process: one line for each event, rotated by size.
 
-``<data>/logs/NAME.log`` is the newest file, ``NAME.log.1`` the one before. Events come through
-``twisted.logger``; what is written of them is said by ``log.level``, and for parts of the process
-by ``log.levels``. Both, and the sizes of files, hold at once when they change. Bodies of messages
-and secrets are no part of any event. Under ``twistd`` this module is not used: twistd has its own
-log options.
+``<data>/logs/NAME.log`` is the newest file, ``NAME.log.1`` is the previous one. Events come from
+``twisted.logger``; ``log.level`` selects the events that are written, and ``log.levels`` does so
+for parts of the process. Changes of both settings, and of the file sizes, take effect at once. No
+event contains the body of a message or a secret. Under ``twistd`` this module is not used, because
+twistd has its own log options.
 
-Names, addresses, remarks and errors in an event may be what a peer sent. So whatever is written
-here is one line that begins with its time, of a bounded length: control characters are shown, not
-written, and a long field is cut before it is put into the line. Lines of a traceback begin with a
-tab.
+Names, addresses, remarks and errors in an event may come from a peer. Every event is therefore
+written as one line of bounded length that begins with its time: control characters are shown as
+escapes, and a long field is cut before it becomes part of the line. The lines of a traceback begin
+with a tab.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ from twistmq.broker.errors import SettingUnavailable
 __all__ = ["LogLevels", "begin_logging", "file_observer", "format_event", "level_filter",
            "open_log"]
 
-#: Characters that a terminal or a reader of lines may act on: C0 and C1 controls, separators of
-#: lines, marks that turn the direction of writing; and lone surrogates, which UTF-8 cannot say.
+#: Characters to which a terminal or a program that reads lines may react: C0 and C1 controls, line
+#: separators and marks that change the writing direction. Lone surrogates are included because
+#: UTF-8 cannot encode them.
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -57,7 +58,7 @@ _UNPRINTABLE: Final = re.compile(
 def begin_logging(name: str, folder: str, settings: Settings) -> None:
     """Send every event of this process to its log file from now on.
 
-    Standard output stays what it is: boot lines are printed there.
+    Standard output is not redirected: boot lines are printed there.
 
     :raises SettingsError: when the folder or the file cannot be written.
     """
@@ -76,16 +77,16 @@ def open_log(name: str, folder: str, settings: Settings) -> LogFile:
                        maxRotatedFiles=settings.int("log.files_max"))
     except OSError as error:
         raise SettingUnavailable(f"log.dir={folder}: {error.strerror}") from None
-    # The lock that Twisted would give it is taken in several steps. A signal's handler logs too,
-    # between any two of them, and would wait for itself: a process that never stops.
+    # Twisted's own lock is acquired in several steps. A signal handler also logs, possibly between
+    # two of these steps, and would wait for itself, so that the process would never stop.
     file._threadable_lock = RLock()  # type: ignore[attr-defined]
     return file
 
 
 def file_observer(file: LogFile, settings: Settings) -> ILogObserver:
-    """An observer that writes the events of the levels that the settings name, now and later.
+    """Return an observer that writes the events selected by the current log-level settings.
 
-    :raises SettingsError: when they name none.
+    :raises SettingsError: when the settings do not name levels.
     """
     def changed(changes: Mapping[str, SettingValue]) -> None:
         file.rotateLength = settings.int("log.size_max")
@@ -98,7 +99,7 @@ def file_observer(file: LogFile, settings: Settings) -> ILogObserver:
 
 @implementer(ILogFilterPredicate)
 class LogLevels:
-    """Which events are written: those of a level, which may be another for parts of the process.
+    """The selection of the events to write, by a level that may differ for parts of the process.
 
     :raises SettingsError: when ``log.levels`` has no meaning.
     """
@@ -117,7 +118,7 @@ class LogLevels:
 
 
 def level_filter(settings: Settings) -> LogLevelFilterPredicate:
-    """The events that ``log.level`` and ``log.levels`` let be written.
+    """Return the filter of the events that ``log.level`` and ``log.levels`` select.
 
     :raises SettingsError: when ``log.levels`` has no meaning.
     """
@@ -137,7 +138,7 @@ def level_filter(settings: Settings) -> LogLevelFilterPredicate:
 def format_event(event: LogEvent) -> str | None:
     """Write an event as one line, and its traceback, if it has one, as indented lines below.
 
-    :returns: None when the event has nothing to say.
+    :returns: None if the event has no text.
     """
     short = {name: _shorten(value, LOG_FIELD_CHARS_MAX) if name != "log_format" else value
              for name, value in event.items()}
@@ -153,7 +154,7 @@ def format_event(event: LogEvent) -> str | None:
 
 
 def _traceback_lines(failure: Failure) -> list[str]:
-    """A failure's traceback; what is left out of a long one is its middle."""
+    """Return the traceback of a failure; the middle of a long one is left out."""
     lines = failure.getTraceback().rstrip("\n").split("\n")
     if len(lines) > LOG_TRACEBACK_LINES_MAX:
         half = LOG_TRACEBACK_LINES_MAX // 2
@@ -162,7 +163,7 @@ def _traceback_lines(failure: Failure) -> list[str]:
 
 
 def _shorten(value: Any, chars_max: int) -> Any:
-    """Cut text or bytes that are too long, and say how long they were; leave all else."""
+    """Cut text or bytes that are too long and state their length; keep other values."""
     if isinstance(value, str) and len(value) > chars_max:
         return f"{value[:chars_max]}... ({len(value)} characters)"
     if isinstance(value, bytes) and len(value) > chars_max:
@@ -171,6 +172,6 @@ def _shorten(value: Any, chars_max: int) -> Any:
 
 
 def _one_line(text: str, chars_max: int) -> str:
-    """Show what cannot be printed as Python writes it, in text that is cut when it is too long."""
+    """Show characters that cannot be printed as Python escapes, and cut text that is too long."""
     text = cast(str, _shorten(text, chars_max))
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -1,8 +1,9 @@
-"""Which name servers a broker registers with: those its settings name, an address server or DNS.
+"""The name servers of a broker: given in the settings, or found by an address server or DNS.
 
-Differs from Apache: an address server is asked at the start too, not ten seconds later, so that
-clients find the broker when it answers; what it says is used only when all of it are addresses.
-DNS is asked for each of several names; of one it does not know the old addresses stay.
+Differs from Apache: an address server is also asked at the start, and not only ten seconds later,
+so that clients find the broker as soon as it answers. Its answer is used only if it consists
+entirely of addresses. Each of several names is looked up in DNS; if DNS does not know a name, its
+previous addresses stay in use.
 
 Source: BrokerController.initializeBrokerScheduledTasks, updateNamesrvAddr,
 BrokerOuterAPI.fetchNameServerAddr, updateNameServerAddressListByDnsLookup, BrokerStartup @5.3.3.
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NameServerList"]
 
-#: When DNS is asked a second time, ms; then each LOOKUP_PERIOD.
+#: The time of the second DNS look-up, ms; later ones follow each LOOKUP_PERIOD.
 _SECOND_LOOKUP_MS: Final = 10_000
 
 
 class NameServerList:
-    """The addresses of one broker's name servers.
+    """The addresses of the name servers of one broker.
 
-    :param changed: called when they are, or may be, others.
+    :param changed: called when the addresses have changed or may have changed.
     """
 
     log = Logger()
@@ -51,21 +52,21 @@ class NameServerList:
         self._reactor = reactor
         self._settings = settings
         self._changed = changed
-        #: The address of this process's own, and what else means the same.
+        #: The address of the name server in this process, and its synonyms.
         self._own: tuple[str, ...] = ()
         self._fetched: list[str] = []
-        #: The last answer of DNS for each name.
+        #: The last DNS answer for each name.
         self._looked_up: dict[str, list[str]] = {}
         self._server: AddressServer | None = None
         self._lookup = NameLookup(reactor)
         self._fetching = Soon(self._fetch, "the look-up of the name servers' addresses")
-        #: Why the last answer is not used; empty: it is.
+        #: The reason why the last answer is not used; empty: it is used.
         self.fault = ""
         settings.on_change.append(self._settings_changed)
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses, "host:port" each."""
+        """The addresses, each as "host:port"."""
         named = self._fetched if self._asks else self._settings.addresses("namesrvAddr")
         return [*self._own[:1], *(address for address in named if address not in self._own)]
 
@@ -74,15 +75,15 @@ class NameServerList:
         return asks_address_server(self._settings) or looks_names_up(self._settings)
 
     def keep(self, address: str, *other_names: str) -> None:
-        """Have a name server whatever the settings name: one of this process.
+        """Always use one name server regardless of the settings: the one in this process.
 
-        :param other_names: addresses in the settings that mean the same.
+        :param other_names: addresses in the settings that stand for the same server.
         """
         self._own = (address, *other_names)
         self._changed()
 
     def tasks(self) -> list[PeriodicTask]:
-        """The periodic task."""
+        """Return the periodic tasks."""
         def period_ms() -> int:
             return self._settings.int(PERIOD)
 
@@ -90,16 +91,16 @@ class NameServerList:
             return self._settings.int(LOOKUP_PERIOD)
 
         return [
-            PeriodicTask("ask for the addresses of name servers", period_ms(), period_ms,
+            PeriodicTask("request the addresses of name servers", period_ms(), period_ms,
                          lambda _: self.fetch() if asks_address_server(self._settings) else None),
             PeriodicTask("look up the names of name servers", _SECOND_LOOKUP_MS, lookup_period_ms,
                          lambda _: self.fetch() if looks_names_up(self._settings) else None),
         ]
 
     def fetch(self, *, again: bool = False) -> Deferred[None] | None:
-        """Ask the address server, or DNS, if the settings say so; failures are logged.
+        """Ask the address server or DNS, if the settings enable that; failures are logged.
 
-        :param again: whether the answer to a question that is under way does not count.
+        :param again: whether to discard the answer of a request that is already in progress.
         """
         if not self._asks:
             self.fault = ""
@@ -107,14 +108,14 @@ class NameServerList:
         return self._fetching.ask(again=again)
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         if self._server is not None:
             self._server.stop()
         self._lookup.stop()
 
     async def _fetch(self) -> None:
         if not self._asks:
-            # The settings changed after somebody asked. They need not name a server any more.
+            # The settings may have changed since the request, and may no longer name a server.
             self.fault = ""
             return
         found, fault = await (self._look_up() if looks_names_up(self._settings)
@@ -122,7 +123,7 @@ class NameServerList:
         if fault and fault != self.fault:
             self.log.warn("cannot look up the name servers' addresses, the old ones stay in use: "
                           "{fault}", fault=fault)
-        # DNS may say the same in another order each time.
+        # DNS may return the same addresses in a different order each time.
         is_changed = set(found) != set(self._fetched) and bool(found or not fault)
         if is_changed or (self.fault and not fault):
             self.log.info("the name servers are now {found}, before {old}",
@@ -133,8 +134,7 @@ class NameServerList:
             self._changed()
 
     async def _ask_server(self) -> tuple[list[str], str]:
-        """Ask the address server; :returns: the addresses, and the reason when the list is
-        empty."""
+        """Ask the address server; return the addresses, and the reason if the list is empty."""
         if self._server is None:
             from twistmq.broker.client.address_server import AddressServer  # it takes megabytes
 
@@ -146,7 +146,7 @@ class NameServerList:
             return [], f"the address server {url} gives none: {error}"
 
     async def _look_up(self) -> tuple[list[str], str]:
-        """Ask DNS; :returns: the addresses, of a name it does not know the old ones, and why."""
+        """Ask DNS; return the addresses, with the old ones of unknown names, and the reason."""
         names = [name for name in self._settings.addresses("namesrvAddr") if name not in self._own]
         faults = []
         for name in names:
@@ -162,5 +162,5 @@ class NameServerList:
     def _settings_changed(self, changes: Mapping[str, object]) -> None:
         if not ADDRESS_NAMES.isdisjoint(changes):
             self._changed()
-            # The names may have changed since the question.
+            # The names may have changed since the request.
             self.fetch(again=True)

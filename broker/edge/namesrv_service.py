@@ -47,13 +47,14 @@ __all__ = ["NamesrvService"]
 class NamesrvService(Service):
     """One name server.
 
-    ``started`` fires with this service once the name server answers, or fails with why it cannot.
+    ``started`` fires with this service once the name server answers, or fails with the reason.
 
     :param hooks: the plugins in use; None: no plugins.
-    :param connections: those of the process; None: nothing else in it has any.
-    :param port_setting: what users set the port by.
-    :param watched_alone: whether pages of plugins are its own; else the broker of the process
-        serves them.
+    :param connections: the counter of the connections of the process; None if only this name server
+        has connections.
+    :param port_setting: the setting that gives the port.
+    :param watched_alone: whether it serves the pages of plugins itself; otherwise the broker of the
+        process serves them.
     """
 
     log = Logger()
@@ -104,7 +105,7 @@ class NamesrvService(Service):
 
     @property
     def port(self) -> int:
-        """The port, the real one once the name server answers."""
+        """The port; it is the real one once the name server answers."""
         return self._listener.port
 
     def startService(self) -> None:
@@ -145,9 +146,9 @@ class NamesrvService(Service):
         await self._client.close()
 
     def _notify(self, address: str, header: NotifyMinBrokerIdChangeRequestHeader) -> None:
-        """Tell a broker who has the lowest id of its group now.
+        """Notify a broker of the current lowest broker id in its group.
 
-        A broker that does not get it learns the id when it next asks for its group.
+        A broker that does not receive the notice learns the id when it next asks for its group.
         """
         sent = Deferred.fromCoroutine(self._client.invoke_oneway(
             address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header))

@@ -17,12 +17,12 @@ from twistmq.protocol.errors import StoreError
 
 __all__ = ["PeriodicService"]
 
-#: How long a task waits whose period cannot be told, ms.
+#: The period of a task whose period cannot be computed, ms.
 _PERIOD_UNKNOWN_MS = 60_000
 
 
 class PeriodicService(Service):
-    """Runs each task again and again; one that raises is logged and runs again next period."""
+    """Runs tasks periodically; a task that raises is logged and runs again after its period."""
 
     log = Logger()
 
@@ -69,7 +69,7 @@ class PeriodicService(Service):
         if failure.check(StoreError) is None:
             self.log.failure("periodic task {task} failed", failure=failure, task=task.name)
         elif self._outages.setdefault(task, Outage()).begins():
-            # The store says so for as long as its files are not there.
+            # The store reports this error as long as its files are missing.
             self.log.error("periodic task {task} failed: {error}", error=str(failure.value),
                            task=task.name)
 

@@ -16,7 +16,7 @@ __all__ = ["process_metrics", "serve_http"]
 def process_metrics(
     connections: ConnectionCount, stalls: StallWatch, slow: SlowRequests
 ) -> dict[str, Callable[[], float]]:
-    """The figures that each server has, by name; each is asked when it is wanted."""
+    """Return the figures that every server has, by name; each is computed on request."""
     return {
         "connections": lambda: connections.count,
         "connections_refused": lambda: connections.refused,
@@ -29,6 +29,6 @@ def process_metrics(
 
 def serve_http(reactor: Any, resource: Any, port: int, interface: str) -> OpenHttpPort:
     """Open a port for pages of plugins; :raises OSError: when it cannot be opened."""
-    from twistmq.broker.net.http_port import HttpPort  # twisted.web takes megabytes
+    from twistmq.broker.net.http_port import HttpPort  # twisted.web uses megabytes of memory
 
     return HttpPort(reactor, resource, port, interface)

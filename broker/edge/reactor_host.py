@@ -1,4 +1,4 @@
-"""The host of a broker in a running process: the reactor, a remoting client, the name servers."""
+"""The host of a broker in a process: the reactor, a remoting client and the name servers."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ReactorHost"]
 
-#: How long a name server may take to answer for a route, ms.
-#: Source: TopicRouteInfoManager.GET_TOPIC_ROUTE_TIMEOUT.
+#: How long a name server may take to answer a route request, ms. Source:
+#: TopicRouteInfoManager.GET_TOPIC_ROUTE_TIMEOUT.
 _ROUTE_TIMEOUT_MS = 3000
 
 
 class ReactorHost:
     """The services of one process; see :class:`twistmq.broker.request.host.Host`.
 
-    :param name_servers: those the broker registers with; their list may change.
+    :param name_servers: the name servers with which the broker registers; the list may change.
     :param register_soon: registers the topics with them.
-    :param name_server: the one in the same process, or None.
-    :param streams: connections of raw bytes; their owner closes them.
+    :param name_server: the name server in the same process, or None.
+    :param streams: connections for raw bytes; their owner closes them.
     """
 
     def __init__(

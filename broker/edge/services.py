@@ -1,6 +1,7 @@
-"""The services a process can be: a name server, a broker, or both.
+"""The services that a process can run: a name server, a broker, or both.
 
-Each has ``started``, a Deferred that fires once it answers or fails with why it cannot.
+Each service has an attribute ``started``, a Deferred that fires once the service answers, or fails
+with the reason.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ __all__ = ["UpService", "declare_plugins", "load_hooks", "load_namesrv_hooks",
            "make_up_service"]
 
 
-#: The settings that say which plugins are used.
+#: The settings that select the plugins.
 _PLUGINS: Final = ("plugins.enabled", "plugins.disabled")
 
 
 def load_hooks(
     settings: Settings, plugins: Sequence[tuple[str, object]] = (), *, on_disk: bool = True
 ) -> Hooks:
-    """Import the plugins the settings allow, and let them declare settings and checks of their own.
+    """Import the plugins that the settings allow, and let them declare settings and checks.
 
-    :param plugins: (name, plugin) that are there without being installed, as in a test.
-    :param on_disk: whether the store is on a disk of the host's; else it is a test's.
-    :raises SettingsError: when a plugin that is asked for is not installed, or a setting asks for
-        what neither kernel nor plugins have.
+    :param plugins: pairs of (name, plugin) that are used without being installed, as in a test.
+    :param on_disk: whether the store is on a disk of the host; a test may use another kind of
+        store.
+    :raises SettingsError: when a requested plugin is not installed, or a setting requests a feature
+        that neither the kernel nor the plugins have.
     """
     found = find_plugins(_pinned(settings), settings.names("plugins.disabled"))
     hooks = Hooks([*found.plugins, *plugins], found.notices)
@@ -58,13 +60,13 @@ def load_hooks(
 
 
 def _plugins_check(load: Callable[[Settings], object]) -> SettingCheck:
-    """A check that a start finds the configured plugins, and that their own checks pass.
+    """Return a check that a start finds the configured plugins and that their checks pass.
 
-    :param load: finds them, and adds the checks that go with them.
+    :param load: a function that finds the plugins and adds their checks.
     """
     def run(settings: Settings) -> None:
         if settings.running is None:
-            return  # who starts has just found them
+            return  # a start has just found the plugins
         fresh = settings.without_plugins()
         load(fresh)
         for check in fresh.start_checks:
@@ -79,8 +81,8 @@ def load_namesrv_hooks(
 ) -> Hooks:
     """Load the plugins of a name server.
 
-    :param up: the settings of the process, where those of a name server are a part of them: they
-        have the values of what plugins declare.
+    :param up: the settings of the process, if the settings of the name server are a part of them;
+        they contain the values of the settings that plugins declare.
     :raises SettingsError: as :func:`load_hooks`.
     """
     found = find_plugins(_pinned(settings), settings.names("plugins.disabled"), NAMESRV_GROUP)
@@ -100,7 +102,7 @@ def load_namesrv_hooks(
 
 
 def declare_plugins(kind: str, settings: Settings) -> list[Hooks]:
-    """Load what a start would, and have the settings of plugins declared.
+    """Load the same plugins as a start, and let them declare their settings.
 
     :param kind: "up", "namesrv" or "broker".
     :raises SettingsError: as :func:`load_hooks`.
@@ -118,19 +120,19 @@ def _pinned(settings: Settings) -> tuple[str, ...] | None:
 
 
 def make_namesrv_service(reactor: Any, settings: Settings) -> NamesrvService:
-    """:raises SettingsError: when a plugin that is asked for is not installed."""
+    """:raises SettingsError: when a requested plugin is not installed."""
     return NamesrvService(reactor, settings, load_namesrv_hooks(settings))
 
 
 def make_broker_service(reactor: Any, settings: Settings) -> BrokerService:
-    """:raises SettingsError: when a plugin that is asked for is not installed."""
+    """:raises SettingsError: when a requested plugin is not installed."""
     return BrokerService(reactor, settings, load_hooks(settings))
 
 
 def make_up_service(
     reactor: Any, namesrv_settings: Settings, broker_settings: Settings
 ) -> UpService:
-    """Both in one process; the broker registers with this name server and those configured."""
+    """Make both services; the broker registers with this and the configured name servers."""
     return UpService(reactor, namesrv_settings, broker_settings)
 
 
@@ -138,12 +140,12 @@ def make_supervisor_service(
     reactor: Any, kind: str, settings: Settings, command: ChildCommand,
     told: Callable[[str, str, bool], None],
 ) -> SupervisorService:
-    """Several brokers, each in a process of its own.
+    """Make several brokers, each in its own process.
 
     :param kind: "broker", or "up" for a name server in this process beside them.
-    :param command: that of each broker.
+    :param command: the command of each broker.
     :param told: see SupervisorService.
-    :raises SettingsError: as :func:`load_hooks`, and when ports of two brokers are one.
+    :raises SettingsError: as :func:`load_hooks`, and when two brokers have the same port.
     """
     from twistmq.broker.supervisor.members import inner_values, members_of
     from twistmq.broker.supervisor.service import SupervisorService
@@ -161,12 +163,12 @@ def make_supervisor_service(
 
 
 def _check_namesrv_of_up(plugins: Sequence[tuple[str, object]], settings: Settings) -> None:
-    """Make the checks of the name server that would start beside a broker.
+    """Run the checks of the name server that would start beside a broker.
 
-    :raises SettingsError, BrokerError: when it would not start.
+    :raises SettingsError, BrokerError: when the name server would not start.
     """
     if settings.running is None:
-        return  # it makes them itself
+        return  # a name server runs these checks itself
     fresh = settings.without_plugins()
     namesrv = name_server_settings(fresh)
     load_namesrv_hooks(namesrv, plugins, up=fresh)
@@ -175,10 +177,10 @@ def _check_namesrv_of_up(plugins: Sequence[tuple[str, object]], settings: Settin
 
 
 class UpService(MultiService):
-    """A name server and a broker in one process: the broker starts once the other answers.
+    """A name server and a broker in one process; the broker starts once the name server answers.
 
     :param plugins: see :func:`load_hooks`.
-    :param io: the broker's disk; None: the real one.
+    :param io: the disk of the broker; None: the real one.
     :param namesrv_plugins: see :func:`load_namesrv_hooks`.
     """
 
@@ -217,7 +219,7 @@ class UpService(MultiService):
         return self
 
     def stopService(self) -> Deferred[Any]:
-        """Stop the broker first, so that it can still leave the name server."""
+        """Stop the broker first, so that it can still unregister from the name server."""
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:

@@ -1,8 +1,9 @@
-"""The needs of a start: addresses, ports, folders, files of the store.
+"""Checks of the resources of a start: addresses, ports, folders and the files of the store.
 
-A start makes these checks before it does anything; so does ``twistmq doctor``, and a tool's change
-of a setting is refused by them. Whatever stops a start because of settings belongs here, in
-``boot``, in ``kernel_checks``, or in a plugin's ``register_setting_checks``.
+A start runs these checks before it does anything else. ``twistmq doctor`` runs them as well, and a
+change of a setting by a tool is refused if one of them fails. A check that stops a start because of
+settings belongs here, in ``boot``, in ``kernel_checks``, or in the ``register_setting_checks`` of a
+plugin.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from twistmq.protocol.errors import StoreError
 
 __all__ = ["PORTS", "STORE", "broker_host_checks", "namesrv_host_checks"]
 
-#: Parts of the doctor.
+#: The parts of the doctor.
 PORTS: Final = "port"
 STORE: Final = "store"
 
 _FOLDERS: Final = ("storePathRootDir", "storePathCommitLog")
-#: Rows of files in the store: the setting that says how long each is, the folder, the folders in
-#: it that lead to the files. The commit log's folder is a setting.
+#: Kinds of files in the store: the setting with the file size, the folder, and the number of folder
+#: levels between that folder and the files. The folder of the commit log is a setting.
 _ROWS: Final = (
     ("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue", "consumequeue", 2),
     ("mapperFileSizeBatchConsumeQueue", "mapper_file_size_batch_consume_queue",
@@ -50,9 +51,9 @@ _ROWS: Final = (
 
 
 def broker_host_checks(*, on_disk: bool = True) -> list[SettingCheck]:
-    """The host checks of a broker.
+    """Return the host checks of a broker.
 
-    :param on_disk: whether its store is on a disk of the host's; else it is a test's.
+    :param on_disk: whether its store is on a disk of the host; a test may use another store.
     """
     found = [
         _BIND,
@@ -71,9 +72,9 @@ def broker_host_checks(*, on_disk: bool = True) -> list[SettingCheck]:
 
 
 def namesrv_host_checks(port_setting: str = "listenPort") -> list[SettingCheck]:
-    """The host checks of a name server.
+    """Return the host checks of a name server.
 
-    :param port_setting: what users set its port by.
+    :param port_setting: the setting that gives its port.
     """
     def port(settings: Settings) -> None:
         if settings.int("listenPort"):
@@ -85,7 +86,7 @@ def namesrv_host_checks(port_setting: str = "listenPort") -> list[SettingCheck]:
 
 
 def _broker_ports(settings: Settings) -> None:
-    """:raises BrokerError: when one cannot be listened on."""
+    """:raises BrokerError: when the broker cannot listen on one of its ports."""
     port = settings.int("listenPort")
     if not port:
         return
@@ -96,20 +97,20 @@ def _broker_ports(settings: Settings) -> None:
 
 
 def _up_port(settings: Settings) -> None:
-    """:raises BrokerError: when it cannot be listened on."""
+    """:raises BrokerError: when the name server cannot listen on its port."""
     if settings.has("namesrv.port") and settings.int("namesrv.port"):
         require_port(settings, settings.int("namesrv.port"),
                      "the name server's port: namesrv.port")
 
 
 def _told_address(settings: Settings) -> None:
-    """:raises SettingsError: when it is no host's."""
+    """:raises SettingsError: when it is not the address of a host."""
     require_number(settings, "brokerIP1")
     resolved(settings, "brokerIP1")
 
 
 def _log_folder(settings: Settings) -> None:
-    """:raises SettingsError: when no log can be written."""
+    """:raises SettingsError: when the log cannot be written."""
     folder = log_folder(settings)
     why = not_writable(Path(folder))
     if why:
@@ -117,7 +118,7 @@ def _log_folder(settings: Settings) -> None:
 
 
 def _kv_folder(settings: Settings) -> None:
-    """:raises SettingsError: when the file could be in no folder."""
+    """:raises SettingsError: when the folder of the file cannot exist."""
     try:
         there = nearest_folder(Path(settings.text("kvConfigPath")).parent)
         why = "" if there.is_dir() else f"{there} is not a folder"
@@ -128,7 +129,7 @@ def _kv_folder(settings: Settings) -> None:
 
 
 def _store_folders(settings: Settings) -> None:
-    """:raises StoreError: when one cannot be written, or is another broker's."""
+    """:raises StoreError: when a folder is not writable or belongs to another broker."""
     store = settings.store_settings()
     for name, folder in zip(_FOLDERS, (store.store_path_root_dir, store.commit_log_path),
                             strict=True):
@@ -136,7 +137,7 @@ def _store_folders(settings: Settings) -> None:
         if why:
             raise StoreError(f"the store cannot be opened: {name}={folder}: {why}")
     if settings.running is None or is_own_store(settings):
-        return  # who starts takes the lock
+        return  # a start acquires the lock itself
     process = lock_holder(Path(store.path("lock")))
     if process is not None:
         raise StoreError(f"{store.store_path_root_dir} is locked by "
@@ -149,7 +150,8 @@ def _store_folders(settings: Settings) -> None:
 
 
 def _store_files(settings: Settings) -> None:
-    """:raises StoreError, SettingsError: when files are missing, of another size, or are none."""
+    """:raises StoreError, SettingsError: when files are missing or have another size or type.
+    """
     try:
         _check_store_files(settings)
     except OSError as error:
@@ -163,8 +165,8 @@ def _check_store_files(settings: Settings) -> None:
     if running is not None and is_own and (
             os.path.realpath(running.store_settings().commit_log_path)
             != os.path.realpath(store.commit_log_path)):
-        raise settings.error(name, "is not where this broker writes the commit log: it is changed "
-                                   "in the file, when the log was moved")
+        raise settings.error(name, "is not where this broker writes the commit log: change it "
+                                   "only in the file, after the log was moved")
     require_size(settings, "mappedFileSizeCommitLog", Path(store.commit_log_path),
                  store.mapped_file_size_commit_log)
     for name, field, folder, depth in _ROWS:

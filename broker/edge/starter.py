@@ -1,4 +1,4 @@
-"""Starts a service: makes it, watches its start, says what it prints, knows how the process ends.
+"""Starting a service: its creation, its start, its printed lines and its exit status.
 
 Source: BrokerStartup, NamesrvStartup @5.3.3, for the boot lines.
 """
@@ -25,10 +25,11 @@ __all__ = ["Starter", "namesrv_line"]
 
 
 class Starter:
-    """Makes a service, watches its start, and knows how the process ends.
+    """Creates a service, watches its start, and determines the exit status of the process.
 
     :param kind: "up", "namesrv" or "broker"; also the name of the log file.
-    :param prints: whether the terminal is told too; twistd's log goes there already.
+    :param prints: whether to print lines to the terminal as well; twistd's log is printed there
+        already.
     """
 
     log = Logger()
@@ -50,7 +51,7 @@ class Starter:
         started.addCallbacks(self._started, self._failed)
 
     def _make(self) -> Any:
-        """Make the service; :raises SettingsError: when it cannot be made."""
+        """Make the service; :raises SettingsError: when that is not possible."""
         from twistmq.broker.edge import services
 
         if self.kind == "up":
@@ -61,14 +62,14 @@ class Starter:
         return services.make_broker_service(self._reactor, self.settings)
 
     def _store_notices(self) -> list[str]:
-        """The lines about stores that are there and not served."""
+        """Return the lines about stores that exist and are not served."""
         if self.kind == "namesrv":
             return []
         root = self.settings.text("storePathRootDir")
         return unserved_notices(RealDisk(), root, {root})
 
     def _plugin_notices(self) -> list[str]:
-        """The lines to log about the plugins."""
+        """Return the lines to log about the plugins."""
         found: list[str] = []
         if self.kind != "broker":
             namesrv = self.service.namesrv if self.kind == "up" else self.service
@@ -78,19 +79,19 @@ class Starter:
         return found
 
     def _warn(self, text: str) -> None:
-        """Say it in the log and on the terminal: a reader of a log file learns it too late."""
+        """Write a warning to the log and to the terminal, since a log may be read too late."""
         self.log.warn("{text}", text=text)
         self._print(f"twistmq: {text}", sys.stderr)
 
     def _print(self, line: str, stream: TextIO) -> None:
-        """Print a line, if the terminal is told; a closed output does not stop a start."""
+        """Print a line if printing is enabled; a closed output does not stop a start."""
         if not self._prints:
             return
         with contextlib.suppress(OSError):
             try:
                 print(line, file=stream, flush=True)
             except BrokenPipeError:
-                # Python keeps the line, and would fail to write it at the end of the process.
+                # Python buffers the line, and would fail to write it at the end of the process.
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, stream.fileno())
                 os.close(nowhere)
@@ -108,14 +109,14 @@ class Starter:
         notify_ready()
 
     def _unreached(self) -> dict[str, str]:
-        """The name servers that could not be registered with, and why."""
+        """Return the name servers with which registration failed, and the reasons."""
         if self.kind == "namesrv":
             return {}
         found: dict[str, str] = self._broker().name_servers.unreached
         return found
 
     def boot_lines(self) -> list[str]:
-        """The lines that Apache's servers print, and what a user of the defaults should know."""
+        """Return the lines that Apache's servers print, and hints for users of the defaults."""
         if self.kind == "namesrv":
             return [namesrv_line(self.service)]
         if self.kind == "broker":
@@ -124,12 +125,12 @@ class Starter:
                 *self.durability_lines(), *self.next_steps(self.service.namesrv)]
 
     def durability_lines(self) -> list[str]:
-        """The line that says when a send is acknowledged, unless that is after a sync."""
+        """Return the line that states when a send is acknowledged, unless that is after a sync."""
         notice = boot.durability_notice(self.settings)
         return [notice] if notice else []
 
     def next_steps(self, name_server: Any) -> list[str]:
-        """The next step after ``twistmq up``: the address for clients, the folders."""
+        """Return the lines printed after ``twistmq up``: the address for clients, the folders."""
         listens = self.settings.text("bindAddress")
         host = self.settings.text("brokerIP1") if listens in boot.WILDCARDS else listens
         address = f"{host}:{name_server.port}"
@@ -153,11 +154,12 @@ class Starter:
         else:
             self.log.failure("the start failed", failure)
         self._print(f"twistmq: {boot.failure_text(error)}", sys.stderr)
-        # At once when the reactor runs, else when it does: a start may fail before that.
+        # If the reactor runs, stop it at once; otherwise stop it once it runs, because a start may
+        # fail earlier.
         self._reactor.callWhenRunning(self._stop)
 
     def end_status(self) -> int:
-        """The exit status once all is stopped: not 0 where the store could not be, either."""
+        """Return the exit status after the stop; it is not 0 if stopping the store failed."""
         if self.status or self.kind == "namesrv":
             return self.status
         fault = self._broker().kernel.store.stop_fault

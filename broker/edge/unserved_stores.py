@@ -1,6 +1,6 @@
-"""Stores that lie in a folder of stores and that no broker serves.
+"""Finding stores in a folder of stores that no broker serves.
 
-They are those of more brokers than a command now starts, or that of one broker where several are
+Such stores belong to earlier starts of more brokers, or to a single broker if several brokers are
 started now.
 
 Source: design of twistmq.
@@ -16,15 +16,15 @@ from twistmq.broker.store.interfaces import IStoreIO
 
 __all__ = ["unserved_notices"]
 
-#: A folder with one of these is a store.
+#: A folder that contains one of these is a store.
 _PARTS: Final = ("commitlog", "consumequeue")
 
 
 def unserved_notices(io: IStoreIO, root: str, served: Collection[str]) -> list[str]:
-    """Name the stores in a folder that no broker serves, a line each.
+    """Return a line for each store in a folder that no broker serves.
 
     :param root: ``storePathRootDir`` of the command.
-    :param served: the folders of the stores that brokers have.
+    :param served: the folders of the stores that are served.
     """
     try:
         below = [os.path.join(root, name) for name in sorted(io.list_directory(root))]

@@ -1,7 +1,13 @@
-"""Threads for work that blocks: fdatasync and file allocation.
+"""Threads for blocking work: fdatasync and file allocation.
 
-Twisted's thread pool does the same with a team, a coordinator and a lock for each piece of work;
-a synchronous send waits for just that, so this is one queue and one wake-up.
+Twisted's thread pool uses a team, a coordinator and a lock for each piece of work. A synchronous
+send waits for exactly this overhead, so this module uses a single queue and a single wake-up.
+
+Running every sync on a thread is not always the best choice. On a fast disk a sync takes a tenth of
+a millisecond, and passing it to a thread and back takes longer than the sync. On a slow disk, or on
+one that stalls, a sync on the reactor's thread would stop all connections. :class:`QuickSync`
+therefore measures how long syncs take, runs them on the reactor's thread while they are quick, and
+moves them to a thread as soon as they are not.
 """
 
 from __future__ import annotations
@@ -19,23 +25,25 @@ __all__ = ["QuickSync", "WorkerThreads"]
 
 T = TypeVar("T")
 
-#: Syncs that take longer in the mean are not quick, seconds: a fifth of what counts as a stall.
+#: Syncs are quick if their mean duration is at most this, seconds: a fifth of the duration that
+#: counts as a stall.
 QUICK_SECONDS: Final = 0.002
-#: The most that one sync adds to the mean, seconds: one sync in thousands stalls on every disk, and
-#: only several in a row make a disk slow.
+#: The largest duration that a single sync adds to the mean, seconds. On every disk one sync in
+#: thousands stalls, and only several slow syncs in a row mean that the disk is slow.
 STALL_SECONDS: Final = 3 * QUICK_SECONDS
-#: How long syncs go to a thread when they were not quick, seconds; doubled each time, to the most.
+#: How long syncs run on a thread after they were not quick, seconds; the time is doubled each time,
+#: up to the maximum.
 SLOW_SECONDS_LEAST: Final = 1.0
 SLOW_SECONDS_MOST: Final = 60.0
-#: Syncs on a thread, one after the other, that show that the disk is quick again.
+#: The number of consecutive quick syncs on a thread after which the disk counts as quick again.
 QUICK_COUNT: Final = 100
 
 
 class WorkerThreads:
-    """A few threads that take work from one queue.
+    """A few threads that take work from a common queue.
 
-    :param reactor: where results are delivered.
-    :param count: how many pieces of work can run at once.
+    :param reactor: the reactor that delivers results.
+    :param count: the number of pieces of work that can run at the same time.
     """
 
     def __init__(self, reactor: IReactorFromThreads, count: int, name: str) -> None:
@@ -53,7 +61,7 @@ class WorkerThreads:
             thread.start()
 
     def stop(self) -> None:
-        """Let the threads end after what is queued, and wait for that."""
+        """Let the threads finish the queued work, and wait for their end."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -61,7 +69,7 @@ class WorkerThreads:
                 thread.join()
 
     def do(self, work: Callable[[], T]) -> Deferred[T]:
-        """Run ``work`` on a thread; fires on the reactor's thread with what it returns."""
+        """Run ``work`` on a thread; its result is delivered on the reactor's thread."""
         done: Deferred[T] = Deferred()
         self._queue.put((work, done))
         return done
@@ -79,18 +87,18 @@ class WorkerThreads:
 
 
 class QuickSync:
-    """Runs syncs where they are done soonest: on the reactor's thread while the disk is quick.
+    """Runs syncs on the reactor's thread while the disk is quick, and on a thread otherwise.
 
-    With a disk that syncs in a tenth of a millisecond the way to a thread and back costs more
-    than the sync, because both threads fight for one lock. So a sync runs at the end of the
-    reactor's turn, after all connections that have something to read were read, and covers what
-    all of them sent; when no other connection has anything to read, it runs at once. Sends of
-    several connections that are one batch run after a turn's reads, so their sync runs at the end
-    of the next turn. When syncs are not quick in the mean, they go to a thread for a while, or
-    until many were quick there.
+    With a disk that syncs in a tenth of a millisecond, passing the work to a thread and back costs
+    more than the sync, because both threads compete for the interpreter lock. A sync therefore runs
+    at the end of a turn of the reactor, after all readable connections were read, and covers the
+    sends of all of them. If no other connection is readable, it runs at once. Sends of several
+    connections that form one batch run after the reads of a turn, so their sync runs at the end of
+    the next turn. If the mean sync is not quick, syncs run on a thread for a while, or until many
+    of them were quick there.
 
     :param monotonic: a clock in seconds.
-    :param is_lone: whether what is being run is all there is to run.
+    :param is_lone: whether the work that is running is the only work.
     """
 
     def __init__(
@@ -103,15 +111,15 @@ class QuickSync:
         self._is_lone = is_lone
         self._slow_until = 0.0
         self._slow_seconds = SLOW_SECONDS_LEAST
-        #: Of how long syncs here took, seconds.
+        #: The mean duration of syncs on the reactor's thread, seconds.
         self._mean = 0.0
-        #: How many of the last syncs on a thread were quick.
+        #: The number of recent consecutive quick syncs on a thread.
         self._quick_count = 0
 
     def run(
         self, prepare: Callable[[], Callable[[], None]], done: Callable[[Failure | None], None]
     ) -> None:
-        """Run a sync, see RunSync of the store."""
+        """Run a sync; see RunSync of the store."""
         if self._monotonic() < self._slow_until:
             self._run_on_thread(prepare(), done)
         elif self._is_lone():
@@ -129,7 +137,7 @@ class QuickSync:
             done(Failure())
             return
         now = self._monotonic()
-        # A mean over the last ten or so.
+        # The mean covers about the last ten syncs.
         self._mean += (min(now - begin, STALL_SECONDS) - self._mean) / 10
         if self._mean > QUICK_SECONDS:
             self._slow_until = now + self._slow_seconds

@@ -1,1 +1,1 @@
-"""The kernel: its parts, what they are given, and the tables they share."""
+"""The kernel: its parts, their inputs, and the tables that they share."""

@@ -1,10 +1,11 @@
 """The kernel: identity, host, store, tables, providers and dispatcher of one broker.
 
-It knows no feature by name and imports no plugin. It has no reactor: time, other servers and ports
-come from its :class:`Host`, periodic work is a list of tasks that the edge runs, and connections
-are channels.
+The kernel does not know features by name and imports no plugin, so that each feature can be added,
+replaced or left out without a change here. It does not use a reactor either, so that tests can run
+a whole broker step by step with their own clock and disk. Time, other servers and ports come from
+its :class:`Host`; periodic work is a list of tasks, which the edge runs; connections are channels.
 
-Source: BrokerController @5.3.3, without what is a plugin here.
+Source: BrokerController @5.3.3, without the parts that are plugins here.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ __all__ = ["Kernel"]
 class Kernel:
     """One broker.
 
-    :param settings: read once here; a changed setting reaches the parts that keep its value.
-    :param store: not yet loaded.
+    :param settings: read once, here; changes are passed to the parts that keep a value.
+    :param store: the store, not loaded yet.
     :param hooks: the plugins in use.
     :param host: the clocks, other servers and ports.
     """
@@ -69,11 +70,11 @@ class Kernel:
         self.host = host
         steady_ms = host.steady.now_ms
         self.identity = Identity(settings, host.now_ms())
-        #: Gives slices to long work; it has half of the reactor's time at most.
+        #: Gives slices to long work, which gets at most half of the reactor's time.
         self.background = Scheduler(steady_ms)
-        #: Gives slices to work that clients wait for, once other connections had their turn.
+        #: Gives slices to work for which clients wait, after other connections have had their turn.
         self.foreground = Scheduler(steady_ms, lambda run: host.run_soon(run))
-        #: Runs long work that must be finished, in slices.
+        #: Runs long work that must be completed, in slices.
         self.slices = self.background.lane()
         #: Runs slow replies in slices; a reply is dropped when its client disconnects.
         self.long_answers = LongAnswers(self.background)
@@ -85,7 +86,7 @@ class Kernel:
         self.tables.after_topic_deletion.append(self.pull_hold.topic_deleted)
         self.periodic_tasks: list[PeriodicTask] = []
         self.random = random.Random()
-        # The names that plugins use; see plugin.protocols.Broker.
+        # The names for plugins; see plugin.protocols.Broker.
         self.now_ms = host.now_ms
         self.steady = host.steady
         self.started_ms = self.identity.started_ms
@@ -112,14 +113,17 @@ class Kernel:
         self.append = self.appender.append
         self.require_access = self.dispatcher.require_access
         self.may_publish = self.dispatcher.may_publish
-        #: Stores records on other masters, for a slave that stands in for its own; None: it cannot.
+        #: Stores records on other masters, for a slave that stands in for its own master; None: it
+        #: cannot do so.
         self.escape: Escape | None = None
-        #: Called with the answers of name servers to each registration; there is at least one.
+        #: Called with the answers of the name servers to each registration; there is at least one
+        #: answer.
         self.on_registered: list[Callable[[Sequence[Registered]], None]] = []
-        #: Figures of the process by name, for metrics; each is called when it is read.
+        #: Figures of the process by name, for metrics; each is a function that is called on
+        #: reading.
         self.figures: dict[str, Callable[[], float]] = {
             **host.figures, "held_pulls": lambda: self.pull_hold.count}
-        #: Checks by name; each returns the fault, or an empty text.
+        #: Health checks by name; each returns the fault, or an empty text.
         self.health_checks: dict[str, Callable[[], str]] = {
             "store": self._store_fault, "tables": self._tables_fault, **host.health_checks}
         settings.on_change.append(self._settings_changed)
@@ -156,20 +160,20 @@ class Kernel:
 
     @property
     def delivers(self) -> bool:
-        """Whether it delivers what falls due now."""
+        """Whether the broker delivers due messages now."""
         return self.identity.delivers and not (self.is_slave and self.escape is None)
 
     def use_escape(self, escape: Escape | None) -> None:
-        """See the protocol."""
+        """Implement the method of the protocol ``Broker``."""
         self.escape = escape
 
     # --- life
 
     async def start(self) -> None:
-        """Load what was saved, recover the store, let plugins start.
+        """Load the saved tables, recover the store, and start the plugins.
 
         :raises StoreError: when a file is missing or damaged; the text names it.
-        :raises SettingsError: when a plugin finds no meaning in a setting of its own.
+        :raises SettingsError: when a plugin finds that one of its settings is not valid.
         """
         self.tables.load()
         self.hooks.make_plugins(self)
@@ -184,7 +188,7 @@ class Kernel:
             raise
 
     async def _start(self) -> None:
-        """The part of a start that has a store to close when it fails."""
+        """Run the part of a start after which the store has to be closed in case of failure."""
         self.topic_config.make_again(
             self.store.queues.ids_by_topic(), self.store.queues.has_batch_queues,
             is_slave=self.is_slave)
@@ -202,7 +206,7 @@ class Kernel:
         await self.hooks.start()
 
     async def stop(self) -> None:
-        """Let plugins stop, save the tables, flush and close the store."""
+        """Stop the plugins, save the tables, then flush and close the store."""
         self.pull_hold.release_all()
         await self.hooks.stop()
         await self.saves.finish()
@@ -210,7 +214,7 @@ class Kernel:
         await self.store.stop()
 
     def handler_table(self) -> dict[int, AnyHandler]:
-        """The kernel's handlers by code; handlers of plugins replace or wrap them."""
+        """Return the kernel's handlers by code; handlers of plugins replace or wrap them."""
         settings, store, hooks, host = self.settings, self.store, self.hooks, self.host
         identity, tables, providers = self.identity, self.tables, self.providers
         parts = (
@@ -230,7 +234,7 @@ class Kernel:
     # --- health
 
     def _store_fault(self) -> str:
-        """The reason why messages are refused: of senders, or, by a slave, of its master."""
+        """Return why messages are refused: those of senders, or on a slave those of its master."""
         return self.store.fault(takes_messages=not self.is_slave)
 
     def _tables_fault(self) -> str:
@@ -243,8 +247,8 @@ class Kernel:
         """Become master or slave; a slave refuses writes.
 
         :param role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
-        :raises StoreError: for a master whose log ends with half a record, see
-            :meth:`change_role`, or whose disk failed.
+        :raises StoreError: for a master whose log ends with an incomplete record (see
+            :meth:`change_role`) or whose disk failed.
         """
         store, end = self.store, self.store.commit_log.max_offset
         if role != "SLAVE":
@@ -256,13 +260,13 @@ class Kernel:
         self.hooks.role_changed(self.role, self.broker_id)
 
     async def change_role(self, role: str, broker_id: int) -> None:
-        """Become master or slave while the broker runs, and tell the name servers.
+        """Become master or slave while the broker runs, and notify the name servers.
 
-        A slave first cuts half a record off its log and makes all of it readable; a master first
-        takes no more messages and flushes those it has.
+        A slave first removes an incomplete record from the end of its log and makes the whole log
+        readable. A master first stops accepting messages and flushes the existing ones.
 
         :param role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
-        :raises StoreError: when the disk fails; the role is as before.
+        :raises StoreError: when the disk fails; the role stays the same.
         """
         store = self.store
         if role == "SLAVE":
@@ -285,11 +289,12 @@ class Kernel:
             await registered
 
     def registered(self, answers: Sequence[Registered]) -> None:
-        """Name servers answered a registration: they know topics that are ordered, and who the
-        master of this broker is.
+        """Process the answers of name servers to a registration.
+
+        The answers contain the ordered topics and the master of this broker.
         """
         if not self.is_slave:
-            # A slave has the topics of its master, as they are there.
+            # A slave keeps the topics of its master unchanged.
             self.topic_config.update_order_topics(answers[0].order_topics)
         for listener in self.on_registered:
             try:
@@ -303,9 +308,9 @@ class Kernel:
     def require_readable(
         self, request: Request[Any], message: StoredMessage, groups: Collection[str] = ()
     ) -> None:
-        """Ask whether a request may read a message, also one that waits to be delivered.
+        """Check that a request may read a message, including one that is still to be delivered.
 
-        :raises BrokerError: when its topic, or the one it will have, may not be read.
+        :raises BrokerError: when the message's current or future topic is not readable.
         """
         require_readable(self.dispatcher, request, message, groups)
 
@@ -321,7 +326,7 @@ class Kernel:
     # --- events
 
     def _settings_changed(self, changes: Mapping[str, SettingValue]) -> None:
-        """Pass changes to the parts that do not read the settings each time."""
+        """Pass changes to the parts that keep the values of settings."""
         self.store.change_settings(self.settings.store_settings())
         self.acknowledgement.timeout_ms = self.store.settings.sync_flush_timeout_ms
         if "brokerPermission" in changes:
@@ -329,12 +334,12 @@ class Kernel:
 
 
 def _dispatching(store: MessageStore) -> Generator[None, None, None]:
-    """Make all that is confirmed readable; yields where it can pause."""
+    """Make all confirmed messages readable; the generator yields where it can pause."""
     while store.dispatch.step():
         yield
 
 
 if TYPE_CHECKING:
-    # mypy reports here a member that plugins may use and the kernel no longer has.
+    # Here mypy reports a member that plugins may use and that the kernel no longer has.
     def _broker(kernel: Kernel) -> Broker:
         return kernel

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["kernel_checks"]
 
-#: The longest of what is put before a broker's or cluster's name in the name of a topic.
+#: The length of the longest prefix before the name of a broker or cluster in the name of a topic.
 _PREFIX_SIZE: Final = len("rmq_sys_SYNC_BROKER_MEMBER_")
 
 
 def kernel_checks(hooks: Hooks) -> list[SettingCheck]:
-    """The kernel's, and those of the plugins in use."""
+    """Return the checks of the kernel and of the plugins in use."""
     def accounts(settings: Settings) -> None:
         if settings.flag("aclEnable") and not hooks.has_access_validators:
             raise SettingsError("aclEnable=true, but no plugin that is in use checks requests")
@@ -33,7 +33,7 @@ def kernel_checks(hooks: Hooks) -> list[SettingCheck]:
 
 
 def _require_topics(settings: Settings) -> None:
-    """:raises SettingsError: when a topic that the broker makes could have no folder."""
+    """:raises SettingsError: when the folder of a topic that the broker creates cannot exist."""
     for name in ("brokerName", "brokerClusterName"):
         text = settings.text(name)
         if not can_be_directory(text) or len(text.encode()) > FILE_NAME_SIZE_MAX - _PREFIX_SIZE:

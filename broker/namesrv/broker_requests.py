@@ -1,4 +1,4 @@
-"""Requests by which brokers and tools change tables: 103, 104, 205, 216, 217, 322, 327, 904.
+"""Requests with which brokers and tools change tables: 103, 104, 205, 216, 217, 322, 327, 904.
 
 Source: DefaultRequestProcessor @5.3.3.
 """
@@ -48,14 +48,14 @@ from twistmq.protocol.limits import DATA_VERSION_SIZE_MAX
 
 __all__ = ["FILTER_SERVERS_VERSION_MIN", "BrokerRequests", "ZonedRegisterBrokerRequestHeader"]
 
-#: MQVersion V3_0_11's ordinal: brokers before it register with the topics alone.
+#: The ordinal of MQVersion V3_0_11: older brokers register with the topics alone.
 FILTER_SERVERS_VERSION_MIN: Final = 37
-#: CRCs are sent without their sign bit.
+#: CRCs are sent without the sign bit.
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
 class ZonedRegisterBrokerRequestHeader(RegisterBrokerRequestHeader):
-    """A registration with the field that a broker's hook adds."""
+    """A registration with the additional field of a broker's hook."""
 
     zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
 
@@ -63,7 +63,7 @@ class ZonedRegisterBrokerRequestHeader(RegisterBrokerRequestHeader):
 class BrokerRequests:
     """Handlers of these requests.
 
-    :param changes: what the tables are changed through.
+    :param changes: makes all changes of the tables.
     :param awake_ms: the clock for the silence of brokers, ms.
     """
 
@@ -78,7 +78,7 @@ class BrokerRequests:
         self._changes = changes
         self._kv_config = kv_config
         self._settings = settings
-        #: Whether it was logged that the ordered topics are.
+        #: Whether it was logged that the ordered topics are too long.
         self._is_too_long = False
 
     def handlers(self) -> list[AnyHandler]:
@@ -101,7 +101,7 @@ class BrokerRequests:
         ]
 
     def register(self, request: Request[ZonedRegisterBrokerRequestHeader]) -> Handled:
-        """A broker registers, or shows again that it lives."""
+        """Register a broker, or take its registration as a sign of life."""
         header = request.header
         if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -115,7 +115,7 @@ class BrokerRequests:
         reading = _registered(request)
         while True:
             if not request.channel.active:
-                # That it was lost has been told, and would not be told again.
+                # Its loss has been reported already, and would not be reported again.
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
             try:
                 next(reading)
@@ -137,10 +137,11 @@ class BrokerRequests:
             body=self._order_topics())
 
     def _order_topics(self) -> bytes:
-        """The ordered topics in the answer to a registration.
+        """Return the ordered topics for the reply to a registration.
 
-        Nothing when it is too long, as what was saved before there was a limit may be: the broker
-        would close the connection over such a frame, and be forgotten with it.
+        The result is empty when they are too long, which is possible if they were saved before
+        there was a limit: the broker would close the connection because of such a frame, and would
+        be forgotten as a consequence.
         """
         if not self._settings.flag("returnOrderTopicConfigToBroker"):
             return b""
@@ -155,7 +156,7 @@ class BrokerRequests:
         return b"" if is_too_long else body
 
     def unregister(self, request: Request[UnRegisterBrokerRequestHeader]) -> Handled:
-        """A broker goes; one that is not known may go too."""
+        """Forget a broker that leaves; an unknown broker may leave too."""
         header = request.header
 
         def change() -> Reply:
@@ -165,7 +166,7 @@ class BrokerRequests:
         return self._changes.do(change, request.channel)
 
     def query_data_version(self, request: Request[QueryDataVersionRequestHeader]) -> Reply:
-        """Must a broker register again? Asking is a sign of life."""
+        """Check whether a broker must register again. The request is a sign of life."""
         header = request.header
         theirs = DataVersion.decode(request.body) if request.body else None
         whose = header.cluster_name, header.broker_addr, header.broker_name
@@ -181,7 +182,7 @@ class BrokerRequests:
         return Reply()
 
     def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Handled:
-        """One topic is made known; success also when a broker of it is not."""
+        """Register one topic; it also succeeds when a broker of the topic is unknown."""
         queues = TopicRouteData.decode(request.body).queue_datas if request.body else []
         host = host_of(request.channel.charged_address)
 
@@ -221,9 +222,9 @@ class BrokerRequests:
 def _registered(
     request: Request[ZonedRegisterBrokerRequestHeader],
 ) -> Generator[None, None, tuple[TopicConfigSerializeWrapper, list[str] | None]]:
-    """The topics and the filter servers of a registration; None: it cannot name any.
+    """Return the topics and filter servers of a registration; None if old and without the latter.
 
-    :raises WireError: when the body cannot be read.
+    :raises WireError: when the body cannot be decoded.
     """
     version = request.command.version
     if version < FILTER_SERVERS_VERSION_MIN:

@@ -1,11 +1,12 @@
-"""Changes of the tables, one after the other: each connection's in the order it came.
+"""Makes the changes of the tables one after another, in the order of each connection.
 
-The registration of a broker with a hundred thousand topics takes a fifth of a second. It is done in
-slices, and other changes wait behind it, so that of two changes the later one wins. Of the waiting
-changes each host has its turn, and of a host's each connection: a host that sends many changes,
-from however many connections, keeps no other host's broker from registering. Of the bytes that may
-wait each host has half of what the others left. Reads and heartbeats do not wait. A broker whose
-connection is lost leaves at once; the rest of its registration is then dropped.
+The registration of a broker with a hundred thousand topics takes a fifth of a second, so it is done
+in slices. Other changes wait until it is done, so that of two changes the later one wins. Hosts
+take turns in the queue of waiting changes, and so do the connections of a host. Therefore a host
+that sends many changes, over any number of connections, cannot prevent the brokers of other hosts
+from registering. The bytes of waiting changes are limited too: each host may use half of the bytes
+that other hosts left free. Reads and heartbeats do not wait. A broker whose connection is lost
+leaves at once, and the remainder of its registration is dropped.
 
 Source: RouteInfoManager's lock @5.3.3.
 """
@@ -29,47 +30,47 @@ from twistmq.protocol.errors import RequestRefused
 __all__ = ["Changes"]
 
 _Work = Generator[None, None, Reply]
-#: The turn of the name server's own changes.
+#: The turn of the changes that the name server makes itself.
 _OWN: Final = ("", -1)
 
 
 class Changes:
     """The changes of one name server.
 
-    :param scheduler: gives them slices.
+    :param scheduler: gives slices to them.
     """
 
     log = Logger()
 
     def __init__(self, scheduler: Scheduler) -> None:
-        #: A turn is a host and a channel id.
+        #: The lane of the changes. A turn consists of a host and a channel id.
         self._lane = scheduler.lane(one_at_a_time=True)
-        #: Bytes that wait, by host.
+        #: The bytes of waiting changes by host.
         self._bytes: Shares[str] = Shares()
 
     def do(self, change: Callable[[], Reply], channel: Channel) -> Handled:
-        """Make a short change, once the changes before it are done.
+        """Make a short change, after the changes before it.
 
-        :raises Exception: what the change raises, when it is made at once.
+        :raises Exception: the exception of the change, if it is made at once.
         """
         return change() if self._lane.is_idle else self.work(_at_once(change), channel)
 
     def begin(self, work: Generator[None, None, None]) -> None:
-        """Do long work without an answer, behind the changes that came before it."""
+        """Do long work that has no reply, after the changes that arrived before it."""
         self._lane.run(work, _OWN).addErrback(lambda failure: self.log.failure(
             "a change of the route tables failed", failure=failure))
 
     def work(
         self, change: _Work, channel: Channel, *, ends_with_it: bool = False, size_bytes: int = 0
     ) -> Handled:
-        """Begin a long change, once the changes before it are done.
+        """Begin a long change, after the changes before it.
 
         :param channel: the connection that sent it.
-        :param ends_with_it: whether it has no use when the connection is lost before its turn.
-        :param size_bytes: what it keeps in memory until its turn.
-        :returns: its reply, when one slice was enough, else a Deferred of it.
-        :raises RequestRefused: SYSTEM_BUSY when as much of the host's waits as may.
-        :raises Exception: what the change raises, when it is done at once.
+        :param ends_with_it: whether it is dropped when the connection is lost before its turn.
+        :param size_bytes: the memory that it takes until its turn.
+        :returns: its reply if one slice was enough, and otherwise a Deferred of the reply.
+        :raises RequestRefused: SYSTEM_BUSY when the limit of the host is reached.
+        :raises Exception: the exception of the change, if it is done at once.
         """
         host = host_of(channel.charged_address)
         waiting = self._bytes.of(host)

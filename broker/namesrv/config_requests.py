@@ -1,4 +1,4 @@
-"""Values and settings: 100, 101, 102, 219, 318, 319.
+"""Requests for key-value configuration and settings: 100, 101, 102, 219, 318, 319.
 
 Source: DefaultRequestProcessor, Configuration @5.3.3.
 """
@@ -29,7 +29,7 @@ from twistmq.protocol.headers.namesrv import (
 
 __all__ = ["ConfigRequests"]
 
-#: No tool may change these, whatever ``configBlackList`` says.
+#: Settings that no tool may change, whatever ``configBlackList`` contains.
 _NEVER_CHANGED: Final = frozenset(
     {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
@@ -86,9 +86,9 @@ class ConfigRequests:
         return Reply(body=self._settings.format().encode())
 
     def update_settings(self, request: Request[EmptyHeader]) -> Reply:
-        """Change settings: all that are named, or none; only those that are open.
+        """Change settings that are open to tools; all of them are changed, or none.
 
-        Differs from Apache: there any client changes any setting, also the address to listen on.
+        Differs from Apache: there any client may change any setting, even the listening address.
         """
         self.log.info("settings changed by {peer}", peer=request.channel.remote_address)
         settings = self._settings

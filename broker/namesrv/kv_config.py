@@ -1,13 +1,13 @@
-"""Key-value configuration: values by namespace and key, kept in one file.
+"""Key-value configuration: values by namespace and key, stored in one file.
 
 The file is Apache's ``kvConfig.json``: ``{"configTable":{"NAMESPACE":{"KEY":"VALUE"}}}`` on one
-line. It is written whole, on a thread: changes that come meanwhile wait and go together with the
-next write, and each is there, and answered, once it is saved.
+line. A thread writes the whole file. Changes that arrive during a write wait and share the next
+one. Each change takes effect, and is answered, once it is saved.
 
-Differs from Apache: a change that cannot be saved is refused and undone, because a tool that reads
-"success" takes the value for kept; a damaged file falls back to its backup; a value, a name and all
-of them together have a limit, because every registering broker is sent a namespace of them, in one
-frame; and no value is logged, because it may be a secret.
+Differs from Apache in four ways. A change that cannot be saved is refused and undone, because a
+tool that gets a success relies on the value being stored. If the file is damaged, its backup is
+used. A value, a name and all values together are limited, because every registering broker receives
+a whole namespace in one frame. Values are not logged, because they may be secret.
 
 Source: KVConfigManager, KVConfigSerializeWrapper @5.3.3.
 """
@@ -32,7 +32,7 @@ from twistmq.protocol.errors import RequestRefused, StoreError, WireError
 
 __all__ = ["ORDER_TOPIC_NAMESPACE", "KVConfig"]
 
-#: Holds, for each ordered topic, "broker:queues;broker:queues".
+#: The value of each ordered topic, in the form "broker:queues;broker:queues".
 #: Source: NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG.
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
@@ -47,9 +47,9 @@ class _ConfigTable(Body):
 
 @dataclass(slots=True)
 class _Change:
-    """One that waits to be saved.
+    """A change that waits to be saved.
 
-    :param value: None: the key is to be forgotten.
+    :param value: the new value; None if the key must be removed.
     """
 
     namespace: str
@@ -61,9 +61,9 @@ class _Change:
 class KVConfig:
     """The values and their file.
 
-    :param path: of the file; absolute.
-    :param limit: the value of ``kv.value_size_max`` or ``kv.total_size_max``, asked each time.
-    :param in_thread: runs what writes the file; None: it is written at once.
+    :param path: the absolute path of the file.
+    :param limit: returns ``kv.value_size_max`` or ``kv.total_size_max``; called each time.
+    :param in_thread: runs the function that writes the file on a thread; None to write at once.
     """
 
     log = Logger()
@@ -75,22 +75,22 @@ class KVConfig:
         self._file = ConfigFile(io, path)
         self._limit = limit
         self._in_thread = in_thread or maybeDeferred
-        #: The table as saved. It and its namespaces are never changed in place: a thread may read
-        #: them.
+        #: The table as saved. The table and its namespaces are never changed in place, because a
+        #: thread may read them.
         self._table: _Table = {}
-        #: Its size, see :func:`_table_size`.
+        #: The size of the table, see :func:`_table_size`.
         self._size_bytes = 0
         self._waiting: list[_Change] = []
         self._is_saving = False
-        #: Why the last change could not be saved; empty: it was.
+        #: The reason why the last change could not be saved; empty if it was saved.
         self.fault = ""
-        #: Deferreds that fire once everything is saved.
+        #: Deferreds that fire once all changes are saved.
         self._idle: list[Deferred[None]] = []
 
     def load(self) -> None:
-        """Read the file, if there is one, also when it is over the limits.
+        """Read the file, if it exists, even if it exceeds the limits.
 
-        :raises StoreDamaged: when neither it nor its backup can be read.
+        :raises StoreDamaged: when neither the file nor its backup can be read.
         """
         self._file.load(self._decode)
         self._size_bytes = _table_size(self._table)
@@ -105,22 +105,23 @@ class KVConfig:
         return self._table.get(namespace, {}).get(key)
 
     def table(self, namespace: str) -> KVTable | None:
-        """Every value of a namespace; None when it never had one."""
+        """Return all values of a namespace; None if it never had any."""
         values = self._table.get(namespace)
         return None if values is None else KVTable(values)
 
     def put(self, namespace: str, key: str, value: str) -> Deferred[None]:
-        """Keep a value.
+        """Store a value.
 
-        :returns: fires when it is saved; fails with StoreError when the file cannot be written and
-            with RequestRefused when all values together would be too long: then nothing changed.
+        :returns: a Deferred that fires when it is saved. It fails with StoreError when the file
+            cannot be written, and with RequestRefused when all values together would be too long;
+            nothing is changed then.
         :raises RequestRefused: when a name or the value is too long.
         """
         for name, text, maximum_bytes in (
             ("namespace", namespace, KV_NAME_SIZE_MAX), ("key", key, KV_NAME_SIZE_MAX),
             ("value", value, self._limit("kv.value_size_max")),
         ):
-            # A value that is much too long is not encoded to be measured.
+            # A text that is far too long is not encoded just to measure it.
             size_bytes = len(text) if len(text) > maximum_bytes else _size(text)
             if size_bytes > maximum_bytes:
                 raise self._refused(f"the {name} has {size_bytes} bytes, the limit is "
@@ -128,9 +129,9 @@ class KVConfig:
         return self._change(_Change(namespace, key, value))
 
     def delete(self, namespace: str, key: str) -> Deferred[None]:
-        """Forget a value; the namespace stays, also when it is empty.
+        """Remove a value; the namespace is kept, even if it is empty.
 
-        :returns: as :meth:`put`.
+        :returns: see :meth:`put`.
         """
         return self._change(_Change(namespace, key, None))
 
@@ -145,7 +146,7 @@ class KVConfig:
         return change.done
 
     def _save_waiting(self) -> None:
-        """Save what waits; :meth:`_saved` or :meth:`_not_saved` follows."""
+        """Save the waiting changes; :meth:`_saved` or :meth:`_not_saved` is called afterwards."""
         self._is_saving = True
         changes, self._waiting = self._waiting, []
         table, size_bytes = dict(self._table), self._size_bytes
@@ -213,7 +214,7 @@ class KVConfig:
         self._save_next()
 
     def _save_next(self) -> None:
-        """Save the changes that arrived meanwhile, or fire the Deferreds of ``when_saved``."""
+        """Save the changes that arrived in between, or fire the Deferreds of ``when_saved``."""
         self._is_saving = False
         if self._waiting:
             self._save_waiting()
@@ -223,7 +224,7 @@ class KVConfig:
             waiting.callback(None)
 
     def when_saved(self) -> Deferred[None]:
-        """Fires when all changes are saved."""
+        """Return a Deferred that fires when all changes are saved."""
         if not self._is_saving:
             return succeed(None)
         waiting: Deferred[None] = Deferred()
@@ -231,13 +232,13 @@ class KVConfig:
         return waiting
 
     def size(self) -> tuple[int, int]:
-        """How many values there are, and what all counts as, bytes."""
+        """Return the number of values and the total size that counts for the limit, bytes."""
         return sum(map(len, self._table.values())), self._size_bytes
 
     def log_size(self) -> None:
-        """Log how much there is.
+        """Log the size of the configuration.
 
-        Differs from Apache: it logs every value, secrets among them.
+        Differs from Apache, which logs every value, including secrets.
         """
         self.log.info("key-value configuration: {namespaces} namespaces, {keys} keys, {size} bytes",
                       namespaces=len(self._table), keys=sum(map(len, self._table.values())),
@@ -245,23 +246,23 @@ class KVConfig:
 
 
 def _size(text: str) -> int:
-    """Bytes of a text in the file and in replies, where control characters take six."""
+    """Return the size of a text in the file and in replies; a control character takes six bytes."""
     return len(msgspec.json.encode(text))
 
 
 def _table_size(table: _Table) -> int:
-    """The size of a table: its names and values, and something for each of them."""
+    """Return the size of a table: its names and values, and a constant for each of them."""
     return sum(KV_ENTRY_BYTES + _size(namespace) + sum(
         KV_ENTRY_BYTES + _size(key) + _size(value) for key, value in values.items())
         for namespace, values in table.items())
 
 
 def _growth(table: _Table, change: _Change) -> int | None:
-    """The bytes by which a change makes the table longer; None if it changes nothing."""
+    """Return the bytes by which a change makes the table longer; None if it changes nothing."""
     values = table.get(change.namespace, {})
     before = values.get(change.key)
     if change.value == before:
-        # A namespace without values can be made by none, and is left by the last.
+        # No change creates an empty namespace; only the deletion of its last value leaves one.
         return None
     grown_bytes = 0 if change.namespace in table else KV_ENTRY_BYTES + _size(change.namespace)
     if before is not None:

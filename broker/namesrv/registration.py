@@ -1,4 +1,4 @@
-"""The data of a registration, its answer, and the topics of it that count.
+"""The data of a registration, its reply, and the topics that it contributes.
 
 Source: RouteInfoManager.registerBroker, RegisterBrokerResult @5.3.3.
 """
@@ -31,9 +31,9 @@ __all__ = ["MasterOfGroup", "Registration", "is_text_short", "put_topics", "why_
 class Registration:
     """The identity of a registering broker.
 
-    :param timeout_ms: the silence after which it is gone; None from brokers before 5.
+    :param timeout_ms: the silence after which it is removed; None from brokers before version 5.
     :param acting_master: whether a slave may stand in for its master; None from old brokers.
-    :param filter_servers: None leaves those that are known.
+    :param filter_servers: its filter servers; None keeps the known ones.
     """
 
     cluster: str
@@ -54,20 +54,20 @@ class Registration:
 
     @property
     def host(self) -> str:
-        """The host whose share of the tables it uses."""
+        """The host whose share of the tables the broker uses."""
         return host_of(self.channel.charged_address)
 
 
 @dataclass(frozen=True, slots=True)
 class MasterOfGroup:
-    """The master in the answer to a slave; empty without a master or for the master itself."""
+    """The master in the reply to a slave; empty without a master or for the master itself."""
 
     address: str | None = None
     ha_address: str | None = None
 
 
 def why_refused(tables: RouteTables, new: Registration) -> str:
-    """Why a broker is not let in, whatever its topics are; empty: it is."""
+    """Return why a broker is refused, whatever its topics are; empty if it is accepted."""
     for name, text in (("brokerName", new.broker_name), ("clusterName", new.cluster),
                        ("brokerAddr", new.address), ("haServerAddr", new.ha_address),
                        ("the zone's name", new.zone_name or "")):
@@ -88,7 +88,7 @@ def why_refused(tables: RouteTables, new: Registration) -> str:
 
 
 def is_text_short(text: str) -> bool:
-    """Whether a name or an address is not too long to be kept and repeated in routes."""
+    """Whether a name or an address is short enough to be kept and repeated in routes."""
     return (len(text) <= ROUTE_TEXT_SIZE_MAX
             and len(text.encode("utf-8", "replace")) <= ROUTE_TEXT_SIZE_MAX)
 
@@ -97,15 +97,15 @@ def put_topics(
     tables: RouteTables, new: Registration, is_changed: bool, *, drop_missing: bool,
     is_current: Callable[[], bool],
 ) -> Generator[None, None, str]:
-    """Take the topics of a master, or of the first slave when there is no master.
+    """Enter the topics of a master, or of the first slave if the master is missing.
 
-    Yields where it can pause; goes on only as long as the registration is the broker's last one.
+    Yields where it can pause. It continues only as long as this is the broker's last registration.
 
-    :param is_changed: whether the version of the broker's data is another than before; if not,
-        only topics that are not known of it are taken.
-    :param drop_missing: whether topics it no longer names are forgotten.
-    :param is_current: whether the broker is there, as it registered here.
-    :returns: why some topics are not taken; empty when all are.
+    :param is_changed: whether the version of the broker's data has changed; if not, only unknown
+        topics are entered.
+    :param drop_missing: whether topics that the broker no longer names are removed.
+    :param is_current: whether the broker is still registered with this registration.
+    :returns: the reason why some topics were not entered; empty if all were.
     """
     group = tables.brokers[new.broker_name]
     is_master = new.broker_id == MASTER_ID

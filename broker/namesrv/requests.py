@@ -34,7 +34,8 @@ from twistmq.broker.store.interfaces import IStoreIO
 
 __all__ = ["NameServer"]
 
-#: Connections for which a long list is made at a time, each as long as a frame, and a long route.
+#: The number of connections for which a long list, up to the size of a frame, or a long route is
+#: made at the same time.
 _LISTS_MAX: Final = 4
 _ROUTES_MAX: Final = 16
 _FIRST_SCAN_MS: Final = 5
@@ -45,14 +46,14 @@ _PRINT_INTERVAL_MS: Final = 600_000
 class NameServer:
     """One name server, without its port.
 
-    :param settings: those of ``namesrv_rows``; read each time, so that changes take effect.
-    :param io: where the key-value configuration is kept.
-    :param now_ms: the clock, Unix ms.
-    :param steady: the clock for durations; None: ``now_ms``, where no clock jumps.
+    :param settings: the settings of ``namesrv_rows``; read each time, so that changes take effect.
+    :param io: stores the key-value configuration.
+    :param now_ms: the wall clock, Unix ms.
+    :param steady: the clock for durations; None for ``now_ms``, if the clock never jumps.
     :param hooks: the plugins in use.
-    :param in_thread: runs a blocking write of it; None to write on this thread.
-    :param serve_http: serves a resource of twisted.web; None beside a broker, which serves both.
-    :param figures: figures of the process by name, for metrics.
+    :param in_thread: runs a blocking write of the configuration; None to write on this thread.
+    :param serve_http: serves a resource of twisted.web; None next to a broker, which serves both.
+    :param figures: metrics of the process by name.
     """
 
     log = Logger()
@@ -64,19 +65,19 @@ class NameServer:
         steady: SteadyClock | None = None, serve_http: ServeHttp | None = None,
         figures: Mapping[str, Callable[[], float]] | None = None,
     ) -> None:
-        #: As a kernel's.
+        #: The settings, under the same name as in a kernel.
         self.settings = settings
         self.hooks = hooks or Hooks()
-        #: The clock, Unix ms: call it.
+        #: Returns the wall-clock time, Unix ms.
         self.now_ms = now_ms
         self.steady = steady or SteadyClock(now_ms)
         self.started_ms = now_ms()
-        #: "host:port" where it listens, once it does.
+        #: The listening address, "host:port"; empty until it listens.
         self.address = ""
         self.serve_http = serve_http
-        #: Figures of the process by name, for metrics; each is called when it is read.
+        #: Metrics of the process by name; each function is called when its value is read.
         self.figures = dict(figures or {})
-        #: Checks by name; each returns the fault, or an empty text.
+        #: Checks by name; each returns a fault, or an empty text.
         self.health_checks: dict[str, Callable[[], str]] = {
             "answers": self._answers_fault, "key-value configuration": self._kv_fault}
         self._running = False
@@ -86,7 +87,7 @@ class NameServer:
         #: Gives slices to long registrations, long lists and routes of many brokers.
         self.background = Scheduler(self.steady.now_ms)
         changes = self._changes = Changes(self.background)
-        #: Brokers that come and go: ``tables`` has them by name, with their topics.
+        #: The registered brokers; ``tables`` contains them by name, with their topics.
         self.routes = RouteInfoManager(tables, settings.flag, later=changes.begin)
         self.views = RouteViews(tables, settings.flag)
         self._route_requests = RouteRequests(
@@ -120,17 +121,17 @@ class NameServer:
         self._running = True
 
     def stop(self) -> None:
-        """Connections lost from here on are this server's doing and say nothing of brokers."""
+        """Stop. Connections that are lost from now on do not indicate the loss of brokers."""
         self._running = False
 
     def connection_lost(self, channel: Channel) -> None:
-        """Forget the brokers that registered over a connection."""
+        """Remove the brokers that registered over a connection."""
         if self._running:
             self.routes.on_channel_destroy(channel)
             self._changes.lost(channel)
 
     def _answers_fault(self) -> str:
-        return "" if self._running else "the name server does not answer yet, or no more"
+        return "" if self._running else "the name server has not started or has stopped"
 
     def _kv_fault(self) -> str:
         return self.kv_config.fault

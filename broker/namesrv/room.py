@@ -1,12 +1,15 @@
-"""How much of a name server's tables each host may take: places of brokers, bytes of routes.
+"""Limits the part of a name server's tables that each host may use: places and bytes of routes.
 
-A name server has no accounts, so any host that reaches its port can register brokers. Both tables
-have a limit, and each host has a share of what the others left: half of the bytes; a quarter of the
-places, half on the loopback address, and one connection half of that. So no host takes all of it,
-with any number of connections, and each further host finds room.
+A name server has no accounts, so any host that reaches its port can register brokers, and a single
+one could fill the tables so that no other broker can register. Both tables have a limit, but a
+fixed limit for each host would be too small for a large cluster, or too large against several
+attackers. A host is therefore limited to a fraction of the room that other hosts leave free: half
+of the bytes, and a quarter of the places (half for the loopback address). One connection is limited
+to half of the places of its host. Thus no host can take everything, with any number of connections,
+and each further host still finds room.
 
-A broker that leaves keeps its place and its bytes for as long as it had them, an hour at most: one
-that starts again comes back, whatever came meanwhile.
+A broker that leaves keeps its place and its bytes for as long as it was registered, at most for an
+hour. A broker that restarts can therefore register again, whatever was registered in between.
 
 Source: none; Apache's name server has no limits.
 """
@@ -25,24 +28,25 @@ from twistmq.broker.remoting.host_shares import Shares
 
 __all__ = ["RouteRoom", "host_of"]
 
-#: A host has this part of the places that the others left, the loopback address that one.
+#: The places that other hosts left, divided by this number, are a host's maximum. The second number
+#: is for the loopback address.
 _PLACES_PART: Final = 4
 _LOOPBACK_PLACES_PART: Final = 2
-#: A connection has this part of the places that others of its host left.
+#: The places that other connections of its host left, divided by this, are a connection's maximum.
 _CONNECTION_PART: Final = 2
-#: A host has this part of the bytes that the others left.
+#: The bytes that other hosts left, divided by this number, are a host's maximum.
 _BYTES_PART: Final = 2
 
 _LOOPBACK: Final = "loopback"
 
-#: Cluster, address and name of a broker.
+#: The cluster, address and name of a broker.
 _Key = tuple[str, str, str]
 
 
 def host_of(charged_address: str) -> str:
-    """The host whose share a connection's broker uses.
+    """Return the host whose share is used by the broker of a connection.
 
-    :param charged_address: "ip:port"; IPv6 as "[ip]:port", where a host has a network of 64 bits.
+    :param charged_address: "ip:port"; for IPv6 "[ip]:port", where a host is a network of 64 bits.
     """
     host = charged_address.rpartition(":")[0].strip("[]")
     try:
@@ -59,9 +63,9 @@ def host_of(charged_address: str) -> str:
 
 @dataclass(slots=True)
 class _Place:
-    """A broker's, there or gone.
+    """The place of a broker that is registered or has left.
 
-    :param until_ms: when it is gone: how long its place is kept.
+    :param until_ms: for a broker that has left, the time until which the place is kept.
     """
 
     host: str
@@ -74,9 +78,9 @@ class _Place:
 class _Rows:
     """The bytes of a broker name's routes.
 
-    :param used_bytes: of the rows there are.
-    :param taken_bytes: what its host is charged, not less than that.
-    :param until_ms: when the name is gone: how long the bytes are kept.
+    :param used_bytes: the size of the existing rows.
+    :param taken_bytes: the size charged to its host, which is at least as large.
+    :param until_ms: for a name that is gone, the time until which the bytes are kept.
     """
 
     host: str
@@ -87,18 +91,18 @@ class _Rows:
 
 
 class RouteRoom:
-    """Places and bytes of one name server.
+    """The places and bytes of one name server.
 
-    :param size_max: the value of ``routes.size_max``, asked each time; none unless given.
+    :param size_max: returns ``routes.size_max``; called each time. By default, there is no limit.
     """
 
     def __init__(self, size_max: Callable[[], int] = lambda: sys.maxsize) -> None:
         self._size_max = size_max
-        #: The clock, Unix ms; set by the caller that knows the time.
+        #: The wall-clock time, Unix ms; set by the caller, who knows the time.
         self.now_ms = 0
         self._places: dict[_Key, _Place] = {}
         self._place_shares: Shares[str] = Shares()
-        #: Brokers that are there, by connection.
+        #: The number of registered brokers by connection.
         self._on_connection: Counter[int] = Counter()
         self._rows: dict[str, _Rows] = {}
         self._byte_shares: Shares[str] = Shares()
@@ -106,7 +110,7 @@ class RouteRoom:
     # --- places
 
     def why_no_place(self, key: _Key, host: str, channel_id: int) -> str:
-        """Why a broker that is not there may not come; empty: it may."""
+        """Return why a new broker may not register; empty if it may."""
         known = self._places.get(key)
         if known is not None and known.host == host:
             return ""
@@ -124,7 +128,7 @@ class RouteRoom:
         return ""
 
     def came(self, key: _Key, host: str, channel_id: int) -> None:
-        """Note that a broker is there, by which connection."""
+        """Record that a broker registered, and over which connection."""
         known = self._places.get(key)
         since_ms = self.now_ms
         if known is not None:
@@ -136,7 +140,7 @@ class RouteRoom:
         self._on_connection[channel_id] += 1
 
     def left(self, key: _Key) -> None:
-        """Keep the place of a broker that is gone, for as long as it was there."""
+        """Reserve the place of a broker that left, for as long as it was registered."""
         place = self._places[key]
         self._leave_connection(place)
         place.until_ms = self._kept_until_ms(place.since_ms)
@@ -161,7 +165,7 @@ class RouteRoom:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all routes, kept places of brokers included."""
+        """The size of all routes, including reserved bytes."""
         return self._byte_shares.total
 
     def name_came(self, name: str, host: str) -> None:
@@ -198,7 +202,7 @@ class RouteRoom:
         return True
 
     def release_row(self, name: str, size_bytes: int) -> None:
-        """A row of a name is removed. Its bytes stay reserved as long as those of the name."""
+        """Remove a row of a name. Its bytes stay reserved as long as the bytes of the name."""
         rows = self._rows[name]
         rows.used_bytes -= size_bytes
         assert rows.used_bytes >= 0, name
@@ -206,7 +210,7 @@ class RouteRoom:
             self.settle(name)
 
     def settle(self, name: str) -> None:
-        """Charge a name with no more than the rows it has."""
+        """Reduce the charge of a name to the rows that it has."""
         rows = self._rows.get(name)
         if rows is None:
             return
@@ -216,7 +220,7 @@ class RouteRoom:
             del self._rows[name]
 
     def name_left(self, name: str) -> None:
-        """Keep the bytes of a name that is gone, for as long as it was there."""
+        """Reserve the bytes of a name that is gone, for as long as it was registered."""
         rows = self._rows.get(name)
         if rows is not None:
             rows.until_ms = self._kept_until_ms(rows.since_ms)
@@ -224,14 +228,14 @@ class RouteRoom:
                 self.settle(name)
 
     def used_bytes(self, name: str) -> int:
-        """The size of the rows of a name."""
+        """Return the size of the rows of a name."""
         rows = self._rows.get(name)
         return rows.used_bytes if rows else 0
 
     # --- time
 
     def forget_old(self, now_ms: int) -> None:
-        """Drop the reserved places whose time is over; called periodically."""
+        """Drop reservations that have expired; called periodically."""
         self.now_ms = max(self.now_ms, now_ms)
         for key in [key for key, place in self._places.items()
                     if place.until_ms is not None and place.until_ms <= self.now_ms]:

@@ -1,9 +1,10 @@
-"""The bodies of routes and lists that may be long, written a part at a time.
+"""The bodies of routes and lists that may be long, written in parts.
 
-Each is the body that the same class of ``wire.bodies`` writes in one call. Its long members are
-written in parts, and a list that no frame holds is refused as soon as that is known.
+Each function writes the same body as the class of that name in ``wire.bodies``, which does it in
+one call. Long members are written in parts, and a list that does not fit into a frame is refused as
+soon as this is known.
 
-Source: none; Apache's name server builds the whole, and its asker closes the connection over it.
+Source: none. Apache's name server builds the whole body, and the client closes the connection.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from twistmq.protocol.frame import FRAME_SIZE_MAX
 
 __all__ = ["BODY_SIZE_MAX", "check_size", "cluster_info_body", "route_body", "topic_list_body"]
 
-#: Rows that are written without a pause, some two milliseconds, and names.
+#: The number of rows that are written without a pause, in about two milliseconds, and of names.
 _PART_ROWS: Final = 64
 _PART_NAMES: Final = 4096
-#: Queues of a mapping.
+#: The number of queues of a mapping that are written without a pause.
 _PART_QUEUES: Final = 1024
 
-#: Bytes of a body that fits into a frame with its header.
+#: The size of the largest body that fits into a frame with its header, bytes.
 BODY_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
 
 _Body = Generator[None, None, bytes]
@@ -48,9 +49,9 @@ class _Parts:
         self.size_bytes = 0
 
     def add(self, rows: bytes) -> None:
-        """Take rows that are separated by commas.
+        """Add rows that are separated by commas.
 
-        :raises ReplyTooLong: when no frame holds them.
+        :raises ReplyTooLong: when they do not fit into a frame.
         """
         self._parts.append(rows)
         self.size_bytes += len(rows) + 1
@@ -78,10 +79,10 @@ def _written(
     name: str, rows: Iterable[Any], body: bytes, make: Callable[[list[Any]], Any],
     brackets: bytes = b"[]", *, standard: bool = False, count: int = _PART_ROWS,
 ) -> _Body:
-    """A body with rows in place of a member's none; yields after each part.
+    """Write a body with rows in place of an empty member; yields after each part.
 
-    :param make: the list, set or map that some rows are.
-    :param count: rows of a part.
+    :param make: makes the list, set or map of some rows.
+    :param count: the number of rows in a part.
     """
     parts = _Parts(name)
     left = iter(rows)
@@ -94,20 +95,20 @@ def _written(
 def topic_list_body(
     names: Sequence[str], broker_addr: str | None = None, chars: int = 0
 ) -> _Body:
-    """A TopicList.
+    """Write a TopicList.
 
-    :param names: each once.
-    :param chars: of all names at least.
+    :param names: the names, each of them once.
+    :param chars: the least number of characters in all names.
     :raises ReplyTooLong: when it does not fit into a frame.
     """
-    # Two quotes and a comma each.
+    # Each name has two quotes and a comma.
     check_size("topicList", chars + 3 * len(names))
     return (yield from _written(
         "topicList", names, TopicList(set(), broker_addr).encode(), tuple, count=_PART_NAMES))
 
 
 def cluster_info_body(views: RouteViews) -> _Body:
-    """A ClusterInfo of all brokers.
+    """Write a ClusterInfo of all brokers.
 
     :raises ReplyTooLong: when it does not fit into a frame.
     """
@@ -130,7 +131,7 @@ def cluster_info_body(views: RouteViews) -> _Body:
 
 
 def _mapping_row(name: str, mapping: TopicQueueMappingInfo, *, standard: bool) -> _Body:
-    """The member that a mapping is: one may have thousands of queues."""
+    """Write a mapping as a member, in parts: it may have thousands of queues."""
     bare = msgspec.structs.replace(mapping, curr_id_map={})
     row = json_dialect.encode({name: bare}, quote_int_keys=standard)[1:-1]
     return (yield from _written("currIdMap", mapping.curr_id_map.items(), row, dict, b"{}",
@@ -138,9 +139,9 @@ def _mapping_row(name: str, mapping: TopicQueueMappingInfo, *, standard: bool) -
 
 
 def route_body(route: TopicRouteData, *, standard: bool) -> _Body:
-    """A TopicRouteData; its ``route`` is of the asker alone.
+    """Write a TopicRouteData, whose ``route`` belongs to this request alone.
 
-    :param standard: whether as plain JSON.
+    :param standard: whether it is written as standard JSON.
     :raises ReplyTooLong: when it does not fit into a frame.
     """
     mappings = route.topic_queue_mapping_by_broker

@@ -1,12 +1,12 @@
-"""How brokers come into the tables and leave them: registration, leaving, silence.
+"""Decides how brokers enter the tables and leave them: registration, leaving, and silence.
 
-A broker registers again and again; the first time makes it known, every other time is a sign of
-life, and changes topics only when the version of the broker's data changed. Time comes in as an
-argument, connections to be closed go out as results.
+A broker registers again and again. The first registration makes it known; every later one is a sign
+of life, and changes topics only if the version of the broker's data has changed. The time is passed
+in as an argument, and connections that must be closed are returned as results.
 
-Differs from Apache: what one request changes is decided before anything is changed, so that one
-that is refused leaves nothing behind; leaving takes effect at once, not in a queue; and no broker
-is kept over a silence of more than BROKER_TIMEOUT_MS_MAX, whatever it asks for.
+Differs from Apache in three ways. All changes of a request are decided before the first of them is
+made, so that a refused request changes nothing. Leaving takes effect at once, not in a queue.
+No broker is kept after a silence of more than BROKER_TIMEOUT_MS_MAX, whatever it asks for.
 
 Source: RouteInfoManager, BatchUnregistrationService @5.3.3.
 """
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 
 __all__ = ["BROKER_TIMEOUT_MS", "LEAVE_REASONS", "RouteInfoManager"]
 
-#: A broker that says nothing else is gone after this silence, ms.
+#: The silence after which a broker is removed if it does not ask for another time, ms.
 #: Source: RouteInfoManager.DEFAULT_BROKER_CHANNEL_EXPIRED_TIME.
 BROKER_TIMEOUT_MS: Final = 120_000
-#: The reason a broker is forgotten: it left, was silent, its connection broke, its address has
-#: another name now, or its state is older than that of the broker with its id.
+#: The reasons to remove a broker: it left, was silent, lost its connection, registered its address
+#: under another name, or has an older state than the broker with its id.
 LEAVE_REASONS: Final = ("unregistered", "silent", "connection_lost", "replaced", "outdated")
-#: Brokers that leave at once and are named in the log; of more their number is.
+#: The number of brokers leaving at once that the log names; of further ones it states the number.
 _NAMES_LOGGED_MAX: Final = 20
 
 
 class RouteInfoManager:
-    """Registration and its end.
+    """Registers brokers, and removes them.
 
-    :param flag: a setting's value by name, asked each time, since settings may change.
+    :param flag: returns the value of a setting by name; called each time, as settings may change.
     :param notify: sends a header to a broker's address when the lowest id of its group changed
         and ``notifyMinBrokerIdChanged`` is set.
-    :param later: does what may take long, behind other changes.
+    :param later: does work that may take long, after other changes.
     """
 
     log = Logger()
@@ -71,30 +71,31 @@ class RouteInfoManager:
         self._flag = flag
         self.notify = notify
         self._later = later
-        #: Registrations that were taken, the first of a broker or another one, and the others.
+        #: The number of registrations that were accepted, and of those that were refused.
         self.taken_count = 0
         self.refused_count = 0
-        #: Brokers that were forgotten, by why.
+        #: The number of brokers that were removed, by reason.
         self.left_counts: Counter[str] = Counter()
 
-    # --- coming
+    # --- registration
 
     def register(self, new: Registration, now_ms: int) -> MasterOfGroup | None:
-        """Take a registration in, however long it takes; see :meth:`registering`."""
+        """Register a broker, however long it takes; see :meth:`registering`."""
         return run_to_completion(self.registering(new, now_ms))
 
     def registering(
         self, new: Registration, now_ms: int
     ) -> Generator[None, None, MasterOfGroup | None]:
-        """Take a registration in; yields between topics.
+        """Register a broker; yields between topics.
 
-        Nothing else may register or change topics until it is done. Brokers may leave; when it is
-        this one, the rest is dropped.
+        Nothing else may register or change topics until it is done. Brokers may leave. If this
+        broker leaves, the remainder of its registration is dropped.
 
-        :returns: None when it is refused: a broker that is not known must not begin with
-            exactly one topic, because that is how a single changed topic is sent.
-        :raises RequestRefused: when a name or an address is too long, there are as many brokers as
-            there may be, or no room for some topics: then the others are taken.
+        :returns: None when it is refused: the first registration of an unknown broker must not
+            contain exactly one topic, because a single changed topic is sent in this way.
+        :raises RequestRefused: when a name or an address is too long, when the number of brokers
+            has reached its limit, or when there is no room for some topics. In the last case all
+            other topics are registered.
         """
         self._see(now_ms)
         if why := why_refused(self.tables, new):
@@ -133,7 +134,7 @@ class RouteInfoManager:
         if new.broker_id < lowest_before:
             self._notify_lowest_id(new.broker_name, ha_address=new.ha_address)
         if missing:
-            # The broker is asked to register again, also when it asks before whether it should.
+            # The broker has to register again, and query_data_version will report the same.
             live.data_version = DataVersion()
             raise self._refused(new, missing)
         return self._master_for(new)
@@ -146,12 +147,12 @@ class RouteInfoManager:
         return RequestRefused(ResponseCode.SYSTEM_ERROR, why)
 
     def _see(self, now_ms: int) -> None:
-        """Note the time of a broker's sign of life."""
+        """Record the time of a broker's sign of life."""
         room = self.tables.room
         room.now_ms = max(room.now_ms, now_ms)
 
     def _is_outdated(self, new: Registration, holder: str | None) -> bool:
-        """Whether another address holds the broker id with a later state."""
+        """Whether another address holds the broker id with a newer state."""
         if holder is None or holder == new.address:
             return False
         live = self.tables.live_as(new.cluster, holder, new.broker_name)
@@ -166,18 +167,18 @@ class RouteInfoManager:
         return theirs > ours
 
     def _reject(self, new: Registration) -> None:
-        """Forget who came with an older state, if it was known by this connection."""
+        """Remove the sender of an older state, if it registered over this connection."""
         live = self.tables.live.get(new.key)
         if live is not None and live.channel.channel_id == new.channel.channel_id:
             self._leave([new.key], "outdated")
 
     def _drop_other_identities(self, new: Registration) -> None:
-        """Forget what the broker was before: its name elsewhere, or another name here.
+        """Remove earlier registrations of the broker: its name elsewhere, or another name here.
 
-        Another name counts only when it came over the same connection: else one request of any
-        host, with the address of a broker, would drop that broker. One that was renamed and
-        started again has lost its connection, or falls silent. With another name in another
-        cluster it is another broker, which stays: clusters may lie in networks that use the same
+        Another name is removed only if it was registered over the same connection. Otherwise one
+        request of any host with the address of a broker would remove that broker. A broker that was
+        renamed and restarted has lost its connection or falls silent. Another name in another
+        cluster is another broker, which is kept: clusters may lie in networks that use the same
         addresses.
         """
         tables = self.tables
@@ -189,7 +190,7 @@ class RouteInfoManager:
             self._leave(others, "replaced")
 
     def _put_address(self, new: Registration) -> bool:
-        """Make the address that of its broker id; :returns: whether the id had none."""
+        """Assign the address to its broker id; :returns: whether the id had no address before."""
         tables = self.tables
         group = tables.put_name(new.cluster, new.broker_name)
         group.enable_acting_master = bool(new.acting_master)
@@ -238,15 +239,15 @@ class RouteInfoManager:
     def register_topic(
         self, topic: str, queues: Sequence[QueueData], host: str | None = None
     ) -> bool:
-        """Make one topic known on brokers that are.
+        """Register one topic on brokers that are registered.
 
-        Differs from Apache: a list with an unknown broker changes nothing, also when the topic
-        is known already; and a topic is added from a broker's own host only, which is charged.
+        Differs from Apache: a list with an unknown broker changes nothing, even when the topic is
+        known already. A topic can be added only from the broker's own host, which is charged.
 
-        :param host: where the request comes from; None: from the brokers.
+        :param host: the origin of the request; None if the brokers themselves sent it.
         :returns: whether all brokers were known.
-        :raises RequestRefused: when the topic's name is too long, a broker is another host's, or
-            there is no room for it.
+        :raises RequestRefused: when the topic's name is too long, when a broker is on another host,
+            or when there is no room for the topic.
         """
         if not is_text_short(topic):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
@@ -269,7 +270,7 @@ class RouteInfoManager:
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, in one cluster or in all."""
+        """Remove a topic, in one cluster or in all."""
         if not cluster:
             self.tables.drop_topic(topic)
             return
@@ -278,9 +279,9 @@ class RouteInfoManager:
     # --- signs of life
 
     def heartbeat(self, cluster: str, address: str, name: str, now_ms: int) -> None:
-        """Note that a broker lives; one that is not known stays so.
+        """Record a sign of life of a broker; an unknown broker stays unknown.
 
-        Differs from Apache: under another name than the one it registered with it is not known.
+        Differs from Apache: a broker is unknown under a name that it did not register with.
         """
         self._see(now_ms)
         live = self.tables.live_as(cluster, address, name)
@@ -288,17 +289,16 @@ class RouteInfoManager:
             live.last_update_ms = now_ms
 
     def data_version(self, cluster: str, address: str, name: str) -> DataVersion | None:
-        """The version a broker registered with last; None when it is not known."""
+        """Return the version that a broker registered with last; None if it is unknown."""
         live = self.tables.live_as(cluster, address, name)
         return live.data_version if live else None
 
-    # --- going
+    # --- removal
 
     def unregister(self, cluster: str, address: str, broker_name: str) -> bool:
-        """Forget a broker that says it goes; :returns: whether it was known.
+        """Remove a broker that leaves; :returns: whether it was known.
 
-        Differs from Apache: a name that is not the one the address registered with is no
-        reason to forget anything.
+        Differs from Apache: nothing is removed if the address registered with another name.
         """
         if self.tables.live_as(cluster, address, broker_name) is None:
             self.log.info("{address} of {cluster} unregistered as {name}, but was not registered",
@@ -308,12 +308,12 @@ class RouteInfoManager:
         return True
 
     def scan_not_active_broker(self, now_ms: int) -> list[Channel]:
-        """Forget brokers that were silent for longer than they allow.
+        """Remove brokers that were silent for longer than they allow.
 
-        Differs from Apache: a connection that a living broker of the same process uses as well
-        is left open.
+        Differs from Apache: a connection that is also used by a living broker of the same process
+        stays open.
 
-        :returns: their connections, for the caller to close.
+        :returns: the connections of the removed brokers, for the caller to close.
         """
         self.tables.room.forget_old(now_ms)
         expired = {key: live for key, live in self.tables.live.items()
@@ -330,9 +330,9 @@ class RouteInfoManager:
         return [channel for number, channel in silent.items() if number not in in_use]
 
     def on_channel_destroy(self, channel: Channel) -> None:
-        """Forget the brokers that registered last over a connection that is lost.
+        """Remove the brokers whose last registration came over a lost connection.
 
-        Differs from Apache: all of them, where Apache forgets one and lets the others expire.
+        Differs from Apache: it removes one of them, and the other brokers expire.
         """
         lost = self.tables.keys_on(channel)
         if lost:
@@ -341,7 +341,7 @@ class RouteInfoManager:
             self._leave(lost, "connection_lost")
 
     def _leave(self, keys: Iterable[BrokerKey], why: str) -> None:
-        """Forget brokers, and the topics of names without any broker."""
+        """Remove brokers, and the topics of names that have no broker left."""
         assert why in LEAVE_REASONS, why
         tables = self.tables
         gone: list[str] = []
@@ -366,7 +366,7 @@ class RouteInfoManager:
             self.log.info("{count} more broker names are gone", count=len(gone) - _NAMES_LOGGED_MAX)
 
     def _wiping(self, name: str) -> Generator[None, None, None]:
-        """Keep producers from a name as long as it has no master."""
+        """Keep producers away from a name as long as it has no master."""
         wiping = self.tables.wiping_write_permission(name)
         while (group := self.tables.brokers.get(name)) and MASTER_ID not in group.broker_addrs:
             try:

@@ -1,4 +1,4 @@
-"""Requests by which clients and tools read tables: 105, 106, 206, 224, 304, 311, 312, 313, 901.
+"""Requests with which clients and tools read tables: 105, 106, 206, 224, 304, 311, 312, 313, 901.
 
 Source: ClientRequestProcessor, DefaultRequestProcessor, ZoneRouteRPCHook @5.3.3.
 """
@@ -48,7 +48,7 @@ AnyRequest = Request[Any]
 
 
 class ZonedGetRouteInfoRequestHeader(GetRouteInfoRequestHeader):
-    """A question for a route with the fields that a client's hook adds."""
+    """A query for a route, with the additional fields of a client's hook."""
 
     zone_mode: str | None = msgspec.field(default=None, name="__ZONE_MODE")
     zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
@@ -57,7 +57,8 @@ class ZonedGetRouteInfoRequestHeader(GetRouteInfoRequestHeader):
 class RouteRequests:
     """Handlers of these requests.
 
-    :param long_lists: where lists of many rows are made; ``long_routes``: routes of many brokers.
+    :param long_lists: makes lists of many rows.
+    :param long_routes: makes routes of many brokers.
     :param steady_ms: the clock for durations, ms.
     """
 
@@ -69,7 +70,7 @@ class RouteRequests:
         self._views = views
         self._kv_config = kv_config
         self._settings = settings
-        #: When the name server started, by the clock for durations, ms.
+        #: The start of the name server, by the clock for durations, ms.
         self.started_ms = 0
         self._long_lists = long_lists
         self._long_routes = long_routes
@@ -92,9 +93,10 @@ class RouteRequests:
         ]
 
     def route(self, request: Request[ZonedGetRouteInfoRequestHeader]) -> Handled:
-        """Answer the route of a topic.
+        """Return the route of a topic.
 
-        Differs from Apache: a route cut down to a zone keeps the JSON form its asker reads.
+        Differs from Apache: a route that is reduced to a zone has the JSON form that the client
+        reads.
         """
         if self._settings.flag("needWaitForService"):
             ready_ms = self.started_ms + self._settings.int("waitSecondsForService") * 1000
@@ -141,7 +143,7 @@ class RouteRequests:
 
     def all_topics(self, request: Request[EmptyHeader]) -> Handled:
         self._check_enabled("enableAllTopicList")
-        # Of some that are counted here the broker is gone, but not many, and not for long.
+        # The count includes some topics whose broker is gone, but few, and only for a short time.
         return self._topic_list(request, self._views.all_topics(), self._views.topic_chars)
 
     def topics_of_cluster(self, request: Request[GetTopicsByClusterRequestHeader]) -> Handled:
@@ -176,19 +178,19 @@ class RouteRequests:
     def _topic_list(
         self, request: AnyRequest, choosing: Generator[None, None, list[str]], chars: int = 0
     ) -> Handled:
-        """A list of topics.
+        """Make a list of topics.
 
-        :param chars: of all their names at least.
+        :param chars: the least number of characters in all names.
         """
         def work() -> Work:
-            # Refused before any work is done for it.
+            # A list that is too long is refused before any work is done.
             check_size("topicList", chars)
             names = yield from choosing
             if len(names) <= LONG_COUNT:
                 return Reply(body=TopicList(set(names)).encode())
             return Reply(body=(yield from topic_list_body(names)))
 
-        # A short one does not wait for a long one.
+        # A short list does not wait for a long one.
         if self._views.topic_count <= LONG_COUNT:
             return run_to_completion(work())
         return self._long_lists.answer(work(), request.channel)

@@ -1,26 +1,26 @@
-"""The tables a name server keeps, and how what depends on each other goes together.
+"""The tables of a name server, and the operations that keep them consistent with each other.
 
     topics          topic -> broker name -> QueueData
     brokers         broker name -> BrokerData: addresses by broker id
     clusters        cluster -> broker names
-    live            (cluster, address, broker name) -> when and by which connection the broker last
-                    registered
+    live            (cluster, address, broker name) -> time and connection of the broker's last
+                    registration
     filter_servers  (cluster, address, broker name) -> filter servers
     mappings        static topic -> broker name -> TopicQueueMappingInfo
 
-What always holds, and is tested: every address of a name in ``brokers`` has exactly one entry with
-that name in ``live`` and the reverse; no broker name is without an address, no cluster without a
-name, no topic without a queue; whatever names a broker, ``mappings`` apart, names one of
-``brokers``. But the queues of a name that is gone are taken out a part at a time: until then
-``queues_at`` leaves them out.
+The following always holds, and is tested: every address of a name in ``brokers`` has exactly one
+entry with that name in ``live``, and the reverse. No broker name is without an address, no cluster
+without a name, and no topic without a queue. Every broker name in a table other than ``mappings``
+is a name in ``brokers``. There is one exception: the queues of a removed name are taken out of
+``topics`` in parts, and until then ``queues_at`` leaves them out.
 
 A request about one broker must not walk all brokers or topics: four thousand brokers, or one with a
-hundred thousand topics, would delay all other clients. So the tables are read anywhere and changed
-here only, where the ways back are kept: from an address and a
-connection to brokers, from a broker name to its clusters and its queues.
+hundred thousand topics, would delay all other clients. The tables may therefore be read anywhere,
+but they are changed only in this module, which maintains the reverse indexes: from an address and a
+connection to brokers, and from a broker name to its clusters and its queues.
 
-Differs from Apache: there, entries that point nowhere stay behind when a broker changes its name,
-its cluster or its address without leaving first, and are looked at by every scan from then on.
+Differs from Apache: there, dangling entries remain when a broker changes its name, its cluster or
+its address without leaving first, and every later scan looks at them.
 
 Source: RouteInfoManager @5.3.3.
 """
@@ -50,15 +50,15 @@ __all__ = ["PART_COUNT", "BrokerKey", "BrokerLive",
 _K = TypeVar("_K")
 
 
-#: Topics that are worked at without a pause: a quarter of a millisecond.
+#: The number of topics that are processed without a pause, in a quarter of a millisecond.
 PART_COUNT: Final = 256
 
 
 class BrokerKey(NamedTuple):
-    """The key that identifies one broker: two clusters may use the same addresses.
+    """The key of a broker; it contains the cluster, as two clusters may use the same addresses.
 
-    The name is a part of it, so that an address registered under another name does not take the
-    place of the broker that is there.
+    The name is part of the key, so that an address registered under another name does not replace
+    the existing broker.
     """
 
     cluster: str
@@ -70,8 +70,8 @@ class BrokerKey(NamedTuple):
 class BrokerLive:
     """A broker's last sign of life.
 
-    :param last_update_ms: by the clock for the silence of brokers.
-    :param timeout_ms: a silence longer than this means that it is gone.
+    :param last_update_ms: its time, by the clock for the silence of brokers.
+    :param timeout_ms: the broker is removed after a silence longer than this.
     """
 
     broker_name: str
@@ -84,7 +84,7 @@ class BrokerLive:
 
 @dataclass(slots=True)
 class RouteTables:
-    """See the module."""
+    """The tables; the docstring of this module describes them."""
 
     topics: dict[str, dict[str, QueueData]] = field(default_factory=dict)
     brokers: dict[str, BrokerData] = field(default_factory=dict)
@@ -93,30 +93,30 @@ class RouteTables:
     filter_servers: dict[BrokerKey, list[str]] = field(default_factory=dict)
     mappings: dict[str, dict[str, TopicQueueMappingInfo]] = field(default_factory=dict)
 
-    #: The ways back. Of dicts with None the keys count, in the order they came.
+    #: The reverse indexes. Dicts with None values are ordered sets of their keys.
     _keys_by_address: dict[str, dict[BrokerKey, None]] = field(default_factory=dict)
     _keys_by_channel: dict[int, dict[BrokerKey, None]] = field(default_factory=dict)
     _clusters_by_name: dict[str, set[str]] = field(default_factory=dict)
     _queues_by_name: dict[str, dict[str, QueueData]] = field(default_factory=dict)
-    #: Names that are gone, and their queues, which are in ``topics`` still.
+    #: Names that were removed, and their queues, which are still in ``topics``.
     _gone: list[tuple[str, dict[str, QueueData]]] = field(default_factory=list)
     #: The shares of these tables by host.
     room: RouteRoom = field(default_factory=RouteRoom, compare=False)
-    #: Characters of all topics' names: no list of them is shorter.
+    #: The number of characters in all topic names: any list of all topics is at least as long.
     topic_chars: int = 0
 
     # --- brokers
 
     def keys_of(self, address: str) -> list[BrokerKey]:
-        """The keys under which an address is known."""
+        """Return the keys under which an address is known."""
         return list(self._keys_by_address.get(address, ()))
 
     def keys_on(self, channel: Channel) -> list[BrokerKey]:
-        """The brokers that registered last over a connection."""
+        """Return the brokers that registered last over a connection."""
         return list(self._keys_by_channel.get(channel.channel_id, ()))
 
     def put_live(self, key: BrokerKey, live: BrokerLive) -> None:
-        """Note a broker's sign of life, the first or another one."""
+        """Record a sign of life of a broker, the first or a later one."""
         known = self.live.get(key)
         if known is not None:
             _drop_way(self._keys_by_channel, known.channel.channel_id, key)
@@ -126,7 +126,7 @@ class RouteTables:
         self._keys_by_channel.setdefault(live.channel.channel_id, {})[key] = None
 
     def drop_live(self, key: BrokerKey) -> BrokerLive:
-        """Forget that a broker lives, and its filter servers; its name stays."""
+        """Remove the entry of a live broker, and its filter servers; its name is kept."""
         live = self.live.pop(key)
         self.room.left(key)
         self.filter_servers.pop(key, None)
@@ -135,7 +135,7 @@ class RouteTables:
         return live
 
     def put_name(self, cluster: str, name: str) -> BrokerData:
-        """Make a broker name known in a cluster; :returns: its addresses."""
+        """Register a broker name in a cluster; :returns: its addresses."""
         self.clusters.setdefault(cluster, set()).add(name)
         self._clusters_by_name.setdefault(name, set()).add(cluster)
         group = self.brokers.get(name)
@@ -144,13 +144,13 @@ class RouteTables:
         return group
 
     def live_as(self, cluster: str, address: str, name: str) -> BrokerLive | None:
-        """The live broker of a name at an address; or None."""
+        """Return the live broker of a name at an address, or None."""
         return self.live.get(BrokerKey(cluster, address, name))
 
     def drop_address(self, key: BrokerKey) -> bool:
-        """Forget one live broker, and its name when no other broker has it.
+        """Remove a live broker, and its name if no other broker has it.
 
-        :returns: whether the name is gone; its topics are gone with it, see :meth:`dropping`.
+        :returns: whether the name was removed; its topics are removed too, see :meth:`dropping`.
         """
         name = self.drop_live(key).broker_name
         addresses = self.brokers[name].broker_addrs
@@ -173,11 +173,11 @@ class RouteTables:
     # --- topics
 
     def queues_of(self, name: str) -> Mapping[str, QueueData]:
-        """The queues that a broker name has, by topic."""
+        """Return the queues of a broker name, by topic."""
         return self._queues_by_name.get(name, {})
 
     def queues_at(self, topic: str) -> Mapping[str, QueueData]:
-        """The queues of a topic by broker name; none of it, when it is not known."""
+        """Return the queues of a topic by broker name; empty if the topic is unknown."""
         queues = self.topics.get(topic)
         if queues is None:
             return {}
@@ -187,9 +187,9 @@ class RouteTables:
                 if self.queues_of(name).get(topic) is queue}
 
     def put_queues(self, topic: str, queue: QueueData) -> bool:
-        """Take the queues that a broker name has of a topic.
+        """Enter the queues of a topic on a broker name.
 
-        :returns: False when there is no room for them; then nothing changed.
+        :returns: False when there is no room for them; nothing is changed then.
         """
         name = queue.broker_name
         assert name in self.brokers
@@ -202,7 +202,7 @@ class RouteTables:
                 queues = self.topics[topic] = {}
                 self.topic_chars += len(topic)
         elif own is None or own.get(topic) is not queues[name]:
-            # The data of the name before it was removed.
+            # The mapping is left from before the name was removed.
             self._drop_mapping(topic, name)
         queues[name] = queue
         if own is None:
@@ -211,7 +211,7 @@ class RouteTables:
         return True
 
     def put_mapping(self, topic: str, name: str, mapping: TopicQueueMappingInfo) -> bool:
-        """Take the logical queues of a topic that a broker name leads.
+        """Enter the logical queues of a static topic that a broker name leads.
 
         :returns: False when there is no room for them, or the name has no queues of the topic.
         """
@@ -224,7 +224,7 @@ class RouteTables:
         return True
 
     def dropping(self) -> Generator[None, None, None]:
-        """Take out the queues of names that are gone; yields where it can pause."""
+        """Take out the queues of removed names; yields where it can pause."""
         count = 0
         while self._gone:
             name, own = self._gone[-1]
@@ -238,7 +238,7 @@ class RouteTables:
             self._gone = [each for each in self._gone if each[1] is not own]
 
     def _drop_row(self, topic: str, name: str) -> None:
-        """Take one queue out of ``topics``, and what depends on it."""
+        """Remove one row of ``topics``, and the data that depends on it."""
         self._drop_mapping(topic, name)
         queues = self.topics[topic]
         del queues[name]
@@ -248,7 +248,7 @@ class RouteTables:
         self.room.release_row(name, _row_size(topic))
 
     def drop_queues(self, topic: str, names: Collection[str]) -> None:
-        """Forget the queues that some broker names have of one topic."""
+        """Remove the queues of one topic on some broker names."""
         queues = self.topics.get(topic, {})
         for name in [each for each in queues if each in names]:
             own = self._queues_by_name.get(name)
@@ -259,10 +259,10 @@ class RouteTables:
             self._drop_row(topic, name)
 
     def _drop_mapping(self, topic: str, name: str) -> None:
-        """Forget the logical queues of a topic that a broker name leads, if it has any.
+        """Remove the logical queues of a topic that a broker name leads, if it has any.
 
-        Differs from Apache, which keeps them, and has them in routes of a topic that is created
-        again.
+        Differs from Apache, which keeps them, and includes them in the route of a topic that is
+        created again.
         """
         mappings = self.mappings.get(topic)
         mapping = None if mappings is None else mappings.pop(name, None)
@@ -272,13 +272,13 @@ class RouteTables:
                 del self.mappings[topic]
 
     def drop_topic(self, topic: str) -> None:
-        """Forget a topic on all brokers."""
+        """Remove a topic on all brokers."""
         self.drop_queues(topic, list(self.topics.get(topic, ())))
 
     def wiping_write_permission(self, name: str) -> Generator[None, None, int]:
-        """Let no producer choose a broker name; yields where it can pause.
+        """Prevent producers from choosing a broker name; yields where it can pause.
 
-        :returns: how many topics it has.
+        :returns: the number of its topics.
         """
         queues = list(self.queues_of(name).values())
         for number, each in enumerate(queues, 1):
@@ -288,9 +288,9 @@ class RouteTables:
         return len(queues)
 
     def adding_write_permission(self, name: str) -> Generator[None, None, int]:
-        """Let producers and consumers choose a name; yields where it can pause.
+        """Allow producers and consumers to choose a broker name; yields where it can pause.
 
-        :returns: how many topics it has.
+        :returns: the number of its topics.
         """
         queues = list(self.queues_of(name).values())
         for number, each in enumerate(queues, 1):
@@ -300,16 +300,16 @@ class RouteTables:
         return len(queues)
 
     def wipe_write_permission(self, name: str) -> int:
-        """Do what :meth:`wiping_write_permission` does at once."""
+        """Do the same as :meth:`wiping_write_permission`, in one step."""
         return run_to_completion(self.wiping_write_permission(name))
 
     def add_write_permission(self, name: str) -> int:
-        """Do what :meth:`adding_write_permission` does at once."""
+        """Do the same as :meth:`adding_write_permission`, in one step."""
         return run_to_completion(self.adding_write_permission(name))
 
 
 def _row_size(topic: str) -> int:
-    """The size of a topic of one broker name, bytes."""
+    """Return the size of a topic on one broker name, bytes."""
     return ROUTE_ROW_BYTES + len(topic)
 
 
@@ -318,7 +318,7 @@ def _mapping_size(mapping: TopicQueueMappingInfo) -> int:
 
 
 def _drop_way(ways: dict[_K, dict[BrokerKey, None]], begin: _K, key: BrokerKey) -> None:
-    """Forget one end of a way back, and its begin when it leads nowhere any more."""
+    """Remove an entry of a reverse index, and its key when no entries are left."""
     keys = ways[begin]
     del keys[key]
     if not keys:

@@ -1,4 +1,4 @@
-"""Views of the tables: routes, clusters, groups, lists of topics.
+"""Views of the tables: routes, clusters, groups, and lists of topics.
 
 Source: RouteInfoManager (pickupTopicRouteData and the getters), ZoneRouteRPCHook @5.3.3.
 """
@@ -22,16 +22,16 @@ from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["LONG_COUNT", "RouteViews", "filter_by_zone"]
 
-#: Brokers or topics of which an answer is made at once: more are a long answer.
+#: The number of brokers or topics up to which a reply is made at once; others are made in slices.
 LONG_COUNT: Final = 256
 
-#: Addresses, or queues of a mapping, that take as long as one of those.
+#: The number of addresses, or of queues of a mapping, that take as long as a broker or a topic.
 _PARTS_OF_ROW: Final = 8
 
-#: Topics that are looked at without a pause: half a millisecond.
+#: The number of topics that are examined without a pause, in half a millisecond.
 _TOPICS_AT_ONCE: Final = 1024
 
-#: Topics over which the brokers of a group find each other: they need to see who is really there.
+#: Topics by which the brokers of a group find each other; their routes must show the real members.
 #: Source: TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX.
 _MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
@@ -39,7 +39,7 @@ _MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 class RouteViews:
     """Reads the tables. Results may share parts with them, so they must be encoded at once.
 
-    :param flag: a setting's value by name, asked each time.
+    :param flag: returns the value of a setting by name; called each time.
     """
 
     def __init__(self, tables: RouteTables, flag: Callable[[str], bool]) -> None:
@@ -49,7 +49,7 @@ class RouteViews:
     def is_long(self, topic: str) -> bool:
         """Whether the route of a topic is so long that it must be made in slices.
 
-        A few broker names may have hundreds of addresses, or mappings of thousands of queues.
+        Even a few broker names may have hundreds of addresses, or mappings of thousands of queues.
         """
         tables = self._tables
         names = tables.topics.get(topic, ())
@@ -63,13 +63,13 @@ class RouteViews:
         return len(names) + parts // _PARTS_OF_ROW > LONG_COUNT
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """The route of a topic; None if no broker has it."""
+        """Return the route of a topic; None if no broker has it."""
         return run_to_completion(self.routing(topic))
 
     def routing(self, topic: str) -> Generator[None, None, TopicRouteData | None]:
-        """Do what :meth:`route` does; yields where it can pause.
+        """Do the same as :meth:`route`; yields where it can pause.
 
-        Brokers that leave meanwhile are left out.
+        Brokers that leave in between are left out.
         """
         tables = self._tables
         if not tables.queues_at(topic):
@@ -104,35 +104,35 @@ class RouteViews:
         return found
 
     def cluster_info(self) -> ClusterInfo:
-        """Every broker name and every cluster."""
+        """Return every broker name and every cluster."""
         return ClusterInfo(self._tables.brokers, self._tables.clusters)
 
     def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
-        """The brokers of a name, none when it is not known; the cluster is only repeated."""
+        """Return the brokers of a name, if it is known; the cluster is only repeated."""
         group = self._tables.brokers.get(broker_name)
         return BrokerMemberGroup(cluster, broker_name, group.broker_addrs if group else {})
 
     @property
     def topic_count(self) -> int:
-        """How many topics there are, at most."""
+        """The number of topics, or a little more."""
         return len(self._tables.topics)
 
     @property
     def topic_chars(self) -> int:
-        """Characters of all their names."""
+        """The number of characters in all topic names."""
         return self._tables.topic_chars
 
     @property
     def broker_count(self) -> int:
-        """How many broker names there are."""
+        """The number of broker names."""
         return len(self._tables.brokers)
 
     def all_topics(self) -> Generator[None, None, list[str]]:
-        """Every topic; as all lists of topics, yields where it can pause."""
+        """Return every topic; like all lists of topics, it yields where it can pause."""
         return (yield from self._chosen(lambda topic, queues: True))
 
     def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
-        """The topics that a broker of the cluster has; none for a cluster that is not known."""
+        """Return the topics of a cluster's brokers; empty for an unknown cluster."""
         found: dict[str, None] = {}
         for name in list(self._tables.clusters.get(cluster, ())):
             topics = list(self._tables.queues_of(name))
@@ -143,7 +143,7 @@ class RouteViews:
         return list(found)
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Names of clusters and brokers, which are topics too, and an address to ask for more."""
+        """Return the names of clusters and brokers, which are topics too, and one address."""
         tables = self._tables
         names = set(tables.clusters).union(*tables.clusters.values())
         group = next(iter(tables.brokers.values()), None)
@@ -153,7 +153,7 @@ class RouteViews:
     def topics_with_flags(
         self, required: int, excluded: int = 0
     ) -> Generator[None, None, list[str]]:
-        """The topics whose flags, on the broker first known to have them, are these.
+        """Return the topics with the given flags, as set on the first known broker of a topic.
 
         :param required: bits that must be set.
         :param excluded: bits that must not be set.
@@ -165,7 +165,7 @@ class RouteViews:
     def _chosen(
         self, is_chosen: Callable[[str, Mapping[str, QueueData]], bool]
     ) -> Generator[None, None, list[str]]:
-        """The existing topics that pass a test."""
+        """Return the existing topics that pass a test."""
         tables = self._tables
         chosen: list[str] = []
         for number, topic in enumerate(list(tables.topics), 1):
@@ -191,9 +191,9 @@ def _let_slave_stand_in(group: BrokerData, queue: QueueData) -> None:
 
 
 def filter_by_zone(route: TopicRouteData, zone_name: str) -> TopicRouteData:
-    """Leave the brokers of a client's own zone, and those whose master is gone.
+    """Keep only brokers in a client's own zone, and brokers whose master is gone.
 
-    :param zone_name: compared without regard to case.
+    :param zone_name: the zone; its case is ignored.
     """
     def is_near(group: BrokerData) -> bool:
         return (MASTER_ID not in group.broker_addrs

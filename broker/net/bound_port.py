@@ -1,4 +1,4 @@
-"""A bound port, and the list of all that the process has."""
+"""A bound port, and the list of all bound ports of the process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from twistmq.broker.config.port_checks import LISTENING
 
 __all__ = ["BoundPort"]
 
-#: Connections that wait to be accepted; Twisted's own default.
+#: The number of connections that may wait to be accepted; Twisted's own default.
 _BACKLOG: Final = 50
 
 
 class BoundPort:
-    """A port that listens.
+    """A listening port.
 
-    :param port: 0 lets the system choose; ``port`` then holds the real one.
+    :param port: 0 lets the system choose; ``port`` then holds the actual number.
     :param interface: the address to bind to.
     :raises OSError: when the port cannot be bound.
     """
@@ -36,7 +36,7 @@ class BoundPort:
         LISTENING.add(self.port)
 
     def stop(self) -> Deferred[None]:
-        """Accept no more connections; those there are stay."""
+        """Stop accepting connections; existing connections stay open."""
         LISTENING.discard(self.port)
         stopped: Deferred[None] = maybeDeferred(self._listening.stopListening)
         return stopped

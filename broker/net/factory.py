@@ -1,4 +1,4 @@
-"""The factory of a port's connections: dispatcher, registry, clocks and limits they share."""
+"""Makes the connections of a port, with the dispatcher, registry, clocks and limits they share."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["InFlight", "RemotingFactory", "StallWatch"]
 
 
 class InFlight:
-    """The bytes of requests that were not answered yet, over all connections."""
+    """The bytes of unanswered requests, over all connections."""
 
     def __init__(self, maximum_bytes: int = TOTAL_BYTES_IN_FLIGHT_MAX) -> None:
         self.maximum_bytes = maximum_bytes
         self.total_bytes = 0
-        #: Connections that are not read because of the total.
+        #: Connections that are not read because the total exceeds its limit.
         self.paused: set[RemotingProtocol] = set()
 
     def add(self, size_bytes: int) -> bool:
@@ -73,7 +73,7 @@ class StallWatch:
                            milliseconds=round(seconds * 1000))
             return
         self._long_count += 1
-        # Log at each power of two: the first stalls at once, and a flood in few lines.
+        # Log at each power of two: the first stalls at once, and a flood of them in few lines.
         if self._long_count & (self._long_count - 1) == 0:
             self.log.warn("{what} blocked the reactor for {milliseconds} ms, long stall number "
                           "{count}; {all} stalls of over {limit} ms", what=what, all=self.count,
@@ -84,11 +84,11 @@ class StallWatch:
 class RemotingFactory(ServerFactory):
     """Makes the connections of one port.
 
-    :param reactor: for time-outs.
-    :param now_ms: the clock, Unix ms.
+    :param reactor: the clock for time-outs.
+    :param now_ms: the wall clock, Unix ms.
     :param monotonic: a clock in seconds that never jumps.
-    :param passes_over_long_replies: whether a reply longer than a frame fails its call only, not
-        the connection.
+    :param passes_over_long_replies: whether a reply longer than a frame only fails its call, and
+        not the connection.
     :param idle_spin: polls briefly after a single request.
     :param slow: logs slow requests.
     :param run_queue: the run queue, shared by the ports of one process.
@@ -123,11 +123,11 @@ class RemotingFactory(ServerFactory):
         self.idle_spin = idle_spin or IdleSpin(reactor)
         self.slow = slow or SlowRequests(now_ms)
         self.run_queue = run_queue or RunQueue(reactor, monotonic, self.stalls.observe)
-        #: Read at each read of a connection.
+        #: Checked at each read of a connection.
         self.flow_control: IFlowControl | None = self.run_queue.flow_control
 
     def buildProtocol(self, addr: object) -> RemotingProtocol | None:  # type: ignore[override]
-        """Make a connection's protocol, or return None, which closes it: there are too many."""
+        """Make the protocol of a connection. None closes the connection: there are too many."""
         if not self.connections.may_add():
             return None
         protocol = RemotingProtocol()
@@ -137,7 +137,7 @@ class RemotingFactory(ServerFactory):
     def run_together(self, slices: Sequence[Slice]) -> None:
         """Run slices as one batch, and write the replies that are ready.
 
-        :param slices: of connections of this port, whose requests have one code.
+        :param slices: slices of connections of this port, whose requests have one code.
         """
         begin = self.monotonic()
         self.idle_spin.request_count = sum([len(part.frames) for part in slices])
@@ -161,13 +161,13 @@ class RemotingFactory(ServerFactory):
                     part.connection.write(b"".join(replies))
                 part.connection.end_slice()
             except Exception:
-                # The others are to have their replies.
+                # All other connections must still get their replies.
                 self.log.failure("the replies to {peer} failed",
                                  peer=part.connection.remote_address)
                 part.connection.abort("cannot be answered")
 
     def close_idle(self, idle_max_ms: int) -> None:
-        """Close silent connections and cut off stalled ones; runs periodically."""
+        """Close silent connections and abort stalled ones; runs periodically."""
         now_ms = self.steady.awake_ms()
         for channel in self.channels:
             if not isinstance(channel, RemotingProtocol):

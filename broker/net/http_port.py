@@ -17,17 +17,17 @@ __all__ = ["HttpPort"]
 
 #: A monitoring system needs one or two connections, a browser a few more.
 _CONNECTIONS_MAX: Final = 64
-#: A connection without a request for this long is closed, seconds.
+#: A connection that sends no request for this time is closed, seconds.
 _IDLE_SECONDS: Final = 60
 #: A request must be complete within this time, seconds; usually it is one packet.
 _REQUEST_SECONDS: Final = 10
-#: Requests of one connection in one read. A monitoring system sends one request at a time;
-#: thousands in one read would block the reactor for seconds.
+#: The number of requests of one connection in one read. A monitoring system sends one request at a
+#: time; thousands in one read would block the reactor for seconds.
 _REQUESTS_MAX: Final = 8
 
 
 class _Request(Request):
-    """A request whose body is not read and not kept.
+    """A request whose body is neither read nor kept.
 
     It notifies its connection when it is complete and when it is answered.
     """
@@ -51,24 +51,25 @@ class _Request(Request):
 
 
 class _Site(Site):
-    """The pages of one port, without an access log: a line for each scrape is of no use."""
+    """The pages of one port, without an access log: a line for each scrape would be useless."""
 
     noisy = False
 
     def startFactory(self) -> None:
-        """Start no clock for an access log."""
+        """Do not start the clock of an access log."""
 
     def stopFactory(self) -> None:
-        """See above."""
+        """Do nothing, as in ``startFactory``."""
 
     def log(self, request: object) -> None:
-        """See above."""
+        """Do nothing, because requests are not logged."""
 
 
 class _Connection(ProtocolWrapper):
     """A connection that is closed when a request is too slow, or too many come in one read.
 
-    ``waits`` is True while no request of it is being answered; ``ended``, after it was closed.
+    ``waits`` is True while none of its requests is being answered; ``ended`` is True once it was
+    closed.
     """
 
     def __init__(self, factory: _Connections, wrapped_protocol: IProtocol) -> None:
@@ -87,7 +88,7 @@ class _Connection(ProtocolWrapper):
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def request_came(self) -> None:
-        """A request is complete."""
+        """Handle the completion of a request."""
         self.waits = False
         self._forget_time()
         self._count += 1
@@ -95,16 +96,16 @@ class _Connection(ProtocolWrapper):
             self.end()
 
     def request_answered(self) -> None:
-        """The answer is written; the next request may come."""
+        """Handle the end of an answer; the next request may come."""
         self.waits = True
-        # Of the waiting connections it is now the last.
+        # It moves to the end of the waiting connections.
         if self.factory.protocols.pop(self, None) is not None:
             self.factory.protocols[self] = 1
 
     def end(self) -> None:
-        """Cut the connection off."""
+        """Abort the connection."""
         self.ended = True
-        # Twisted then ignores the rest of the read.
+        # Twisted then ignores the remainder of the read.
         self.disconnecting = 1
         cast(Any, self.transport).abortConnection()
 
@@ -121,8 +122,8 @@ class _Connection(ProtocolWrapper):
 class _Connections(WrappingFactory[_Connection]):
     """The connections of one port; those that wait for a request are in order of waiting time.
 
-    When there is one too many, the connection that has waited longest is closed. If all have a
-    request that is being answered, the new one is closed.
+    If there are too many, the connection that has waited longest is closed. If all of them have a
+    request in progress, the new one is closed.
     """
 
     noisy = False
@@ -145,7 +146,7 @@ class _Connections(WrappingFactory[_Connection]):
 class HttpPort(BoundPort):
     """Serves a resource of twisted.web.
 
-    :param port: 0 lets the system choose; ``port`` then holds the real one.
+    :param port: 0 lets the system choose; ``port`` then holds the actual number.
     :param interface: the address to bind to.
     :raises OSError: when the port cannot be bound.
     """
@@ -157,7 +158,7 @@ class HttpPort(BoundPort):
         super().__init__(reactor, self._connections, port, interface)
 
     def stop(self) -> Deferred[None]:
-        """Stop listening, and cut off the connections."""
+        """Stop listening, and abort the connections."""
         stopped = super().stop()
         for protocol in list(self._connections.protocols):
             protocol.transport.abortConnection()

@@ -1,4 +1,4 @@
-"""Whether connections have input that is not read yet, and a brief poll for it after a read."""
+"""Detects unread input of connections, and polls for it briefly after a read."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ __all__ = ["SKIPS_MAX", "SPIN_SECONDS", "IdleSpin"]
 
 #: How long a spin polls for the next request before the process sleeps, seconds.
 SPIN_SECONDS: Final = 0.0002
-#: Back-off limit: how many single requests skip the spin after a miss; doubles per miss.
+#: The limit of the back-off: the number of single requests without a spin after a miss. Each miss
+#: doubles the number.
 SKIPS_MAX: Final = 1023
 
 
 class IdleSpin:
-    """Polls the reactor's epoll object, for a moment after a single request was served.
+    """Polls the reactor's epoll object for a moment after a single request was served.
 
-    The moment is for a synchronous producer, which sends again at once.
+    This helps a synchronous producer, which sends again at once.
 
-    :param reactor: a reactor without an epoll object never spins.
+    :param reactor: the reactor; without an epoll object there is never a spin.
     :param monotonic: a clock in seconds.
-    :param processors: the number of CPUs the process may use.
+    :param processors: the number of CPUs that the process may use.
     """
 
     def __init__(
         self, reactor: Any, monotonic: Callable[[], float] = time.monotonic,
         processors: int | None = None,
     ) -> None:
-        #: The number of requests in the slice that runs now; 0 outside of a read.
+        #: The number of requests in the running slice; 0 outside of a read.
         self.request_count = 0
         self._reactor = reactor
         self._readable: select.poll | None = None
         self._monotonic = monotonic
         self._processors = processors or os.cpu_count() or 1
         self._was_lone = False
-        #: The back-off after the last misses in a row, and how many requests still skip the spin.
+        #: The back-off after the latest misses, and the number of requests that still skip a spin.
         self._back_off = self._skips = 0
 
     def is_lone(self) -> bool:
@@ -49,20 +50,20 @@ class IdleSpin:
         return self._was_lone
 
     def forget(self) -> None:
-        """Let no spin follow the slice: it did not run in a read."""
+        """Do not spin after this slice, because it did not run in a read."""
         self._was_lone = False
 
     def has_input(self) -> bool:
         """Return whether a connection has input that the reactor has not read yet.
 
-        An epoll object can itself be polled: it is readable when a socket that it watches is. A
-        socket that was read is not readable any more.
+        An epoll object can itself be polled: it is readable if one of its sockets is. A socket is
+        not readable after it was read.
         """
         readable = self._epoll()
         return readable is not None and bool(readable.poll(0))
 
     def _epoll(self) -> select.poll | None:
-        """Return the poll object of the reactor's epoll object; None when the reactor has none."""
+        """Return a poll object for the reactor's epoll object, or None without such an object."""
         if self._readable is None:
             poller = getattr(self._reactor, "_poller", None)
             if not hasattr(select, "epoll") or not isinstance(poller, select.epoll):

@@ -1,7 +1,7 @@
-"""Limits over all connections of the process: memory kept for them, and descriptors.
+"""Limits over all connections of the process: the memory kept for them, and the descriptors.
 
-Apache's broker limits neither: each half frame may grow to 16 MiB, and connections are accepted
-until the process has no descriptor left for its own files.
+Apache's broker limits neither: each incomplete frame may grow to 16 MiB, and connections are
+accepted until the process has no descriptor left for its own files.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ __all__ = ["ConnectionCount", "KeptBytes"]
 
 
 class Keeper(Protocol):
-    """A connection, as far as this module uses it."""
+    """The part of a connection that this module uses."""
 
     def abort(self, why: str) -> None:
-        """Cut it off."""
+        """Abort the connection."""
 
 
 class KeptBytes:
-    """The memory of half frames and of unread replies, over all connections.
+    """The memory of incomplete frames and of unread replies, over all connections.
 
-    Beyond the limit, the connections that have kept the process waiting longest are cut off first.
-    A client that sends one large frame after another finishes each, so it is not among them while
-    other clients leave theirs unfinished.
+    Beyond the limit, the connections that have kept the process waiting longest are aborted first.
+    A client that sends one large frame after another completes each of them, so it is not affected
+    while other clients leave their frames incomplete.
 
-    :param maximum_bytes: over all connections.
+    :param maximum_bytes: the limit over all connections.
     """
 
     def __init__(self, maximum_bytes: int = KEPT_BYTES_TOTAL_MAX) -> None:
         self.maximum_bytes = maximum_bytes
         self.total_bytes = 0
-        #: The first has kept the process waiting longest.
+        #: Kept bytes by connection; the first one has kept the process waiting longest.
         self._sizes: OrderedDict[Keeper, int] = OrderedDict()
 
     def set(self, connection: Keeper, size_bytes: int) -> None:
-        """Record the memory kept for a connection; this may cut off this or other connections."""
+        """Record the memory kept for a connection; this may abort this or other connections."""
         self.total_bytes += size_bytes - self._sizes.get(connection, 0)
         assert self.total_bytes >= 0
         if not size_bytes:

@@ -19,9 +19,9 @@ __all__ = ["ListenerService"]
 
 
 class ListenerService(Service):
-    """Listens on one port.
+    """A service that listens on one port.
 
-    :param port: 0 lets the system choose; ``port`` then holds the real one once it listens.
+    :param port: 0 lets the system choose; ``port`` then holds the actual number once it listens.
     :param interface: the address to bind to.
     :param purpose: the server and the setting of the port, for the error message.
     """
@@ -41,7 +41,7 @@ class ListenerService(Service):
         self._bound: BoundPort | None = None
 
     def startService(self) -> None:
-        """:raises BrokerError: when the port cannot be bound; the text says which and why."""
+        """:raises BrokerError: when the port cannot be bound; the text names it and the reason."""
         try:
             self._bound = BoundPort(
                 self._reactor, self.factory, self.port, self.interface, self._backlog)
@@ -51,12 +51,12 @@ class ListenerService(Service):
         super().startService()  # type: ignore[no-untyped-call]
 
     def stop_listening(self) -> Deferred[Any]:
-        """Accept no more connections; existing ones stay."""
+        """Stop accepting connections; existing connections stay open."""
         bound, self._bound = self._bound, None
         return succeed(None) if bound is None else bound.stop()
 
     def stopService(self) -> Deferred[object]:
-        """Stop listening and close the connections; fires when they are gone."""
+        """Stop listening and close the connections; fires when all are closed."""
         super().stopService()  # type: ignore[no-untyped-call]
         return self.stop_listening().addCallback(lambda _: self._close_connections())
 

@@ -1,12 +1,14 @@
 """A connection: bytes in, frames to the dispatcher, replies out.
 
-Back-pressure inwards: reading stops while the requests in flight exceed the byte limit of the
-connection or of all connections together. Back-pressure outwards: reading also stops while the
-peer does not read its replies. Replies that are still written then (of woken pulls) are bounded,
-and a peer that reads nothing for too long is cut off. The requests of one read run in slices of a
-few milliseconds, and only as far as their replies are read; the rest waits in the run queue, see
-``run_queue``. With flow control all requests that a busy broker reads wait, and excess requests
-are rejected. Other connections never notice.
+Inbound back-pressure: reading stops while the requests in flight exceed the byte limit of the
+connection or of all connections together. Outbound back-pressure: reading also stops while the
+peer does not read its replies. Replies that are still written at that time (of woken pulls) are
+bounded, and a peer that reads nothing for too long is aborted.
+
+The requests of one read run in slices of a few milliseconds, and only as long as the peer reads
+their replies. The remaining requests wait in the run queue, see ``run_queue``. With flow control,
+all requests that a busy broker reads wait, and excess requests are rejected. Other connections are
+not affected by any of this.
 
 Source: NettyRemotingServer, NettyRemotingAbstract @5.3.3; design of twistmq.
 """
@@ -59,16 +61,17 @@ if TYPE_CHECKING:
 
 __all__ = ["RemotingProtocol"]
 
-#: Why reading is paused: the peer reads no replies; its requests in flight, or those of all
-#: connections, are too many; earlier requests still wait; a protocol-detection stage is waiting.
+#: The reasons to pause reading: the peer does not read its replies; the requests in flight of this
+#: connection, or of all connections, are too many; earlier requests still wait; a
+#: protocol-detection stage is waiting.
 _UNSENT: Final = 1
 _CONNECTION_FULL: Final = 2
 _TOTAL_FULL: Final = 4
 _BACKLOG: Final = 8
 _STAGE: Final = 16
 
-#: Reads of one connection in a row while no other connection has input. Timers are late by a few
-#: milliseconds meanwhile.
+#: The number of consecutive reads of one connection while no other connection has input. They delay
+#: timers by a few milliseconds.
 _READS_AT_ONCE_MAX: Final = 16
 
 _channel_ids = count(1)
@@ -142,9 +145,9 @@ class RemotingProtocol(Protocol):
     def connectionMade(self) -> None:
         transport = self._transport()
         transport.setTcpNoDelay(True)
-        # By the producer interface the transport says when its buffer is empty.
+        # With the producer interface, the transport reports when its buffer is empty.
         transport.registerProducer(self, False)
-        # A transport that wraps another, as TLS does, has no such method.
+        # A transport that wraps another one, as TLS does, does not have this method.
         self._write_some = getattr(transport, "writeSomeData", None)
         peer, host = transport.getPeer(), transport.getHost()
         self.set_remote_address(peer.host, peer.port)
@@ -161,7 +164,7 @@ class RemotingProtocol(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self._take(data)
-        # A client that sends one request at a time need not wait for the reactor's next round.
+        # A client that sends one request at a time does not have to wait for the next round.
         for _ in range(_READS_AT_ONCE_MAX):
             if not self.factory.idle_spin.spin():
                 return
@@ -171,7 +174,7 @@ class RemotingProtocol(Protocol):
             self._take(data)
 
     def _read_some(self) -> bytes:
-        """Read input that came meanwhile; empty when the socket has no bytes or fails."""
+        """Read input that arrived in between; empty when the socket has no bytes or fails."""
         socket = getattr(self.transport, "socket", None)
         if socket is None or self._tls is not None or self._paused_for or (
                 self.closing or not self.active):
@@ -186,7 +189,7 @@ class RemotingProtocol(Protocol):
         """Serve the requests of one read."""
         factory = self.factory
         if self._is_joined:
-            # The last read's requests are answered before this read is looked at.
+            # The requests of the last read are answered before this read is examined.
             factory.run_queue.run_joined()
         begin = factory.monotonic()
         self.heard_ms = round(begin * 1000) - factory.steady.asleep_ms
@@ -196,7 +199,7 @@ class RemotingProtocol(Protocol):
                 self._first_bytes = None
         frames = self._decoder.feed(data)
         if frames and self._kept_bytes:
-            # The half frame that was recorded is complete; the next one begins now.
+            # The incomplete frame that was recorded is complete; the next one begins now.
             self._note_kept(0)
         if frames:
             if self._backlog or self._waiting or (
@@ -253,7 +256,7 @@ class RemotingProtocol(Protocol):
             self._note_kept()
 
     def handshake_done(self) -> None:
-        """The TLS handshake is complete."""
+        """Note that the TLS handshake is complete."""
         self._handshake_bytes = 0
         self._note_kept()
 
@@ -263,19 +266,20 @@ class RemotingProtocol(Protocol):
             self._send_later(data)
 
     def pause_for_stage(self) -> None:
-        """Stop reading while a protocol-detection stage waits for its data."""
+        """Stop reading while a protocol-detection stage waits for data."""
         self._pause(_STAGE)
 
     def resume_after_stage(self) -> None:
-        """Read again: the stage has its data."""
+        """Resume reading, because the stage has its data."""
         self._resume(_STAGE)
 
     # --- slices
 
     def _run(self, frames: Sequence[Frame], begin: float, read_bytes: int) -> None:
-        """Run the requests of a read, or let them join those of other connections.
+        """Run the requests of a read, or join them with the requests of other connections.
 
-        :param read_bytes: the length of the read; behind a full one the input may be its own.
+        :param read_bytes: the length of the read. After a full read, the unread input may belong to
+            this connection.
         """
         factory = self.factory
         frames, now_ms = self._not_rejected(frames), factory.now_ms()
@@ -290,7 +294,7 @@ class RemotingProtocol(Protocol):
             self._execute(frames, now_ms, begin, head)
 
     def _not_rejected(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Answer the requests that flow control rejects now; :returns: the others."""
+        """Answer the requests that flow control rejects now; :returns: the accepted ones."""
         flow_control = self.factory.flow_control
         if frames and flow_control is not None and flow_control.rejects:
             return self._sorted(flow_control.reject(frames))
@@ -352,7 +356,7 @@ class RemotingProtocol(Protocol):
             and self.factory.run_queue.size_bytes < WAITING_BYTES_TOTAL_MAX)
 
     def _read_at_once(self, size_bytes: int) -> None:
-        """Set how much a read takes from the socket; a wrapping transport ignores it."""
+        """Set the number of bytes that a read takes; a wrapping transport ignores it."""
         self._reads_much = size_bytes > READ_SIZE
         transport = self._transport()
         if hasattr(transport, "bufferSize"):
@@ -366,7 +370,7 @@ class RemotingProtocol(Protocol):
         return frames
 
     def _after_slice(self) -> None:
-        """Handle the rest of a slice: waiting frames, a broken stream, half a frame."""
+        """Handle the end of a slice: waiting frames, a broken stream, or an incomplete frame."""
         if not self.active or self.closing:
             self._drop_waiting()
         elif self._backlog or self._waiting:
@@ -379,7 +383,7 @@ class RemotingProtocol(Protocol):
             self._note_kept()
 
     def _drop_waiting(self) -> None:
-        """Drop waiting requests: the peer can read no replies any more."""
+        """Drop waiting requests, because the peer can no longer read replies."""
         self._backlog = ()
         if self._waiting is not None:
             self._waiting.clear()
@@ -395,7 +399,7 @@ class RemotingProtocol(Protocol):
             self.factory.run_queue.add(self, self._waiting)
 
     def begin_slice(self) -> Slice | None:
-        """Take the rest of the interrupted slice, or one piece of the waiting requests.
+        """Take the remaining frames of an interrupted slice, or one piece of waiting requests.
 
         :returns: None when no request may run now.
         """
@@ -412,7 +416,7 @@ class RemotingProtocol(Protocol):
                 frames = self._sorted(factory.flow_control.due(
                     frames, round((factory.monotonic() - came) * 1000), factory.run_queue))
         frames = self._not_rejected(frames)
-        # Reading resumes afterwards only: these requests may pause it for another reason.
+        # Reading resumes only afterwards: these requests may pause it for another reason.
         self._slice_paused = self._paused_for & _BACKLOG
         self._paused_for &= ~_BACKLOG
         now_ms = factory.now_ms()
@@ -421,15 +425,15 @@ class RemotingProtocol(Protocol):
                      factory.dispatcher.joined_code(head, len(frames)))
 
     def run_slice(self, part: Slice) -> None:
-        """Run a slice by itself."""
+        """Run a slice that is not joined with others."""
         if part.frames:
             self._execute(part.frames, part.now_ms, self.factory.monotonic(), part.head)
-            # No read of this connection is under way.
+            # No read of this connection is in progress.
             self.factory.idle_spin.forget()
         self.end_slice()
 
     def end_slice(self) -> None:
-        """A slice has run: read again, and queue again if more requests wait."""
+        """Finish a slice: resume reading, and queue again if more requests wait."""
         self._is_joined = False
         if self._slice_paused:
             self._slice_paused = 0
@@ -439,7 +443,7 @@ class RemotingProtocol(Protocol):
         self._after_slice()
 
     def _note_kept(self, size_bytes: int | None = None) -> None:
-        """Record the memory kept for the peer; this may cut the connection off."""
+        """Record the memory kept for the peer; this may abort the connection."""
         if size_bytes is None:
             size_bytes = self._decoder.pending_bytes + self.unsent_bytes
             if size_bytes <= KEPT_BYTES_LEAST:
@@ -449,16 +453,16 @@ class RemotingProtocol(Protocol):
             self._kept_bytes = size_bytes
             self.factory.kept.set(self, size_bytes)
 
-    # --- replies and requests of ours
+    # --- replies and outgoing requests
 
     def write(self, data: bytes) -> None:
-        """Send bytes; ignored once the connection is lost or closing."""
+        """Send bytes; they are ignored once the connection is lost or closing."""
         if not self.active or self.closing:
             return
         if self._tls is not None:
             data = self._tls.encrypt(data)
         if not self.unsent_bytes and self._write_some is not None:
-            # Bytes that the socket accepts at once need no other round of the reactor.
+            # Bytes that the socket accepts at once do not need another round of the reactor.
             taken = self._write_some(data)
             if taken == len(data):
                 return
@@ -491,7 +495,7 @@ class RemotingProtocol(Protocol):
         self, code: int, header: CommandHeader | None, body: bytes = b"", *, timeout_ms: int,
         extra_fields: dict[str, str] | None = None,
     ) -> Deferred[RemotingCommand]:
-        """Send a request; fires with the reply, or fails when none comes in time."""
+        """Send a request; fires with the reply, or fails when the reply does not come in time."""
         answer: Deferred[RemotingCommand] = Deferred()
         if not self.active or self.closing:
             answer.errback(RemotingSendError(f"connection to {self.remote_address} is lost"))
@@ -499,7 +503,7 @@ class RemotingProtocol(Protocol):
         opaque = next(self._opaques)
         frame = encode_request(code, opaque, header, body, extra_fields=extra_fields)
         if len(frame) > FRAME_SIZE_MAX:
-            # The peer would close the connection over it.
+            # The peer would close the connection because of it.
             answer.errback(RemotingTooLong(f"request {code} has {len(frame)} bytes, a frame may "
                                            f"have {FRAME_SIZE_MAX}"))
             return answer
@@ -550,14 +554,14 @@ class RemotingProtocol(Protocol):
             self._transport().loseConnection()
 
     def abort(self, why: str) -> None:
-        """Cut the connection off and log why; the write buffer is lost."""
+        """Abort the connection and log the reason; the write buffer is lost."""
         if self.active:
             self.log.warn("connection of {peer} cut off: it {why}", peer=self.remote_address,
                           why=why)
             self.cut_off()
 
     def cut_off(self) -> None:
-        """Cut the connection off without a log line."""
+        """Abort the connection without a log line."""
         if self.active:
             self.active = False
             self._drop_waiting()
@@ -584,14 +588,14 @@ class RemotingProtocol(Protocol):
             channel._resume(_TOTAL_FULL)
 
     def resumeProducing(self) -> None:
-        """The write buffer is empty; Twisted calls pull producers then."""
+        """Note that the write buffer is empty; Twisted calls pull producers then."""
         self.unsent_bytes = 0
         if self._kept_bytes:
             self._note_kept()
         self._resume(_UNSENT)
 
     def stopProducing(self) -> None:
-        """The connection is lost; connectionLost follows."""
+        """Do nothing: the connection is lost, and connectionLost follows."""
 
     def is_stalled(self) -> bool:
         """Return whether the peer has read nothing for too long."""
@@ -610,7 +614,7 @@ class RemotingProtocol(Protocol):
                 self._transport().resumeProducing()
             if (self._backlog or self._waiting) and reason != _BACKLOG:
                 if self._waiting:
-                    # Until now it waited for its own peer.
+                    # So far it waited for its own peer.
                     self._waiting.restart_wait(self.factory.monotonic())
                 self._queue_slice()
 

@@ -25,17 +25,17 @@ __all__ = ["FirstBytes", "FirstBytesStage", "TlsRefused"]
 
 
 class FirstBytesStage(Interface):
-    """Detects one protocol by a connection's first bytes: TLS, the PROXY protocol."""
+    """Detects one protocol, such as TLS or PROXY, by the first bytes of a connection."""
 
     def recognise(self, data: bytes) -> bool | None:
-        """:returns: whether the bytes are this stage's protocol; None if it needs more bytes."""
+        """:returns: whether the bytes are of this stage's protocol; None if more are needed."""
 
     def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
         """Do the stage's work; :returns: the bytes for the next stage."""
 
 
 class TlsRefused:
-    """Closes TLS clients of a port without TLS, with a log line that says so."""
+    """Closes TLS clients of a port without TLS, and logs the reason."""
 
     log = Logger()
 
@@ -55,7 +55,7 @@ class FirstBytes:
 
     ``done`` is True after the last stage.
 
-    :param stages: in the order in which they run.
+    :param stages: the stages in the order in which they run.
     """
 
     def __init__(self, connection: RemotingProtocol, stages: Sequence[FirstBytesStage]) -> None:

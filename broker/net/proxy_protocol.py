@@ -8,7 +8,7 @@ Any peer that reaches the port can send such a header. It is therefore accepted 
 in ``proxy.trusted`` only, or from all peers if access does not depend on addresses (see
 :func:`proxy_stage`).
 
-Differs from Apache: a header for UDP is refused, since no UDP connection reaches a port of ours.
+Differs from Apache: a header for UDP is refused, because no UDP connection reaches these ports.
 
 Source: HAProxy's "The PROXY protocol", versions 1 and 2; NettyRemotingServer.HandshakeHandler
 @5.3.3, which trusts all peers and keeps the additional fields for its plugins.
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ProxyHeader", "ProxyHeaderError", "ProxyProtocol", "parse_proxy_header", "proxy_stage"]
 
-#: The first bytes of a header of each version.
+#: The first bytes of a header in each version.
 _TEXT: Final = b"PROXY "
 _BINARY: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 #: Length of the longest line of version 1, with its line end, bytes.
 _LINE_SIZE_MAX: Final = 107
-#: Bytes of a version 2 header before its addresses: the first bytes above, version and command
-#: (4 bits each), family and transport (4 bits each), uint16 length of the rest.
+#: The size of a version 2 header before its addresses, bytes: the first bytes above, version and
+#: command (4 bits each), family and transport (4 bits each), uint16 length of the remainder.
 _FIXED_SIZE: Final = 16
-#: Family and transport -> bytes of an address. TCP over IPv4 and over IPv6 only.
+#: Family and transport -> size of an address in bytes. Only TCP over IPv4 and over IPv6.
 _ADDRESS_SIZES: Final = {0x11: 4, 0x21: 16}
 #: Families of a header without an address: unspecified, Unix sockets.
 _WITHOUT_ADDRESS: Final = (0x00, 0x31)
 _PORT_MAX: Final = 65_535
-#: Stands for every address in the setting.
+#: The value that stands for every address in the setting.
 _ANY: Final = "*"
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -58,10 +58,11 @@ class ProxyHeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """One header.
+    """A parsed header.
 
-    :param size: the length of the header; the bytes after it are the client's.
-    :param ip: the client's address; empty if the proxy connects for itself or does not know it.
+    :param size: the length of the header; the bytes after it belong to the client.
+    :param ip: the client's address; empty if the connection is the proxy's own, or if the proxy
+        does not know it.
     """
 
     size: int
@@ -70,10 +71,10 @@ class ProxyHeader:
 
 
 def parse_proxy_header(data: bytes) -> ProxyHeader | None:
-    """Read the header that ``data`` begins with.
+    """Parse the header at the beginning of ``data``.
 
     :returns: the header; None when more bytes are needed.
-    :raises ProxyHeaderError: when it is malformed or too long, as soon as that is seen.
+    :raises ProxyHeaderError: when it is malformed or too long, as soon as this is detected.
     """
     return _parse_binary(data) if data[:1] == _BINARY[:1] else _parse_text(data)
 
@@ -87,7 +88,7 @@ def _parse_text(data: bytes) -> ProxyHeader | None:
     size = len(line) + len(end)
     words = line.split(b" ")
     if words[1:2] == [b"UNKNOWN"]:
-        # The proxy does not know the address; the rest of the line is ignored.
+        # The proxy does not know the address; the remaining line is ignored.
         return ProxyHeader(size)
     if len(words) != 6 or words[1] not in (b"TCP4", b"TCP6"):
         raise ProxyHeaderError("its line is not: PROXY TCP4|TCP6 source destination port port")
@@ -141,9 +142,9 @@ def _parse_binary(data: bytes) -> ProxyHeader | None:
 class ProxyProtocol:
     """The protocol-detection stage that reads a PROXY header.
 
-    :param trusted: the networks that may send one; None for all.
-    :param is_named: whether ``proxy.trusted`` names them. If not, the memory that its connections
-        use is still charged to the proxy, or to a peer that poses as one.
+    :param trusted: the networks that may send a header; None for all networks.
+    :param is_named: whether ``proxy.trusted`` names them. If not, the memory of their connections
+        is still charged to the proxy, or to a peer that poses as one.
     """
 
     log = Logger()

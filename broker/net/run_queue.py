@@ -1,13 +1,17 @@
 """The run queue: connections whose requests wait to be run, in round-robin order.
 
-While the broker keeps up, the requests of one read run at once. They wait when the rest of an
-earlier read still waits. With flow control they also wait when the broker is behind: when other
-connections wait, when the socket had more than one read returns, or when the reactor's round has
-lasted too long. Requests that wait in this process are counted and their waiting time is known;
-in the operating system's buffers they would be neither. Each step of the queue serves connections
-for a few milliseconds; then the reactor reads all sockets again. The sends of all connections that
-a step serves are one batch. While the broker keeps up, so are those of connections with few
-requests each, if the reactor finds that others have input too.
+A single thread serves all connections, so one connection with many requests could delay all others.
+Leaving excess requests in the operating system's buffers would not help: there they can
+neither be counted nor rejected, and their waiting time is unknown. The run queue therefore keeps
+the requests that cannot run at once in this process, and gives the connections turns of a few
+milliseconds. After each step of the queue the reactor reads all sockets again.
+
+While the broker keeps up, the requests of one read run at once. They wait if requests of an earlier
+read still wait. With flow control they also wait when the broker is overloaded: when other
+connections wait, when the socket had more data than one read returns, or when the reactor's round
+has lasted too long. The sends of all connections that a step serves form one batch. While the
+broker keeps up, the sends of connections with few requests each are joined too, if the reactor
+finds that other connections have input.
 
 Source: the executors and queues of BrokerController @5.3.3, as far as they apply to one thread.
 """
@@ -31,31 +35,33 @@ if TYPE_CHECKING:
 
 __all__ = ["READ_SIZE", "READ_SIZE_BEHIND", "TLS_RECORD_SIZE", "RunQueue", "WaitingFrames"]
 
-#: Bytes that Twisted reads from a socket at a time. After a full read the socket may hold more.
+#: The number of bytes that Twisted reads from a socket at a time. After a full read the socket may
+#: hold more.
 READ_SIZE: Final = 65_536
-#: How much shorter a full read may be once it is decrypted: an incomplete record, and overhead.
+#: The difference by which a full read may be shorter once it is decrypted: an incomplete record and
+#: overhead.
 TLS_RECORD_SIZE: Final = 18 * 1024
-#: Bytes to read at a time while the broker is behind, so that flow control sees the requests soon.
+#: The number of bytes to read at a time under overload, so that flow control sees requests early.
 READ_SIZE_BEHIND: Final = 1024 * 1024
-#: Small reads at most this far apart are joined into one piece, seconds.
+#: Small reads within this time are joined into one piece, seconds.
 _TOGETHER_SECONDS: Final = 0.020
-#: How often the queue records that the reactor begins a round, seconds.
+#: The interval at which the queue records that the reactor begins a round, seconds.
 _TICK_SECONDS: Final = 0.010
-#: Requests read later than this (and one tick) after the begin of a round wait, seconds.
+#: Requests that are read later than this (and one tick) after the start of a round wait, seconds.
 _ROUND_SECONDS: Final = 0.020
 
 
 class WaitingFrames:
     """The waiting requests of one connection, in order of arrival.
 
-    :param run_queue: counts them over all connections.
+    :param run_queue: counts the requests over all connections.
     """
 
     __slots__ = ("_pieces", "_run_queue", "request_count", "size_bytes")
 
     def __init__(self, run_queue: RunQueue) -> None:
         self._run_queue = run_queue
-        #: For each piece: time of arrival in seconds, frames, bytes.
+        #: The time of arrival in seconds, the frames, and their bytes, for each piece.
         self._pieces: deque[tuple[float, Sequence[Frame], int]] = deque()
         self.request_count = 0
         self.size_bytes = 0
@@ -72,7 +78,7 @@ class WaitingFrames:
             self._count(len(piece), size)
 
     def take(self) -> tuple[float, Sequence[Frame]]:
-        """Remove the oldest piece, joined with pieces that came at about the same time.
+        """Remove the oldest piece, joined with pieces that arrived at about the same time.
 
         :returns: the time of arrival, and the frames.
         """
@@ -90,7 +96,7 @@ class WaitingFrames:
         return came, piece
 
     def frames(self) -> Iterator[Frame]:
-        """All waiting frames; do not keep references to them."""
+        """Iterate over all waiting frames; do not keep references to them."""
         return chain.from_iterable(piece for _, piece, _ in self._pieces)
 
     def head_came(self) -> float | None:
@@ -98,11 +104,11 @@ class WaitingFrames:
         return self._pieces[0][0] if self._pieces else None
 
     def restart_wait(self, now: float) -> None:
-        """Restart the waiting time: so far the frames waited for their own peer."""
+        """Restart the waiting time, because until now the frames waited for their own peer."""
         self._pieces = deque((now, piece, size) for _, piece, size in self._pieces)
 
     def clear(self) -> None:
-        """Drop all frames: the peer can read no replies any more."""
+        """Drop all frames, because the peer can no longer read replies."""
         self._count(-self.request_count, -self.size_bytes)
         self._pieces.clear()
 
@@ -115,11 +121,11 @@ class WaitingFrames:
 
 
 class RunQueue:
-    """The connections with waiting requests, the next to run in front.
+    """The connections with waiting requests, the next one to run first.
 
-    :param reactor: for its rounds.
+    :param reactor: runs the steps of the queue.
     :param monotonic: a clock in seconds that never jumps.
-    :param observe: is told what ran, and how long it blocked the reactor, seconds.
+    :param observe: called with the name of the work, and the seconds that it blocked the reactor.
     """
 
     def __init__(
@@ -129,7 +135,7 @@ class RunQueue:
         self._reactor = reactor
         self._monotonic = monotonic
         self._observe = observe
-        #: In order. A mapping, so that a connection can leave from the middle.
+        #: The connections in order; a mapping, so that one can leave from the middle.
         self._connections: OrderedDict[Connection, WaitingFrames] = OrderedDict()
         self._step_call: IDelayedCall | None = None
         self._tick_call: IDelayedCall | None = None
@@ -153,11 +159,11 @@ class RunQueue:
         return round((self._monotonic() - min(came)) * 1000) if came else 0
 
     def frames(self) -> Iterator[Frame]:
-        """The waiting requests, grouped by connection; do not keep references to them."""
+        """Iterate over the waiting requests by connection; do not keep references to them."""
         return chain.from_iterable(waiting.frames() for waiting in self._connections.values())
 
     def start(self, flow_control: IFlowControl | None) -> None:
-        """Begin to measure the reactor's rounds, if there is flow control to use the figure."""
+        """Begin to measure the reactor's rounds, if there is flow control that uses the result."""
         if flow_control is not None and self._tick_call is None:
             self.flow_control = IsolatedFlowControl(flow_control)
             self._late_at = self._monotonic() + _TICK_SECONDS + _ROUND_SECONDS
@@ -174,22 +180,22 @@ class RunQueue:
         self._batch = SliceBatch()
 
     def is_behind(self, begin: float, read_bytes: int) -> bool:
-        """Return whether the requests of a read must wait, when flow control is in use.
+        """Return whether the requests of a read must wait; called if flow control is in use.
 
-        :param begin: when the read began, seconds.
+        :param begin: the time when the read began, seconds.
         :param read_bytes: the length of the read.
         """
         return bool(self._connections) or read_bytes >= READ_SIZE or begin > self._late_at
 
     def add(self, connection: Connection, waiting: WaitingFrames) -> None:
-        """Queue a connection behind the connections that wait already."""
+        """Queue a connection after the connections that wait already."""
         if connection not in self._connections:
             self._connections[connection] = waiting
         if self._step_call is None:
             self._step_call = self._reactor.callLater(0, self._step)
 
     def remove(self, connection: Connection) -> None:
-        """Remove a connection that has no waiting requests any more."""
+        """Remove a connection that no longer has waiting requests."""
         self._connections.pop(connection, None)
         if not self._connections and not self.is_joining and self._step_call is not None:
             self._step_call.cancel()
@@ -197,17 +203,18 @@ class RunQueue:
 
     @property
     def is_joining(self) -> bool:
-        """Whether slices wait for others to be run with, in this round of the reactor."""
+        """Whether slices wait to be joined with others in this round of the reactor."""
         return bool(self._batch)
 
     def join(self, part: Slice) -> None:
-        """Run a slice with those of other connections, once the reactor has read their sockets."""
+        """Join a slice with slices of other connections, after the reactor has read their sockets.
+        """
         self._batch.add(part)
         if self._step_call is None:
             self._step_call = self._reactor.callLater(0, self._step)
 
     def run_joined(self) -> None:
-        """Run the slices that wait for others."""
+        """Run the joined slices."""
         self._batch.run()
 
     def _begin_round(self, now: float) -> None:
@@ -220,7 +227,7 @@ class RunQueue:
         self._begin_round(self._monotonic())
 
     def _step(self) -> None:
-        """Serve connections in order, for the length of one slice."""
+        """Serve connections in order until the time of one slice is over."""
         self._step_call = None
         now = self._monotonic()
         self._begin_round(now)

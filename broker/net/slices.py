@@ -1,7 +1,8 @@
-"""Slices: the requests of connections whose turn it is, run one by one or as one batch.
+"""Slices: the requests that connections run in their turns, separately or joined into one batch.
 
-Many producers send one message at a time. The sends that one round of the reactor reads from all of
-them, or that wait since the broker is behind, are one batch: one append, one write to the file.
+Many producers send one message at a time. If one round of the reactor reads several of these sends,
+or if they wait because the broker is overloaded, they form one batch, with one append and one write
+to the file.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from twistmq.protocol.frame import Frame
 
 __all__ = ["JOINING_FRAMES_MAX", "PIECE_FRAMES_MAX", "Connection", "Port", "Slice", "SliceBatch"]
 
-#: Requests in one piece. The sends of a piece are one batch; this many take two or three ms.
+#: The number of requests in a piece. The sends of a piece form one batch, which takes two to three
+#: milliseconds with this number.
 PIECE_FRAMES_MAX: Final = 256
-#: A read with as many requests is a batch of its own, unless it has to wait.
+#: A read with this number of requests forms a separate batch, unless it has to wait.
 JOINING_FRAMES_MAX: Final = 64
-#: A batch with as many bytes of requests takes no further slice.
+#: A batch with this number of bytes does not take further slices.
 _BYTES_MAX: Final = 1024 * 1024
 
 
@@ -31,37 +33,37 @@ class Port(Protocol):
 
 
 class Connection(Protocol):
-    """A connection that has slices."""
+    """A connection as the run queue uses it."""
 
     remote_address: str
 
     @property
     def factory(self) -> Port:
-        """Its port."""
+        """The port of the connection."""
 
     def begin_slice(self) -> Slice | None:
-        """Take one piece of the waiting requests; None when none may run now."""
+        """Take one piece of the waiting requests; None when no request may run now."""
 
     def run_slice(self, part: Slice) -> None:
-        """Run a slice by itself, and queue again if more requests are left."""
+        """Run a slice that is not joined, and queue again if more requests are left."""
 
     def write(self, data: bytes) -> None:
         """Send replies."""
 
     def end_slice(self) -> None:
-        """Go on after a slice that was run with others."""
+        """Continue after a slice that was run with others."""
 
     def abort(self, why: str) -> None:
-        """Cut the connection off."""
+        """Abort the connection."""
 
 
 @dataclass(eq=False, slots=True)
 class Slice:
     """The requests that one connection runs in its turn.
 
-    :param now_ms: when it was taken, Unix ms.
-    :param head: the requests at its head that are handled together.
-    :param code: of all its requests, if they may be handled with those of other connections.
+    :param now_ms: the time when it was taken, Unix ms.
+    :param head: the requests at its beginning that are handled together.
+    :param code: the code of all its requests, if other connections' requests may join them.
     """
 
     connection: Connection
@@ -72,7 +74,7 @@ class Slice:
 
 
 class SliceBatch:
-    """Slices that are run as one batch: of one port, with requests of one code."""
+    """Slices of one port, with requests of one code, that are run as one batch."""
 
     def __init__(self) -> None:
         self._slices: list[Slice] = []
@@ -83,11 +85,11 @@ class SliceBatch:
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no further slice."""
+        """Whether it cannot take further slices."""
         return self._request_count >= PIECE_FRAMES_MAX or self._size_bytes >= _BYTES_MAX
 
     def add(self, part: Slice) -> None:
-        """Add a slice; the others are run first when it cannot be run with them."""
+        """Add a slice; if it cannot join the present slices, they are run first."""
         if self._slices and not self._takes(part):
             self.run()
         self._slices.append(part)

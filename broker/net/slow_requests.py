@@ -1,9 +1,10 @@
 """Logs slow requests: the code, the client and the time, one line each.
 
-Two times are measured: that of a slice, which runs the requests of one read or a part of them, or
-sends of several connections, and the time that an answer waited. No request is begun once a slice
-is long, so the last request of a long slice, or its last batch, is the slow one. An answer
-that waits for an event, such as a pull for a message, is not slow. A quick request costs nothing.
+Two times are measured: the time of a slice, which runs the requests of one read, a part of them, or
+sends of several connections; and the time for which an answer waited. No request is begun once a
+slice is too long, so the last request of a long slice, or its last batch, is the slow one.
+A request that waits for an event, such as a pull for a message, is not slow. A quick request costs
+nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from twistmq.protocol.frame_peek import sketch
 __all__ = ["SLOW_REQUEST_SETTING", "SlowRequests"]
 
 SLOW_REQUEST_SETTING: Final = "log.slow_request"
-#: Frames of a long turn that are looked at; a turn may have thousands.
+#: The number of frames of a long turn that are examined; a turn may have thousands.
 _FRAMES_MAX: Final = 100
 
 
@@ -37,8 +38,8 @@ class SlowRequests:
 
     ``count`` and ``longest_ms`` are metrics of the process; ``limit_ms`` is the limit.
 
-    :param now_ms: the clock, Unix ms.
-    :param settings: the source of the limit, also when it changes; None for no limit.
+    :param now_ms: the wall clock, Unix ms.
+    :param settings: the source of the limit, which may change; None for no limit.
     """
 
     log = Logger()
@@ -62,10 +63,10 @@ class SlowRequests:
         self.limit_ms = limit_ms or sys.maxsize
 
     def turn(self, peer: str, frames: Sequence[Frame], seconds: float) -> None:
-        """Note a turn that took longer than the limit.
+        """Record a turn that took longer than the limit.
 
-        :param peer: "ip:port" of whose requests it ran, with how many others they were.
-        :param frames: what it ran.
+        :param peer: "ip:port" of the client whose requests ran, and the number of other clients.
+        :param frames: the frames that ran.
         """
         codes = [_code_of(frame) for frame in frames[-_FRAMES_MAX:]]
         runs = [(code, sum(1 for _ in run)) for code, run in groupby(codes)]
@@ -76,9 +77,9 @@ class SlowRequests:
     def waited(
         self, peer: str, requests: Sequence[Request[Any]], handlers: Mapping[int, AnyHandler]
     ) -> None:
-        """Note requests that were answered now, if they waited for too long."""
+        """Record requests that were answered now, if they waited for too long."""
         now_ms = self.now_ms()
-        # They are of one read; the first waited as long as the others.
+        # They belong to one read, so all of them waited for the same time.
         if now_ms - requests[0].now_ms < self.limit_ms:
             return
         code = requests[0].command.code
@@ -99,7 +100,7 @@ class SlowRequests:
 
 
 def _code_of(frame: Frame) -> int | None:
-    """The code of a frame; None when its header cannot be read."""
+    """Return the code of a frame; None when its header cannot be read."""
     if len(frame[1]) > HEADER_SIZE_MAX:
         return sketch(frame).code
     try:
@@ -109,7 +110,7 @@ def _code_of(frame: Frame) -> int | None:
 
 
 def _name(code: int | None) -> str:
-    """A code as a reader of the log wants it: its number and Apache's name."""
+    """Describe a code for a reader of the log: its number and Apache's name."""
     if code is None:
         return "an unreadable header"
     try:

@@ -1,9 +1,10 @@
-"""Ports and connections of raw bytes that plugins own, such as those of replication.
+"""Ports and connections of raw bytes that plugins own, for example to replicate the log.
 
-A plugin brings a protocol factory of Twisted. Its connections count as all of the process do, and
-so does the limit of them; whatever a plugin leaves open is closed when the broker stops.
-Back-pressure is the protocol's own: it registers producers, or pauses its transport. Over TLS a
-producer must be one that is paused: nothing tells a transport of TLS that its buffer is empty.
+A plugin provides a protocol factory of Twisted. Its connections count towards the number and the
+limit of connections of the process, and all connections that a plugin leaves open are closed when
+the broker stops. Back-pressure is the task of the protocol: it registers producers, or pauses its
+transport. Over TLS it must register push producers, because a TLS transport is not notified when
+its buffer is empty.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from twistmq.protocol.errors import RemotingConnectError, RemotingError
 __all__ = ["StreamPort", "StreamPorts"]
 
 _PORT_MAX: Final = 65_535
-#: Methods of a transport of TCP.
+#: Methods of a TCP transport that write past TLS.
 _PAST_TLS: Final = frozenset(("writeSomeData", "doWrite"))
 
 
 @implementer(IHandshakeListener)
 class _Connection(ProtocolWrapper):
-    """A connection that is counted.
+    """A counted connection.
 
-    ``handshake`` fires with None when TLS can be used, or fails with why not.
+    ``handshake`` fires with None when TLS can be used, or fails with the reason why it cannot.
     """
 
     factory: _Connections
@@ -45,7 +46,7 @@ class _Connection(ProtocolWrapper):
         self._refused = ""
 
     def __getattr__(self, name: str) -> Any:
-        # These write to the socket, past TLS.
+        # These methods write to the socket, past TLS.
         if name in _PAST_TLS and self.factory.tls is not None:
             raise AttributeError(name)
         return super().__getattr__(name)  # type: ignore[no-untyped-call]
@@ -57,11 +58,11 @@ class _Connection(ProtocolWrapper):
 
     @property
     def layer(self) -> _Connection:
-        """The object that the verifier tells why it refuses the peer's certificate."""
+        """The object that the verifier informs when it refuses the peer's certificate."""
         return self
 
     def fail_verification(self, why: str) -> None:
-        """Note why the peer's certificate is refused; the handshake then fails."""
+        """Record why the peer's certificate is refused; the handshake then fails."""
         self._refused = self._refused or why
 
     def handshakeCompleted(self) -> None:
@@ -80,9 +81,9 @@ class _Connection(ProtocolWrapper):
 
 
 class _Connections(WrappingFactory[_Connection]):
-    """The connections that one factory of a plugin has.
+    """The connections of one factory of a plugin.
 
-    :param tls: None: they are plain.
+    :param tls: encrypts the connections; None if they are plain.
     """
 
     noisy = False
@@ -94,12 +95,14 @@ class _Connections(WrappingFactory[_Connection]):
         super().__init__(factory)  # type: ignore[no-untyped-call]
         self.count = count
         self.tls = tls
-        #: Whether it has had no connection.
+        #: Whether it has not had a connection yet.
         self.is_new = True
 
     def buildProtocol(self, addr: IAddress | None) -> _Connection | None:  # type: ignore[override]
-        """:returns: None, which closes the connection, when there are too many, or the plugin's
-        factory gives none.
+        """Make a connection's protocol.
+
+        :returns: None, which closes the connection, if there are too many or the plugin's factory
+            makes none.
         """
         if not self.count.may_add():
             return None
@@ -108,24 +111,24 @@ class _Connections(WrappingFactory[_Connection]):
         return None if wrapped is None else self.protocol(self, wrapped)
 
     def abort(self) -> None:
-        """Cut off all connections."""
+        """Abort all connections."""
         for connection in list(self.protocols):
             cast(Any, connection.transport).abortConnection()
 
 
 def _too_slow(result: Any, seconds: float) -> Any:
-    """The result of a handshake whose time is over."""
+    """Return the result of a handshake that has ended or exceeded its time."""
     if isinstance(result, Failure) and result.check(CancelledError):
         raise RemotingError(f"TLS: the handshake takes more than {seconds:g} s")
     return result
 
 
 class StreamPort(BoundPort):
-    """A port that listens.
+    """A listening port for raw bytes.
 
-    :param port: 0 lets the system choose; ``port`` then holds the real one.
+    :param port: 0 lets the system choose; ``port`` then holds the actual number.
     :param interface: the address to bind to.
-    :param tls: None: connections are plain.
+    :param tls: encrypts the connections; None if they are plain.
     :raises OSError: when the port cannot be bound.
     :raises SettingsError: when TLS cannot be used.
     """
@@ -140,7 +143,7 @@ class StreamPort(BoundPort):
             interface)
 
     def stop(self) -> Deferred[None]:
-        """Stop listening, and cut off the connections; a second time does nothing."""
+        """Stop listening, and abort the connections; a second call does nothing."""
         stopped = super().stop()
         self._connections.abort()
         return stopped
@@ -149,9 +152,9 @@ class StreamPort(BoundPort):
 class StreamPorts:
     """The ports and connections of one broker's plugins.
 
-    :param interface: the address to bind to where a plugin names none.
+    :param interface: the address to bind to if a plugin does not name one.
     :param count: the connections of the process.
-    :param tls: for connections that are to be encrypted.
+    :param tls: encrypts connections on request.
     """
 
     def __init__(
@@ -162,7 +165,7 @@ class StreamPorts:
         self._interface = interface
         self._count = count
         self._ports: list[StreamPort] = []
-        #: Each has one connection, or had one.
+        #: Outgoing connections; each of these has, or had, one connection.
         self._outgoing: list[_Connections] = []
         self._connecting: dict[Deferred[Any], None] = {}
 
@@ -228,7 +231,7 @@ class StreamPorts:
         return handshake.addCallbacks(lambda _: connection, abort)
 
     async def stop(self) -> None:
-        """Close all that plugins left open."""
+        """Close all ports and connections that plugins left open."""
         for made in list(self._connecting):
             made.cancel()
         for connections in self._outgoing:

@@ -1,9 +1,9 @@
 """TLS of a process: the protocol-detection stage of a port, and the connecting side.
 
 The first byte of a connection decides whether it is TLS, so plain and TLS clients share a port.
-The packages of TLS are imported when TLS is configured, or when a client begins a handshake: a
-server without TLS clients does not pay for them. Certificates are read again when their files
-change. Existing connections keep the certificate they began with.
+The packages of TLS are imported when TLS is configured, or when a client begins a handshake, so a
+server without TLS clients does not load them. Certificates are read again when their files change.
+Existing connections keep the certificate with which they began.
 
 Source: NettyRemotingServer.TlsModeHandler, FileWatchService, BrokerController.initialize @5.3.3.
 """
@@ -51,7 +51,7 @@ _HANDSHAKE: Final = b"\x16"
 
 
 def _context() -> Any:
-    """The module that needs the packages of the extra.
+    """Return the module that needs the packages of the extra.
 
     :raises SettingsError: when they are not installed.
     """
@@ -63,16 +63,16 @@ def _context() -> Any:
 
 
 class _Watch:
-    """Says when files have changed, once they have stopped to."""
+    """Reports that files have changed, once they no longer change."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
         self._read = self._seen = signature(paths)
 
     def has_changed(self) -> bool:
-        """Whether they are not what was read, and were like this at the last look too.
+        """Whether the files have changed since they were read, but not since the last look.
 
-        A certificate and its key are two files: what is between the two writes is no pair.
+        A certificate and its key are two files, which do not match between the two writes.
         """
         before, self._seen = self._seen, signature(self._paths)
         if self._seen == self._read or self._seen != before:
@@ -82,9 +82,9 @@ class _Watch:
 
 
 class TlsServer:
-    """The listening side of one port or several: a stage that looks at the first byte.
+    """The listening side of one port or several: a stage that examines the first byte.
 
-    :param in_thread: runs what takes long.
+    :param in_thread: runs slow work on a thread.
     """
 
     log = Logger()
@@ -100,11 +100,11 @@ class TlsServer:
         self._options: TlsServerOptions = tls_server_options(settings)
         self._enforces = self._options.mode == ENFORCING
         self._lines = LineRate()
-        #: Makes the connection of OpenSSL; read again when files change.
+        #: Makes the connections of OpenSSL; replaced when files change.
         self._creator: Any = None
         self._make: Callable[..., Any] | None = None
         self._describe: Callable[[Failure], str] | None = None
-        #: Connections that came before the packages were imported, with their first bytes.
+        #: Connections that arrived before the packages were imported, with their first bytes.
         self._waiting: list[tuple[RemotingProtocol, bytes]] = []
         self._watch = _Watch(self._options.files.paths())
         if self._options.is_configured:
@@ -148,7 +148,7 @@ class TlsServer:
     # --- certificates
 
     def _load(self) -> tuple[Any, Any]:
-        """Import the packages of TLS and read the files; may run on a thread."""
+        """Import the packages of TLS and read the files; this may run on a thread."""
         context = _context()
         return context, context.ServerCreator(self._options)
 
@@ -184,7 +184,7 @@ class TlsServer:
         return options, _context().ServerCreator(options)
 
     def creator(self) -> Any:
-        """The maker of connections with the certificate that was read last.
+        """The maker of connections, which uses the certificate that was read last.
 
         :raises SettingsError: when the files cannot be used.
         """
@@ -236,7 +236,7 @@ class PortSecurity:
     ) -> None:
         proxy = proxy_stage(settings, now_ms)
         self.tasks: list[PeriodicTask] = []
-        #: None: tls.server.mode is disabled.
+        #: The listening side; None if tls.server.mode is disabled.
         self.server: TlsServer | None = None
         self.stages: Sequence[FirstBytesStage]
         if settings.text("tls.server.mode") == DISABLED:
@@ -261,7 +261,7 @@ class TlsClient:
         self._options = tls_client_options(settings)
         self._context = _context()
         self._watch = _Watch(self._options.files.paths())
-        #: Makes Twisted's protocol, by host.
+        #: Functions that make Twisted's protocol, by host.
         self._makers: dict[str, Callable[..., Any]] = {}
         self._maker("localhost")
 
@@ -272,7 +272,7 @@ class TlsClient:
         return self._makers[host]
 
     def look(self, now_ms: int) -> None:
-        """If the files have changed, the next connection reads them again."""
+        """Check whether the files have changed; the next connection then reads them again."""
         if self._watch.has_changed():
             self._makers.clear()
             self._options = tls_client_options(self._settings)
@@ -284,8 +284,8 @@ class TlsClient:
     def secure(self, connection: RemotingProtocol, address: str) -> Deferred[RemotingProtocol]:
         """Begin TLS on a new connection.
 
-        :returns: fires with the connection when the handshake is done, fails with
-            RemotingConnectError otherwise; cancelling it cuts the connection off.
+        :returns: a Deferred that fires with the connection when the handshake is done, and fails
+            with RemotingConnectError otherwise. Cancelling it aborts the connection.
         """
         try:
             make = self._maker(split_address(address)[0])
@@ -306,9 +306,9 @@ class TlsClient:
 
 
 class StreamTls:
-    """TLS of connections of raw bytes, by the settings of the broker's own connections.
+    """TLS of connections with raw bytes, with the settings of the broker's own connections.
 
-    Twisted's own layer encrypts them; nothing of it is imported before the first is wanted.
+    Twisted's own layer encrypts them; it is imported when the first such connection is needed.
     """
 
     def __init__(self, reactor: Any, settings: Settings, security: PortSecurity) -> None:
@@ -317,7 +317,7 @@ class StreamTls:
         self._security = security
 
     def serving(self, factory: IProtocolFactory) -> Any:
-        """A factory whose connections are encrypted at the listening side, by ``tls.server``.
+        """Make a factory whose connections are encrypted as the server side, by ``tls.server``.
 
         :raises SettingsError: when the settings, or files they name, cannot be used.
         """
@@ -327,17 +327,17 @@ class StreamTls:
         return _context().secure_factory(server.creator(), False, factory, self._reactor)
 
     def connecting(self, factory: IProtocolFactory, host: str) -> Any:
-        """A factory whose connections are encrypted at the connecting side, by ``tls.client``.
+        """Make a factory whose connections are encrypted as the client side, by ``tls.client``.
 
-        :param host: what is connected to.
-        :raises SettingsError: as :meth:`serving`.
+        :param host: the host that is connected to.
+        :raises SettingsError: see :meth:`serving`.
         """
         context = _context()
         creator = context.ClientCreator(tls_client_options(self._settings), host)
         return context.secure_factory(creator, True, factory, self._reactor)
 
     def describe(self, reason: Failure) -> str:
-        """Why TLS ended a connection; "" when something else did."""
+        """Return why TLS ended a connection; empty if it ended for another reason."""
         why: str = _context().describe(reason)
         return why
 

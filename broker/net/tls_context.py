@@ -51,7 +51,7 @@ from twistmq.broker.store.regular_file import read_named
 
 __all__ = ["ClientCreator", "ServerCreator", "describe", "layer_maker", "secure_factory"]
 
-#: OpenSSL's verification errors by number (x509_vfy.h).
+#: Descriptions of OpenSSL's verification errors by number (x509_vfy.h).
 _FAULTS: Final = {
     7: "its signature is wrong", 9: "it is not valid yet", 10: "it has expired",
     18: "it is signed by itself and not trusted", 19: "its chain ends in one that is not trusted",
@@ -59,7 +59,7 @@ _FAULTS: Final = {
     24: "its issuer is not an authority", 26: "it is not made for this purpose",
     62: "it is for another host", 64: "it is for another address",
 }
-#: Validity of a test-mode certificate, days. Each start of the process makes another one.
+#: The validity of a test-mode certificate, days. Each start of the process makes a new one.
 _TEST_DAYS: Final = 365
 
 
@@ -67,7 +67,7 @@ class _Credentials:
     """The certificate, chain and key that one side presents."""
 
     def __init__(self, files: KeyFiles) -> None:
-        """:raises SettingsError: when a file cannot be read or the two do not fit together."""
+        """:raises SettingsError: when a file cannot be read or certificate and key do not match."""
         self.arguments: dict[str, Any] = {}
         #: When the certificate expires; None without a certificate.
         self.valid_until: datetime.datetime | None = None
@@ -161,7 +161,7 @@ def _checked(files: KeyFiles, options: CertificateOptions) -> CertificateOptions
 
 @implementer(IOpenSSLServerConnectionCreator)
 class ServerCreator:
-    """Makes the listening side of connections.
+    """Makes the server side of connections.
 
     :raises SettingsError: when a file cannot be used.
     """
@@ -188,9 +188,9 @@ class ServerCreator:
 
 @implementer(IOpenSSLClientConnectionCreator)
 class ClientCreator:
-    """Makes the connecting side.
+    """Makes the client side of connections.
 
-    :param host: what was connected to.
+    :param host: the host that is connected to.
     :raises SettingsError: when a file cannot be used.
     """
 
@@ -217,7 +217,7 @@ def _verifier(
     protocol: TLSMemoryBIOProtocol, verify: bool
 ) -> Callable[[SSL.Connection, crypto.X509, int, int, int], bool]:
     """Make OpenSSL's callback for each certificate of a peer; it records the error."""
-    # OpenSSL keeps this as long as the connection, which Twisted's protocol keeps.
+    # OpenSSL keeps this callback as long as the connection, which Twisted's protocol keeps.
     inside: Callable[[], Any] = weakref.ref(protocol.wrappedProtocol)
 
     def check(_: SSL.Connection, certificate: crypto.X509, fault: int, depth: int, ok: int) -> bool:
@@ -240,7 +240,7 @@ def describe(reason: Failure) -> str:
     error = reason.value
     assert error is not None
     queue = error.args[0] if error.args and isinstance(error.args[0], list) else []
-    return "; ".join(str(item[-1]) for item in queue) or "OpenSSL does not say why"
+    return "; ".join(str(item[-1]) for item in queue) or "OpenSSL gives no reason"
 
 
 def layer_maker(creator: Any, is_client: bool, reactor: Any) -> Callable[[Protocol], Any]:
@@ -254,7 +254,7 @@ def layer_maker(creator: Any, is_client: bool, reactor: Any) -> Callable[[Protoc
 
 
 class _SecureFactory(TLSMemoryBIOFactory):
-    """Encrypts the connections of another factory, which may refuse one by giving no protocol."""
+    """Encrypts the connections of another factory, which may refuse one by returning None."""
 
     noisy = False
 
@@ -266,8 +266,8 @@ class _SecureFactory(TLSMemoryBIOFactory):
 def secure_factory(
     creator: Any, is_client: bool, factory: IProtocolFactory, reactor: Any
 ) -> _SecureFactory:
-    """A factory whose connections are encrypted.
+    """Make a factory whose connections are encrypted.
 
-    :param creator: makes the connection of OpenSSL.
+    :param creator: makes the connections of OpenSSL.
     """
     return _SecureFactory(creator, is_client, factory, reactor)

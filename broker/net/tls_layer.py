@@ -1,6 +1,6 @@
 """The TLS layer between a connection's transport and its protocol.
 
-Twisted's ``TLSMemoryBIOProtocol`` encrypts and decrypts in memory. Here it works beside the
+Twisted's ``TLSMemoryBIOProtocol`` encrypts and decrypts in memory. Here it works next to the
 protocol, not as its transport: the protocol still pauses, counts and closes the socket itself,
 because a TLS transport has no event for an empty write buffer and would poll a pull producer.
 
@@ -36,13 +36,13 @@ TOO_SLOW: Final = "the handshake takes too long"
 class TlsLayer(Protocol):
     """The layer of one connection; it is the transport's protocol.
 
-    ``failure`` says why TLS ended the connection, or is empty.
+    ``failure`` states why TLS ended the connection, or is empty.
     ``handshake`` fires with None when the handshake is done, or fails with the reason it ended.
 
     :param connection: the connection to encrypt.
     :param make: makes Twisted's protocol around another one.
     :param describe: describes why TLS ended the connection; "" if it was not an error of TLS.
-    :param fail: called with a connection that TLS ended, and why.
+    :param fail: called with a connection that TLS ended, and the reason.
     """
 
     def __init__(
@@ -190,5 +190,5 @@ class _Outside:
         self.layer.lose()
 
     def abortConnection(self) -> None:
-        """Of a handshake that is not done; who ends it closes the connection then."""
+        """Abort a handshake in progress; the connection is then closed by the protocol."""
         self.layer.lose()

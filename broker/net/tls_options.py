@@ -1,10 +1,10 @@
 """TLS settings of the listening and of the connecting side.
 
 The names are Apache's. ``tls.config.file`` gives values too, except for ``tls.server.mode`` and
-``tls.enable``. Differs from Apache in three ways, each because it is what such settings are meant
-to do: other settings win over the file; a side with files or with checks of its peers is not in
-test mode unless that is set; and ``tls.server.authClient`` asks clients for certificates unless
-``tls.server.need.client.auth`` says otherwise.
+``tls.enable``. Differs from Apache in three ways, each in line with the purpose of the setting:
+other settings have precedence over the file; a side with files or with checks of its peers is not
+in test mode unless that is set; and ``tls.server.authClient`` asks clients for certificates unless
+``tls.server.need.client.auth`` is set to another value.
 
 Source: TlsSystemConfig, TlsHelper, BrokerStartup @5.3.3.
 """
@@ -28,12 +28,12 @@ __all__ = ["DISABLED", "ENFORCING", "NONE", "OPTIONAL", "PERMISSIVE", "REQUIRE",
 DISABLED: Final = "disabled"
 PERMISSIVE: Final = "permissive"
 ENFORCING: Final = "enforcing"
-#: Whether clients are asked for a certificate, and must have one.
+#: Whether clients are asked for a certificate, and whether they must have one.
 NONE: Final = "none"
 OPTIONAL: Final = "optional"
 REQUIRE: Final = "require"
 
-#: A side's certificate, key, password, trust.
+#: The settings of a side's certificate, key, password and trusted certificates.
 _SERVER_FILES: Final = ("tls.server.certPath", "tls.server.keyPath", "tls.server.keyPassword",
                         "tls.server.trustCertPath")
 _CLIENT_FILES: Final = ("tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword",
@@ -41,13 +41,13 @@ _CLIENT_FILES: Final = ("tls.client.certPath", "tls.client.keyPath", "tls.client
 #: Settings that end the test mode of a side.
 _OWN_SERVER: Final = (*_SERVER_FILES, "tls.server.authClient")
 _OWN_CLIENT: Final = (*_CLIENT_FILES, "tls.client.authServer")
-#: Settings that the file cannot give: Apache reads them elsewhere.
+#: Settings that the file cannot give, because Apache reads them elsewhere.
 _NOT_OF_FILE: Final = ("tls.server.mode", "tls.enable", "tls.config.file")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """A side's certificate and key, files of PEM; "" for none.
+    """A side's certificate and key, as PEM files; an empty text means that there is no file.
 
     :param prefix: the prefix of the settings' names, for errors.
     """
@@ -56,7 +56,7 @@ class KeyFiles:
     cert: str = ""
     key: str = ""
     password: str = field(default="", repr=False)
-    #: The file of trusted certificates; "" for the system's authorities.
+    #: The file of trusted certificates; empty for the system's authorities.
     trust: str = ""
 
     def paths(self) -> list[str]:
@@ -66,7 +66,7 @@ class KeyFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsServerOptions:
-    """The listening side.
+    """The options of the listening side.
 
     :param test_mode: whether it makes its own certificate, which clients cannot verify.
     :param ask: whether clients are asked for certificates: none, optional, require.
@@ -87,10 +87,10 @@ class TlsServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class TlsClientOptions:
-    """The connecting side.
+    """The options of the connecting side.
 
     :param verify: whether servers must present a trusted certificate.
-    :param check_host: whether it must be valid for the host that was connected to.
+    :param check_host: whether the certificate must be valid for the host that is connected to.
     """
 
     verify: bool
@@ -106,7 +106,7 @@ class _Values:
         self._of_file = _read_file(settings)
 
     def value(self, name: str) -> SettingValue:
-        """The value in force: the setting, else the file's value, else the default."""
+        """The effective value: the setting, else the file's value, else the default."""
         if not self._settings.is_given(name) and name in self._of_file:
             return self._of_file[name]
         return self._settings.value(name)
@@ -150,7 +150,7 @@ def _read_file(settings: Settings) -> dict[str, SettingValue]:
 
 
 def tls_server_options(settings: Settings) -> TlsServerOptions:
-    """The listening side; :raises SettingsError: when settings or the file are not valid."""
+    """Read the server's options; :raises SettingsError: when settings or the file are invalid."""
     mode = settings.text("tls.server.mode")
     values = _Values(settings)
     verify = values.flag("tls.server.authClient")
@@ -173,7 +173,7 @@ def tls_enabled(settings: Settings) -> bool:
 
 
 def tls_client_options(settings: Settings) -> TlsClientOptions:
-    """The connecting side; :raises SettingsError: when settings or the file are not valid."""
+    """Read the client's options; :raises SettingsError: when settings or the file are invalid."""
     values = _Values(settings)
     if values.in_test_mode(_OWN_CLIENT):
         return TlsClientOptions(False, False, KeyFiles("tls.client"))
@@ -183,7 +183,7 @@ def tls_client_options(settings: Settings) -> TlsClientOptions:
 
 
 def tls_notices(settings: Settings) -> list[str]:
-    """Notices for the operator about the TLS settings, a line each."""
+    """Return notices about the TLS settings for the operator, one line each."""
     server = tls_server_options(settings)
     if server.mode == DISABLED:
         return []
@@ -212,7 +212,7 @@ def tls_notices(settings: Settings) -> list[str]:
 
 
 def signature(paths: Sequence[str]) -> object:
-    """A value that changes when one of the files changes: modification time, size, inode."""
+    """Return a value that changes with any of the files: modification time, size, inode."""
     found = []
     for path in paths:
         try:

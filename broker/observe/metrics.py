@@ -1,7 +1,8 @@
-"""The families and samples of a scrape, from whichever part of the broker.
+"""The metric families and samples of a scrape, for all parts of the broker.
 
-A family is a name of Prometheus's with its samples. The kernel and plugins make them when they are
-asked (``collect_metrics``), from what they count anyway; how they are written is the exporter's.
+A family is a Prometheus metric with its samples. The kernel and the plugins create families on
+request (``collect_metrics``), from figures that they count anyway; the exporter decides how to
+write them.
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 
 
 class Histogram:
-    """How many of what was measured were how large.
+    """Counts measured values by classes of size.
 
-    :param ends: upper ends of the classes, inclusive, ascending; one without an end follows.
+    :param ends: the upper ends of the classes, inclusive and ascending; a class without an end
+        follows.
     """
 
     __slots__ = ("counts", "ends", "total")
 
     def __init__(self, ends: tuple[float, ...]) -> None:
         self.ends: tuple[float, ...] = ends
-        #: By class, those of the classes before not counted again.
+        #: The number of values in each class; the counts are not cumulative.
         self.counts: list[int] = [0] * (len(ends) + 1)
-        #: The sum of all.
+        #: The sum of all values.
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """Count one."""
+        """Count a value."""
         at = 0
         for end in self.ends:
             if value <= end:
@@ -45,21 +47,22 @@ class Histogram:
 class MetricFamily:
     """One metric with its samples.
 
-    :param name: as Prometheus has it, the unit last; a counter's without ``_total``.
+    :param name: the Prometheus name, with the unit at its end; the name of a counter has no
+        ``_total``.
     :param kind: "counter", "gauge" or "histogram".
     :param help: one sentence.
-    :param labels: names of the labels that tell its samples apart; an empty label is left out.
+    :param labels: the names of the labels that distinguish its samples; an empty label is left out.
     """
 
     name: str
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
-    #: Values of the labels, and the value; a Histogram where that is the kind.
+    #: The values of the labels, and the value of the sample; a Histogram for that kind.
     samples: list[tuple[tuple[str, ...], float | Histogram]] = field(default_factory=list)
 
     def add(self, value: float | Histogram, *labels: str) -> None:
-        """Add a sample; the labels in the order of their names."""
+        """Add a sample; the labels are in the order of their names."""
         assert len(labels) == len(self.labels), self.name
         assert isinstance(value, Histogram) == (self.kind == "histogram"), self.name
         self.samples.append((labels, value))
@@ -69,9 +72,9 @@ def single(
     name: str, text: str, value: float | Histogram, kind: MetricKind = "gauge",
     labels: Mapping[str, str] | None = None,
 ) -> MetricFamily:
-    """A family of one sample.
+    """Return a family with a single sample.
 
-    :param labels: values by name; None for no labels.
+    :param labels: the values of the labels by name; None for no labels.
     """
     labels = labels or {}
     family = MetricFamily(name, kind, text, tuple(labels))

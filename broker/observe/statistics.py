@@ -1,9 +1,11 @@
-"""Counts of messages by topic and group: sliding windows from ten seconds to a day, and whole days.
+"""Counts of messages by topic and group, over sliding windows of up to a day and whole days.
 
-Counting is a few additions. A periodic task samples the sums of what was counted since it ran last,
-and a rate is the difference of a sum and its sample: what is idle costs nothing, and what is not
-takes about two kilobytes. Sans-IO: the time of a sample is passed in. All that is stored comes by
-here: typed, so that mypyc compiles it.
+Every stored and every fetched message is counted here, so counting has to be cheap: it consists of
+a few additions. Rates are not computed while counting. Instead, a periodic task takes samples of
+the sums that have changed since its last run, and a rate is the difference between a sum and an
+earlier sample of it. An idle key costs nothing, and an active key takes about two kilobytes. The
+module performs no I/O: the time of a sample is passed in. It is typed, so that mypyc can compile
+it.
 
 Source: BrokerStatsManager, StatsItem, BrokerStats @5.3.3 (names of the tables are Apache's).
 """
@@ -25,13 +27,13 @@ __all__ = ["DAY_SECONDS", "HOUR_SECONDS", "MINUTE_SECONDS", "SAMPLE_PERIOD_MS",
 MINUTE_SECONDS: Final = 60
 HOUR_SECONDS: Final = 3600
 DAY_SECONDS: Final = 86_400
-#: The windows a rate can be asked for, seconds.
+#: The windows for which rates are available, seconds.
 WINDOWS_SECONDS: Final = (10, MINUTE_SECONDS, 600, HOUR_SECONDS, DAY_SECONDS)
-#: How often sums are to be sampled, ms.
+#: The time between two samples of the sums, ms.
 SAMPLE_PERIOD_MS: Final = 1000
-#: A window moves in steps of a tenth of it: this many samples and one more cover it.
+#: A window moves in steps of a tenth of its length: this number of samples and one more cover it.
 _STEPS: Final = 10
-#: Numbers of a sample: Unix ms, messages, bytes, requests.
+#: The length of a sample, which consists of Unix ms, messages, bytes and requests.
 _WIDTH: Final = 4
 _ALL_WINDOWS: Final = (1 << len(WINDOWS_SECONDS)) - 1
 
@@ -46,7 +48,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Window:
-    """Count and rate of a window."""
+    """The count and the rate of a window."""
 
     count: int
     size: int
@@ -56,7 +58,7 @@ class Window:
 
     @property
     def tps(self) -> float:
-        """Messages a second."""
+        """The number of messages a second."""
         return self.count / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -65,7 +67,7 @@ class Window:
 
 
 class _Item:
-    """The sums of one key, and for each window their samples, oldest first."""
+    """The sums of one key, and their samples for each window, oldest first."""
 
     __slots__ = ("count", "is_forgotten", "requests", "samples", "size", "unsampled")
 
@@ -74,13 +76,13 @@ class _Item:
         self.size = 0
         self.requests = 0
         self.samples = tuple(array("q") for _ in WINDOWS_SECONDS)
-        #: A bit for each window that has no sample of the sums as they are.
+        #: A bit for each window that has no sample of the current sums.
         self.unsampled = 0
-        #: Whether it was dropped: nothing reads it any more.
+        #: Whether the item was dropped, so that nothing reads it any longer.
         self.is_forgotten = False
 
     def sample(self, index: int, time_ms: int) -> None:
-        """Note the sums for a window."""
+        """Take a sample of the sums for a window."""
         samples = self.samples[index]
         samples.extend((time_ms, self.count, self.size, self.requests))
         if len(samples) > (_STEPS + 1) * _WIDTH:
@@ -88,9 +90,9 @@ class _Item:
         self.unsampled &= ~(1 << index)
 
     def window(self, index: int, now_ms: int) -> Window:
-        """The growth since the newest sample that is at least as old as the window.
+        """Return the growth since the newest sample that is at least as old as the window.
 
-        If no sample is, since the oldest: a new key has a shorter window.
+        If no sample is that old, the oldest one is used: a new key has a shorter window.
         """
         samples = self.samples[index]
         if not samples:
@@ -115,9 +117,10 @@ def _anything(key: Key) -> bool:
 class BrokerStats:
     """The statistics of one broker.
 
-    :param now_ms: when counting begins, Unix ms: a first sample, of nothing.
-    :param is_known: says whether a key's topic and group exist. Senders choose the names: they
-        write them into the properties of their messages.
+    :param now_ms: the time at which counting begins, Unix ms; it is the time of a first, empty
+        sample.
+    :param is_known: returns whether the topic and the group of a key exist. It is needed because
+        senders choose these names and write them into the properties of their messages.
     """
 
     def __init__(self, now_ms: int, is_known: Callable[[Key], bool] = _anything) -> None:
@@ -125,13 +128,14 @@ class BrokerStats:
         #: (GROUP_SEND_BACK, topic, group), (SNDBCK2DLQ_TIMES, topic, group).
         self._items: dict[Key, _Item] = {}
         self.is_known = is_known
-        #: How many keys are counted apart.
+        #: The largest number of keys with their own counters.
         self.items_max = STATISTICS_MAX
-        #: Counts keys that do not exist or have no room of their own.
+        #: Counts for all keys that do not exist or exceed the limit.
         self._others = _Item()
-        #: Of what was got, messages and bytes that were popped: by topic, group, whether a retry.
+        #: The fetched messages and bytes that were popped: by topic, group, and whether it was a
+        #: retry.
         self._popped: dict[tuple[str, str, bool], list[int]] = {}
-        #: For each window, the items that want a sample, and when the last were taken, Unix ms.
+        #: For each window, the items that need a sample, and the time of the last samples, Unix ms.
         self._unsampled: tuple[list[_Item], ...] = tuple([] for _ in WINDOWS_SECONDS)
         self._sampled_ms = [now_ms] * len(WINDOWS_SECONDS)
         self.put_yesterday_morning = self.put_today_morning = 0
@@ -143,7 +147,7 @@ class BrokerStats:
         self._add_to(self._item(key), count, size, requests)
 
     def _item(self, key: Key) -> _Item:
-        """The item of a key; that of all other keys, if it is not counted apart."""
+        """Return the item of a key, or the common item if the key has no counters of its own."""
         item = self._items.get(key)
         return self._new_item(key) if item is None else item
 
@@ -163,7 +167,7 @@ class BrokerStats:
     def _new_item(self, key: Key) -> _Item:
         """Begin to count a key; its earlier samples are zero.
 
-        :returns: the item of all other keys, if the key is not counted apart.
+        :returns: the common item, if the key does not get counters of its own.
         """
         if not self._is_counted(key):
             return self._others
@@ -173,13 +177,13 @@ class BrokerStats:
         return item
 
     def _is_counted(self, key: Key) -> bool:
-        """Whether a new key gets a counter of its own."""
+        """Return whether a new key gets its own counters."""
         if len(key) == 1:
             return True
         return len(self._items) < self.items_max and self.is_known(key)
 
     def messages_put(self, records: Sequence[MessageRecord]) -> None:
-        """Count what was stored, under the topics it is in; each message counts as a request."""
+        """Count stored messages under their topics; each message counts as a request."""
         total_count = total_size = 0
         for record in records:
             queue = record.queue
@@ -207,9 +211,10 @@ class BrokerStats:
     def messages_popped(
         self, group: str, topic: str, count: int, size: int, *, retry_topic: str | None = None
     ) -> None:
-        """Count what a pop took, with what was got.
+        """Count the messages of a pop, which are fetched messages as well.
 
-        :param retry_topic: the group's topic of retries where it was; None: it was no retry.
+        :param retry_topic: the retry topic of the group from which the messages were popped; None:
+            they were not retries.
         """
         self.messages_got(group, retry_topic or topic, count, size)
         key = topic, group, retry_topic is not None
@@ -225,16 +230,16 @@ class BrokerStats:
         self._add(("GROUP_SEND_BACK", topic, group), 1, 0, 1)
 
     def dead_letter(self, group: str, topic: str) -> None:
-        """Count a message that a group gave up.
+        """Count a message that a group has given up.
 
-        :param topic: that it came from.
+        :param topic: the original topic of the message.
         """
         self._add(("SNDBCK2DLQ_TIMES", topic, group), 1, 0, 1)
 
     # --- asking
 
     def has(self, *key: str) -> bool:
-        """Whether anything was counted under a key."""
+        """Return whether anything was counted under a key."""
         return key in self._items
 
     def sums(self, *key: str) -> Sums:
@@ -242,16 +247,16 @@ class BrokerStats:
         return Sums(item.count, item.size) if item else Sums()
 
     def all_sums(self, table: str) -> list[tuple[Key, Sums]]:
-        """The sums of a table since the start, each with the rest of its key."""
+        """Return the sums of a table since the start, each with the remaining part of its key."""
         return [(key[1:], Sums(item.count, item.size)) for key, item in self._items.items()
                 if key[0] == table]
 
     def popped_sums(self) -> dict[tuple[str, str, bool], Sums]:
-        """The messages popped since the start, by topic, group, and whether they were retries."""
+        """Return the popped messages since the start, by topic, group and whether a retry."""
         return {key: Sums(count, size) for key, (count, size) in self._popped.items()}
 
     def window(self, seconds: int, now_ms: int, *key: str) -> Window:
-        """Count and rate of the last ``seconds``, one of WINDOWS_SECONDS."""
+        """Return the count and the rate of the last ``seconds``, one of WINDOWS_SECONDS."""
         item = self._items.get(key)
         if item is None:
             return Window(0, 0, 0.0)
@@ -274,7 +279,7 @@ class BrokerStats:
     # --- periodic
 
     def sample(self, now_ms: int) -> None:
-        """Take samples of what changed; to be called every SAMPLE_PERIOD_MS."""
+        """Take samples of the changed sums; called every SAMPLE_PERIOD_MS."""
         for index, seconds in enumerate(WINDOWS_SECONDS):
             if 0 <= now_ms - self._sampled_ms[index] < seconds * 1000 // _STEPS:
                 continue
@@ -285,7 +290,7 @@ class BrokerStats:
             unsampled.clear()
 
     def record_day(self) -> None:
-        """Begin a day: what was today's becomes yesterday's."""
+        """Begin a new day: the figures of today become the figures of yesterday."""
         self.put_yesterday_morning = self.put_today_morning
         self.get_yesterday_morning = self.get_today_morning
         self.put_today_morning = self.put_total
@@ -294,11 +299,11 @@ class BrokerStats:
     # --- deletion
 
     def forget_topic(self, topic: str) -> None:
-        """Drop everything counted for a topic."""
+        """Drop all counters of a topic."""
         self._forget(1, topic)
 
     def forget_group(self, group: str) -> None:
-        """Drop everything counted for a group."""
+        """Drop all counters of a group."""
         self._forget(2, group)
 
     def _forget(self, position: int, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Pages of a supervisor: the pages of several brokers of one command, joined by a plugin.
+"""Pages of a supervisor, which a plugin joins from the pages of several brokers.
 
 Source: design of twistmq.
 """
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """The answer of one broker's page.
+    """The answer of one broker to a request for a page.
 
-    :param status: of HTTP; 0: there was no answer.
+    :param status: the HTTP status; 0 if there was no answer.
     :param body: the page.
-    :param fault: why there was no answer; empty: there was one.
+    :param fault: the reason why there was no answer; empty if there was one.
     """
 
     status: int
@@ -34,28 +34,28 @@ class BrokerPages(Protocol):
     """The pages of all brokers of a supervisor."""
 
     def ask(self, port_setting: str, path: str) -> Deferred[dict[str, PageAnswer]]:
-        """Ask each broker, and the name server under ``twistmq up``.
+        """Request a page from each broker, and from the name server under ``twistmq up``.
 
-        :param port_setting: the setting of the port, whose row is an ``inner_port``.
-        :param path: "/metrics".
-        :returns: fires with the answers by the broker's name, in the order of their numbers.
+        :param port_setting: the setting of the port; its row is an ``inner_port``.
+        :param path: the path of the page, such as "/metrics".
+        :returns: fires with the answers by broker name, in the order of the brokers' numbers.
         """
 
     @property
     def restarts(self) -> Mapping[str, int]:
-        """How often each broker's process ended and was started again, by the broker's name."""
+        """Return how often the process of each broker was restarted, by the name of the broker."""
 
     def on_thread(self, call: Callable[[], T]) -> Deferred[T]:
-        """Make a call that takes long, such as to join pages of megabytes, on a thread."""
+        """Run a long call on a thread, such as joining pages of several megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorPages:
-    """Pages that the supervisor serves.
+    """The pages that a supervisor serves.
 
-    :param resource: of twisted.web.
+    :param resource: a resource of twisted.web.
     :param port_setting: the setting of the port, for an error message.
-    :param port: to listen on.
+    :param port: the port to listen on.
     :param interface: the address to bind to.
     """
 

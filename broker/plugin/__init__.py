@@ -1,1 +1,1 @@
-"""Plugins: the specifications of hooks, discovery, and the one place that calls them."""
+"""Plugins: the specifications of hooks, discovery, and the module that calls the hooks."""

@@ -1,4 +1,4 @@
-"""Why a plugin is left out: hooks that do not fit or never run, settings that are not its own."""
+"""Checks that exclude a plugin: hooks that do not fit or never run, and conflicting settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["misfit", "require_hooks_that_run", "require_object_or_class", "setti
 
 
 def require_object_or_class(plugin: object) -> None:
-    """:raises PluginValidationError: when a plugin is a module, or hides a hook from pluggy."""
+    """:raises PluginValidationError: when a plugin is a module or hides a hook."""
     if isinstance(plugin, ModuleType):
         raise pluggy.PluginValidationError(
             plugin, f"it is the module {plugin.__name__}: make its hooks methods of a class that "
@@ -34,7 +34,7 @@ def require_object_or_class(plugin: object) -> None:
 
 
 def require_hooks_that_run(manager: pluggy.PluginManager, plugin: object) -> None:
-    """:raises PluginValidationError: when a hook of the plugin would be ignored."""
+    """:raises PluginValidationError: when a hook of the plugin would never run."""
     for caller in manager.get_hookcallers(plugin) or ():
         for impl in caller.get_hookimpls():
             if impl.plugin is not plugin:
@@ -57,7 +57,7 @@ def require_hooks_that_run(manager: pluggy.PluginManager, plugin: object) -> Non
 
 
 def misfit(error: BaseException) -> str:
-    """Say in one line why a plugin does not fit; pluggy's own words show objects."""
+    """Return in one line why a plugin does not fit; the text of pluggy shows objects."""
     text = " ".join(str(error).split())
     hook = re.match(r"unknown hook '\w+'", text)
     if hook is not None:
@@ -69,9 +69,9 @@ def misfit(error: BaseException) -> str:
 
 
 def setting_fault(row: Setting, owners: Mapping[str, str]) -> str | None:
-    """Why a plugin may not have a setting; None: it may.
+    """Return why a plugin may not declare a setting; None if it may.
 
-    :param owners: who has which setting already, by its name.
+    :param owners: the owner of each setting that is declared already, by the name of the setting.
     """
     owner = owners.get(row.name)
     if owner is not None:

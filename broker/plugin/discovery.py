@@ -1,8 +1,9 @@
-"""Which plugins are installed, and which of them a broker uses.
+"""Finds the installed plugins and selects the ones that a server uses.
 
-A broker's plugins are entry points of the group ``twistmq``, a name server's of the group
-``twistmq.namesrv``. A notice names every plugin that is left out: a name that is not installed, a
-plugin that cannot be loaded, stock plugins that ``plugins.enabled`` does not name.
+The plugins of a broker are entry points of the group ``twistmq``, and the plugins of a name server
+are entry points of the group ``twistmq.namesrv``. A notice names every plugin that is left out: a
+name that is not installed, a plugin that cannot be loaded, and stock plugins that
+``plugins.enabled`` does not name.
 
 Source: design of twistmq.
 """
@@ -31,9 +32,9 @@ _log = Logger()
 class FoundPlugins:
     """The result of :func:`find_plugins`."""
 
-    #: (name, plugin), stock plugins first, each kind by name.
+    #: Pairs of (name, plugin), stock plugins first, each kind sorted by name.
     plugins: list[tuple[str, object]] = field(default_factory=list)
-    #: Notices for the operator, a line each.
+    #: Notices for the operator, one line each.
     notices: list[str] = field(default_factory=list)
 
 
@@ -41,19 +42,19 @@ def find_plugins(
     enabled: Collection[str] | None = None, disabled: Collection[str] = (),
     group: str = ENTRY_POINT_GROUP,
 ) -> FoundPlugins:
-    """Import the plugins that are installed.
+    """Import the installed plugins.
 
-    Where a third party gives a stock plugin's name to its own, that one is there and the stock one
-    is not.
+    If a third party uses the name of a stock plugin for its own plugin, that plugin replaces the
+    stock plugin.
 
-    :param enabled: only these names; None means all there are.
-    :param disabled: never these names; that wins.
-    :param group: of the kind of server that wants them. A name that only the other kind has is
-        left out: one file of settings may be for both.
+    :param enabled: use only these names; None means all installed plugins.
+    :param disabled: never use these names; this takes precedence.
+    :param group: the group for the kind of server. A name that exists only for the other kind is
+        ignored, because both kinds may share a settings file.
     :raises SettingsError: when a name of ``enabled`` is not installed or cannot be loaded.
     """
     points: dict[str, EntryPoint] = {}
-    # It is asked once: each time it reads the metadata of everything that is installed.
+    # The function is called only once, because it reads the metadata of all installed packages.
     every = entry_points()
     for point in sorted(every.select(group=group), key=_is_stock, reverse=True):
         points[point.name] = point

@@ -1,4 +1,4 @@
-"""How the broker calls each hook: the marks of the specifications, as one table."""
+"""A table of how the broker calls each hook, from the marks of the specifications."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _mark: Final = pluggy.HookspecMarker("twistmq")
 class HookKind:
     """How the broker calls a hook."""
 
-    #: Called before there is a broker: a static or class method.
+    #: Whether it is called before a broker exists, so that it must be a static or class method.
     is_declaration: bool = False
-    #: The Deferred or coroutine that an implementation returns is waited for.
+    #: Whether the caller waits for the Deferred or coroutine that an implementation returns.
     may_wait: bool = False
-    #: The call stops at the first plugin that answers: one that returns something else than None.
+    #: Whether the call stops at the first plugin that answers, that is, returns something other
+    #: than None.
     first_answer: bool = False
 
 

@@ -1,7 +1,11 @@
-"""The one place that calls plugins: a typed method for each hook, which isolates their faults.
+"""The only module that calls plugins: a typed method for each hook, which isolates faults.
 
-The hooks on the hot path are also there as flat tuples, bound once by :meth:`Hooks.freeze`, so that
-one without implementation costs a truth test.
+A fault in a plugin must not break the broker, and the operator must see which plugin caused it.
+Therefore pluggy is only used to register hooks and to determine their order; this module calls each
+implementation separately, logs an exception with the name of the plugin, checks the type of the
+answer, and continues with the next implementation. The hooks on the hot path are also available as
+flat tuples, which :meth:`Hooks.freeze` binds once, so that a hook without implementations costs a
+truth test.
 
 Source: design of twistmq; pluggy 1.7's documented behaviour.
 """
@@ -56,10 +60,10 @@ T = TypeVar("T")
 
 
 class Hooks(PluginRegistry):
-    """Typed, isolated calls to every hook of the plugins in use."""
+    """Typed and isolated calls of every hook of the plugins in use."""
 
     def freeze(self) -> None:
-        """Bind the hot hooks to tuples of their implementations."""
+        """Bind the hooks on the hot path to tuples of their implementations."""
         super().freeze()
         self.before_request = self._implementations("before_request")
         self.after_response = self._implementations("after_response")
@@ -70,15 +74,16 @@ class Hooks(PluginRegistry):
         self.after_send = self._implementations("after_send")
         self.before_consume = self._implementations("before_consume")
         self.after_consume = self._implementations("after_consume")
-        # One request of a client may change thousands of groups.
+        # This hook is included because one request of a client may change thousands of groups.
         self._on_client_change = self._implementations("on_client_change")
 
     # --- once, at start
 
     def collect_settings(self, taken: Iterable[Setting] = ()) -> list[Setting]:
-        """The settings of all plugins; a plugin with one it may not have is left out whole.
+        """Return the settings of all plugins; a plugin with a conflicting setting is left out.
 
-        :param taken: the kernel's. Of two plugins with one setting the first registered has it.
+        :param taken: the kernel's settings. If two plugins declare the same setting, the one that
+            was registered first keeps it.
         """
         owners = {row.name: "the kernel" for row in taken}
         rows: list[Setting] = []
@@ -96,7 +101,8 @@ class Hooks(PluginRegistry):
         return rows
 
     def collect_setting_checks(self) -> list[SettingCheck]:
-        """The checks of all plugins; one that fails by a fault of its own says nothing."""
+        """Return the checks of all plugins; a check with a bug of its own counts as passed.
+        """
         return [replace(check, run=self._checked(implementation, check.run))
                 for implementation in self._implementations("register_setting_checks")
                 for check in self._rows_of("register_setting_checks", implementation, SettingCheck)]
@@ -120,13 +126,13 @@ class Hooks(PluginRegistry):
         return self._rows("register_commands", click.Command)
 
     def collect_store_files(self) -> dict[str, PluginFiles]:
-        """The plugins' files in a store, by name; the plugin called first wins."""
+        """Return the plugins' files in a store, by name; the plugin called first wins."""
         from twistmq.broker.store.inspect.plugin_files import PluginFiles  # only for `store`
 
         return _by("name", self._rows("register_store_files", PluginFiles))
 
     def supervisor_pages(self, settings: Settings, brokers: BrokerPages) -> list[SupervisorPages]:
-        """:raises SettingsError: when a plugin says so."""
+        """:raises SettingsError: when a plugin raises it."""
         return self._rows("register_supervisor_pages", SupervisorPages, settings, brokers,
                           passed=(SettingsError,))
 
@@ -134,12 +140,12 @@ class Hooks(PluginRegistry):
         return self._mapping("register_filter_languages")
 
     def collect_tags_codes(self) -> dict[str, TagsCode]:
-        """:raises SettingsError, StoreError: when a plugin says so."""
+        """:raises SettingsError, StoreError: when a plugin raises it."""
         found = self._mapping("register_tags_codes", (SettingsError, StoreError))
         return {topic: self._guarded(topic, make) for topic, make in found.items()}
 
     def _guarded(self, topic: str, make: TagsCode) -> TagsCode:
-        """Let an entry have the tag's hash when a plugin cannot say what it is to have."""
+        """Use the hash of the tag if the function of a plugin fails."""
 
         def make_or_keep(record: MessageRecord) -> int:
             try:
@@ -152,13 +158,13 @@ class Hooks(PluginRegistry):
         return make_or_keep
 
     def consumer_filters(self) -> IConsumerFilters | None:
-        """:raises SettingsError, StoreError: when a plugin says so."""
+        """:raises SettingsError, StoreError: when a plugin raises it."""
         found: IConsumerFilters | None = self._first(
             "provide_consumer_filters", (SettingsError, StoreError))
         return found
 
     def claimed_properties(self) -> frozenset[str]:
-        """The message properties whose features plugins provide."""
+        """Return the message properties whose features are provided by plugins."""
         hook = "claim_properties"
         claimed: set[str] = set()
         for implementation in self._implementations(hook):
@@ -182,7 +188,7 @@ class Hooks(PluginRegistry):
         return found
 
     def _first(self, hook: str, passed: tuple[type[Exception], ...] = ()) -> Any:
-        """The answer of the first plugin that has one; the plugins behind it are not called.
+        """Return the answer of the first plugin that has one; later plugins are not called.
 
         :param passed: errors that are raised on.
         """
@@ -195,13 +201,13 @@ class Hooks(PluginRegistry):
 
     @property
     def has_access_validators(self) -> bool:
-        """Whether a plugin may supply validators."""
+        """Return whether a plugin may supply validators."""
         return bool(self.manager.hook.provide_access_validators.get_hookimpls())
 
     def collect_access_validators(self) -> list[IAccessValidator]:
-        """All validators; a plugin that fails to supply its own is replaced by one that denies.
+        """Return all validators; a plugin that fails to supply its own denies every request.
 
-        :raises SettingsError: when a plugin says so.
+        :raises SettingsError: when a plugin raises it.
         """
         hook = "provide_access_validators"
         validators: list[IAccessValidator] = [
@@ -218,13 +224,13 @@ class Hooks(PluginRegistry):
         return validators
 
     def collect_request_handlers(self) -> dict[int, AnyHandler]:
-        """The plugins' rows by code; the plugin called first wins."""
+        """Return the plugins' rows by code; the plugin called first wins."""
         return _by("code", self._rows("register_request_handlers", RequestHandler))
 
     def wrap_request_handlers(
         self, handlers: Mapping[int, AnyHandler]
     ) -> dict[int, AnyHandler]:
-        """The table with what plugins put before its rows; the plugin called first is outermost."""
+        """Return the table with the wrappers of plugins; the plugin called first is outermost."""
         hook = "wrap_request_handlers"
         wrapped = dict(handlers)
         for implementation in reversed(self._implementations(hook)):
@@ -237,14 +243,14 @@ class Hooks(PluginRegistry):
         return self._rows("register_periodic_tasks", PeriodicTask)
 
     def collect_synced_tables(self) -> list[SyncedTable]:
-        """The tables of plugins that a slave copies from its master."""
+        """Return the tables of plugins that a slave copies from its master."""
         return self._rows("register_synced_tables", SyncedTable)
 
     def _rows(
         self, hook: str, kind: type[T], *arguments: object,
         passed: tuple[type[Exception], ...] = (),
     ) -> list[T]:
-        """The rows all plugins return, in call order; an answer that is not rows is left out.
+        """Return the rows of all plugins in call order; an answer of another type is left out.
 
         :param passed: errors that are raised on.
         """
@@ -267,7 +273,7 @@ class Hooks(PluginRegistry):
     def _mapping(
         self, hook: str, passed: tuple[type[Exception], ...] = ()
     ) -> dict[str, Any]:
-        """The mappings all plugins return as one; the plugin called first wins.
+        """Return the joined mappings of all plugins; the plugin called first wins.
 
         :param passed: errors that are raised on.
         """
@@ -281,28 +287,28 @@ class Hooks(PluginRegistry):
         return joined
 
     async def start(self) -> None:
-        """Run every ``on_start`` in order; a failure is logged and the others still run.
+        """Run every ``on_start`` in order; a failure is logged and the next ones still run.
 
-        :raises SettingsError: when a plugin says so: what the user asked for has no meaning.
-        :raises StoreError: when a plugin says so: a file of its own cannot be used.
+        :raises SettingsError: when a plugin raises it because its settings are not valid.
+        :raises StoreError: when a plugin raises it because one of its files is not usable.
         :raises CancelledError: when the start is given up.
         """
         await self._run_each("on_start", (SettingsError, StoreError, CancelledError))
 
     async def stop(self) -> None:
-        """Run every ``on_stop``; a failure is logged and the others still run."""
+        """Run every ``on_stop``; a failure is logged and the next ones still run."""
         await self._run_each("on_stop")
 
     async def start_namesrv(self) -> None:
-        """Run every ``on_namesrv_start``, as :meth:`start` does.
+        """Run every ``on_namesrv_start`` in the same way as :meth:`start`.
 
-        :raises SettingsError: when a plugin says so.
+        :raises SettingsError: when a plugin raises it.
         :raises CancelledError: when the start is given up.
         """
         await self._run_each("on_namesrv_start", (SettingsError, CancelledError))
 
     async def stop_namesrv(self) -> None:
-        """Run every ``on_namesrv_stop``, as :meth:`stop` does."""
+        """Run every ``on_namesrv_stop`` in the same way as :meth:`stop`."""
         await self._run_each("on_namesrv_stop")
 
     async def _run_each(
@@ -324,7 +330,7 @@ class Hooks(PluginRegistry):
     # --- each request
 
     def refuse_request(self, request: Request[Any]) -> Reply | BrokerError | None:
-        """The first answer of ``before_request``, if any."""
+        """Return the first answer of ``before_request``, or None."""
         for implementation in self.before_request:
             answer = self._call_one("before_request", implementation, request)
             if isinstance(answer, (Reply, BrokerError)):
@@ -339,7 +345,7 @@ class Hooks(PluginRegistry):
     # --- each batch
 
     def refuse_send(self, batch: SendBatch) -> dict[int, BrokerError]:
-        """The refusals of every ``before_send``, by index; the plugin called first wins."""
+        """Return the refusals of every ``before_send``, by index; the plugin called first wins."""
         return self._refusals("before_send", self.before_send, len(batch.requests), batch)
 
     def refuse_append(
@@ -350,7 +356,8 @@ class Hooks(PluginRegistry):
     def _refusals(
         self, hook: str, implementations: tuple[Implementation, ...], count: int, *arguments: object
     ) -> dict[int, BrokerError]:
-        # Each batch comes by here, mostly one of a single message: no call that need not be.
+        # Every batch passes through this method, most of them with a single message, so it avoids
+        # calls.
         refusals: dict[int, BrokerError] = {}
         for implementation in implementations:
             try:
@@ -404,11 +411,11 @@ class Hooks(PluginRegistry):
         self._notify_all("on_half_message_discarded", record)
 
     def metrics(self) -> dict[str, MetricFamily]:
-        """The families of all plugins by name; the plugin called first wins."""
+        """Return the families of all plugins by name; the plugin called first wins."""
         return _by("name", self._rows("collect_metrics", MetricFamily))
 
     def namesrv_metrics(self) -> dict[str, MetricFamily]:
-        """The metrics that plugins add to a name server."""
+        """Return the metrics that plugins add to a name server."""
         return _by("name", self._rows("collect_namesrv_metrics", MetricFamily))
 
     def runtime_info(self) -> dict[str, str]:
@@ -417,7 +424,7 @@ class Hooks(PluginRegistry):
 
 @implementer(IAccessValidator)
 class _DenyAll:
-    """Stands for the validators that a plugin failed to supply: it denies every request."""
+    """Replaces the validators that a plugin failed to supply, and denies every request."""
 
     def __init__(self, plugin: str) -> None:
         self._plugin = plugin
@@ -429,7 +436,7 @@ class _DenyAll:
 
 
 def _by(attribute: str, rows: Sequence[T]) -> dict[Any, T]:
-    """Rows by an attribute, the first wins."""
+    """Return rows by an attribute; the first row with a value wins."""
     return {getattr(row, attribute): row for row in reversed(rows)}
 
 

@@ -1,33 +1,37 @@
-"""Every hook a plugin can implement, in the order the broker calls them.
+"""Every hook that a plugin can implement, in the order in which the broker calls them.
 
-A plugin is a class named by an entry point of the group ``twistmq``. Each broker makes an object of
-it, with the broker as the only argument; methods marked with ``twistmq.broker.hookimpl`` implement
-hooks of the same name and may take any subset of a hook's arguments. All hooks run on the reactor's
-thread.
+A plugin is a class that an entry point of the group ``twistmq`` names. Each broker creates an
+object of this class, with the broker as the only argument. Methods marked with
+``twistmq.broker.hookimpl`` implement hooks of the same name, and may take any subset of a hook's
+arguments. All hooks run on the reactor's thread.
 
-A name server has plugins too: those of the group ``twistmq.namesrv``, made with the name server. Of
-them it calls ``register_settings``, ``before_request``, ``after_response`` and the hooks of its
-own, which are the last here; a plugin for both kinds of server is named in both groups.
+A name server also has plugins: the classes of the group ``twistmq.namesrv``, which are created with
+the name server. It calls their hooks ``register_settings``, ``before_request`` and
+``after_response``, and the hooks for name servers in the last section of this module. A plugin for
+both kinds of server is named in both groups.
 
-Constructor: it runs when the tables are loaded, before the store is. A SettingsError or a
-StoreError stops the start; a plugin whose constructor raises anything else is left out with a
-notice, and if it has ``provide_access_validators``, every request is denied. A class without a
-constructor is made without arguments. The hooks under "Declarations" run without a broker: they are
-static or class methods.
+Constructor: it runs after the tables are loaded and before the store is loaded. A SettingsError or
+a StoreError stops the start; a plugin whose constructor raises anything else is left out with a
+notice. If that plugin has ``provide_access_validators``, every request is denied. A class without a
+constructor is created without arguments. The hooks under "Declarations" run without a broker: they
+are static or class methods.
 
-Order: the last plugin registered runs first; stock plugins are registered before third-party
-ones, both in the order of their names. ``tryfirst``/``trylast`` change that, as in pluggy.
+Order: the plugin that was registered last runs first. Stock plugins are registered before
+third-party plugins, both in the order of their names. ``tryfirst``/``trylast`` change the order, as
+in pluggy.
 
-Faults: an implementation that raises, or returns what the hook does not allow, is logged with its
-plugin's name and counted as having returned None; the others still run. A Deferred or a coroutine
-is allowed only where the hook says that it is waited for. The exception is access:
-a validator that raises denies, and so does a plugin that cannot supply its validators. A plugin
-with a hook or an argument that does not exist, with a wrapper or a generator as a hook, or with an
-``async`` hook that is not waited for, is logged and left out whole.
+Faults: if an implementation raises, or returns a value that the hook does not allow, the fault is
+logged with the name of its plugin and counts as an answer of None; the other implementations still
+run. An implementation may return a Deferred or a coroutine only if the hook's description allows
+it. Access control is the exception: a validator that raises denies the request, and so does a
+plugin that cannot supply its validators. A plugin with a hook or an argument that does not exist,
+with a wrapper or a generator as a hook, or with an ``async`` hook for which nothing waits, is
+logged and left out completely.
 
-Cost: "once" hooks run at start; "rare" ones on events such as a client coming; "request" ones for
-each request; "batch" ones for each batch of messages that are handled together. Nothing here is
-called for each message: a batch hook gets them all. A hook without implementation costs nothing.
+Cost: "once" hooks run at the start, "rare" hooks run on events such as a new client, "request"
+hooks run for each request, and "batch" hooks run for each batch of messages that are handled
+together. No hook is called for each message: a batch hook receives all messages of the batch. A
+hook without implementations costs nothing.
 
 Source: design of twistmq; protocol notes section 7 lists the Apache counterparts.
 """
@@ -72,23 +76,24 @@ if TYPE_CHECKING:
 
 @hookspec(is_declaration=True)
 def register_settings() -> Sequence[Setting] | None:
-    """Declare settings of the plugin; they are read, checked and documented as the kernel's are.
+    """Declare settings of the plugin; they are read, checked and documented like the kernel's.
 
-    Called before the settings are read. All answers are joined. A name without a dot is Apache's:
-    its row names Apache's class as ``source``. A plugin with a setting that the kernel or a plugin
-    before it has is left out whole. Rules that only the plugin can check go into
-    ``register_setting_checks``. Cost class: once.
+    Called before the settings are read. All answers are joined. A name without a dot must be a
+    setting of Apache, whose row names Apache's class as ``source``. A plugin is left out completely
+    if it declares a setting that the kernel or an earlier plugin has. Rules that only the plugin
+    can check go into ``register_setting_checks``. Cost class: once.
     """
 
 
 @hookspec(is_declaration=True)
 def register_setting_checks() -> Sequence[SettingCheck] | None:
-    """Say what a start demands of settings, beside what their rows say.
+    """Add rules for settings that a start checks, beyond the rules in their rows.
 
-    Called when the settings were read, by a start and by ``twistmq doctor``. A check raises
-    SettingsError, or a BrokerError for what there is on the host; that stops the start, or refuses
-    the change of a tool, for which ``settings.running`` has what runs. One that raises anything
-    else is logged and passes. It must not wait. Cost class: once, and each change of a tool.
+    Called after the settings are read, by a start and by ``twistmq doctor``. A check raises
+    SettingsError, or BrokerError for a problem of the host. The error stops the start, or refuses a
+    change by a tool, in which case ``settings.running`` contains the settings of the running
+    process. If a check raises anything else, the fault is logged and the check counts as passed. A
+    check must not block. Cost class: once, and each change of a tool.
     """
 
 
@@ -96,19 +101,19 @@ def register_setting_checks() -> Sequence[SettingCheck] | None:
 def register_commands() -> Sequence[click.Command] | None:
     """Add subcommands to the ``twistmq`` command line.
 
-    Called when the command line is asked for a command it does not have itself, or for help. A
-    command of its own keeps its name; of two plugins' with one name the one of the plugin that is
+    Called when the command line needs help texts or a command that is not built in. A built-in
+    command keeps its name; if two plugins use the same name, the command of the plugin that is
     called first is used. Cost class: once.
     """
 
 
 @hookspec(is_declaration=True)
 def register_store_files() -> Sequence[PluginFiles] | None:
-    """Say how files that the plugin keeps in a store are checked and listed.
+    """Define how the files that the plugin keeps in a store are checked and listed.
 
-    Called when ``twistmq store`` looks at a store, its own or Apache's, beside a broker or not:
-    there is no broker and there are no settings, and nothing may be changed. Of two with one name
-    the plugin's that is called first is used. Cost class: rare.
+    Called when ``twistmq store`` inspects a store of twistmq or Apache, whether or not a broker
+    uses it. There is neither a broker nor settings, and nothing may be changed. If two plugins use
+    the same name, the answer of the plugin that is called first is used. Cost class: rare.
     """
 
 
@@ -116,10 +121,10 @@ def register_store_files() -> Sequence[PluginFiles] | None:
 def register_supervisor_pages(
     settings: Settings, brokers: BrokerPages
 ) -> Sequence[SupervisorPages] | None:
-    """Serve pages over all brokers of ``twistmq broker --brokers N``, in the supervisor's process.
+    """Serve pages about all brokers of ``twistmq broker --brokers N`` in the supervisor.
 
-    Called when all brokers answer. ``brokers`` gives a page of each broker, from a port of its own
-    whose setting is an ``inner_port``; the supervisor has the port of the setting itself. A
+    Called once all brokers answer. ``brokers`` returns a page of each broker, from a separate port
+    whose setting is an ``inner_port``; the supervisor uses the port of the setting itself. A
     SettingsError stops the start. Cost class: once.
     """
 
@@ -129,86 +134,88 @@ def register_supervisor_pages(
 
 @hookspec()
 def register_tags_codes() -> Mapping[str, TagsCode] | None:
-    """Say, by topic, which number stands in a record's queue entry, where it is not the tag's hash.
+    """Define by topic the number in a record's queue entry, if it is not the hash of the tag.
 
-    Called before the store is loaded, because recovery makes entries again: a function must give
-    the same number for a record whenever it is asked. A SettingsError or a StoreError stops the
-    start. The plugin called first that names a topic has it. Cost class: once; what it returns,
+    Called before the store is loaded, because recovery rebuilds entries: a function must return the
+    same number for a record at every call. A SettingsError or a StoreError stops the start. For
+    each topic, the first plugin that names it is used. Cost class: once; the returned functions,
     each message of the topic. Source: CommitLog.checkMessageAndReturnSize.
     """
 
 
 @hookspec()
 def register_filter_languages() -> Mapping[str, IFilterLanguage] | None:
-    """Add languages a subscription's expression can be written in, by expression type.
+    """Add languages for the expressions of subscriptions, by expression type.
 
-    Called before the store is loaded. ``TAG`` is the kernel's own. The plugin called first that
-    names a type has it. Cost class: once.
+    Called before the store is loaded. The kernel provides ``TAG``. For each type, the first plugin
+    that names it is used. Cost class: once.
     """
 
 
 @hookspec(first_answer=True)
 def provide_consumer_filters() -> IConsumerFilters | None:
-    """Supply what keeps the filters of groups; without one each pull's is made of the expression.
+    """Supply the service that keeps the filters of consumer groups.
 
-    Called before the store is loaded, when the languages are known; what the plugin called first
-    supplies is used. A SettingsError or a StoreError stops the start. Cost class: once; what it
-    returns, request. Source: ConsumerFilterManager.
+    Called before the store is loaded, when the languages are known; the service of the plugin
+    called first is used. Without this service, the filter of each pull is made from its expression.
+    A SettingsError or a StoreError stops the start. Cost class: once; the returned service,
+    request. Source: ConsumerFilterManager.
     """
 
 
 @hookspec(first_answer=True)
 def provide_transaction_service() -> ITransactionService | None:
-    """Supply the one service that takes half messages.
+    """Supply the service that accepts half messages.
 
-    Called before the broker listens; the service of the plugin called first is used. Without
-    one, transactional sends answer REQUEST_CODE_NOT_SUPPORTED. Cost class: once.
+    Called before the broker listens; the service of the plugin called first is used. Without this
+    service, transactional sends are answered with REQUEST_CODE_NOT_SUPPORTED. Cost class: once.
     """
 
 
 @hookspec(first_answer=True)
 def provide_broadcast_offsets() -> IBroadcastOffsets | None:
-    """Supply the provider of consumer offsets for broadcast groups.
+    """Supply the service that keeps consumer offsets for broadcast groups.
 
-    Called before the broker listens; what the plugin called first supplies is used. Without one
-    such clients pull from where they say. Cost class: once; what it returns, request.
-    Source: BroadcastOffsetManager.
+    Called before the broker listens; the service of the plugin called first is used. Without this
+    service, clients of such groups pull from the offset in their request. Cost class: once; the
+    returned service, request. Source: BroadcastOffsetManager.
     """
 
 
 @hookspec(first_answer=True)
 def provide_flow_control() -> IFlowControl | None:
-    """Supply what refuses requests when more come than the broker can serve.
+    """Supply the service that refuses requests when the broker is overloaded.
 
-    Called before the broker listens; what the plugin called first supplies is used. Without one
-    clients that send too much are read later, and wait. Cost class: once; what it returns, each
-    read of a socket. Source: BrokerFastFailure, NettyRequestProcessor.rejectRequest.
+    Called before the broker listens; the service of the plugin called first is used. Without this
+    service, the broker reads later from clients that send too much, so that they wait. Cost class:
+    once; the returned service, each read of a socket. Source: BrokerFastFailure,
+    NettyRequestProcessor.rejectRequest.
     """
 
 
 @hookspec()
 def claim_properties() -> Collection[str] | None:
-    """Name the message properties whose features this plugin provides.
+    """Return the message properties whose features this plugin provides.
 
-    Some properties ask for something: DELAY for a delay level; TIMER_DELAY_SEC, TIMER_DELAY_MS and
-    TIMER_DELIVER_MS for a time. A message with one that no plugin claims is refused, because
-    storing it as an ordinary one would deliver it at once. Half messages are
-    ``provide_transaction_service``'s. Called before the broker listens. Cost class: once.
+    Some properties request a feature: DELAY requests a delay level, and TIMER_DELAY_SEC,
+    TIMER_DELAY_MS and TIMER_DELIVER_MS request a time. A message with such a property is refused if
+    no plugin claims it, because an ordinary message would be delivered at once. Half messages are
+    handled by ``provide_transaction_service``. Called before the broker listens. Cost class: once.
     Source: HookUtils.handleScheduleMessage.
     """
 
 
 @hookspec()
 def provide_access_validators() -> Sequence[IAccessValidator] | None:
-    """Supply validators that each request must pass before anything else looks at it.
+    """Supply validators that each request must pass before any other processing.
 
-    Called before the broker listens. All validators of all plugins must agree. They are asked for
-    every request, also for one of an unknown code or with a header that cannot be read. A
-    SettingsError stops the start. When an implementation raises anything else, the broker starts
-    and every request is denied: it must not serve unguarded what it was told to guard. With
-    ``aclEnable=true`` and no validator at all it does not start either. A validator that is alone
-    and provides ``IRunValidator`` may let the first sends of a read pass together.
-    Cost class: once; what it returns, request.
+    Called before the broker listens. All validators of all plugins must accept a request. They
+    check every request, including requests with an unknown code or a header that cannot be read. A
+    SettingsError stops the start. If an implementation raises anything else, the broker starts and
+    denies every request, because a broker that is configured to check access must not serve
+    requests unchecked. With ``aclEnable=true`` and without any validator, the broker does not
+    start. If there is only one validator and it provides ``IRunValidator``, it may accept the first
+    sends of a read together. Cost class: once; the returned validators, request.
     """
 
 
@@ -216,30 +223,31 @@ def provide_access_validators() -> Sequence[IAccessValidator] | None:
 def register_request_handlers() -> Sequence[AnyHandler] | None:
     """Add rows to the table of request handlers.
 
-    Called before the broker listens. A code has one handler: a plugin's row replaces the
-    kernel's, and of two plugins' rows the one of the plugin called first is used. A request whose
-    header or body is longer than its row says, 64 KiB each unless it does, is refused before it is
-    read: `header_size_max`, `body_size_max`. Cost class: once.
+    Called before the broker listens. Each request code has one handler: the row of a plugin
+    replaces the kernel's row, and if two plugins have a row for the code, the plugin called first
+    is used. A request is refused before it is read if its header or body is longer than its row
+    allows with `header_size_max` and `body_size_max`; the default of both is 64 KiB. Cost class:
+    once.
     """
 
 
 @hookspec()
 def wrap_request_handlers(handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler] | None:
-    """Stand before rows of the table of request handlers: return rows that call those given.
+    """Wrap rows of the table of request handlers with rows that call the given ones.
 
-    Called when the table is whole, before the broker listens. A row replaces that of its code; it
-    may change the request, or have the old row's `handle`, or `handle_batch` where that is there,
-    be called with another one, and look at the answer. A row for a code without a handler is left
-    out. The plugin called first stands before those of the others. Cost class: once; what it
-    returns, request.
+    Called when the table is complete, before the broker listens. A returned row replaces the row of
+    the same code. It may change the request, call the `handle` (or `handle_batch`, if there is one)
+    of the old row with another request, and read the answer. A row for a code without a handler is
+    left out. The row of the plugin called first is the outermost one. Cost class: once; the
+    returned rows, request.
 
-    - `handlers`: the rows by code, with what was put before them by plugins called later.
+    - `handlers`: the rows by code, including the wrappers of plugins that are called later.
     """
 
 
 @hookspec()
 def register_periodic_tasks() -> Sequence[PeriodicTask] | None:
-    """Add tasks that run again and again; one that raises is logged and runs next period.
+    """Add periodic tasks; a task that raises is logged and runs again after its period.
 
     Called before the broker listens. Cost class: once.
     """
@@ -247,20 +255,20 @@ def register_periodic_tasks() -> Sequence[PeriodicTask] | None:
 
 @hookspec(may_wait=True)
 def on_start() -> Deferred[None] | None:
-    """The store is loaded, the broker is about to listen. May return a Deferred to be waited for.
+    """The store is loaded, and the broker is about to listen. May return a Deferred to wait for.
 
-    A SettingsError stops the start: what the user asked of the plugin has no meaning. So does a
-    StoreError: a file of the plugin's own cannot be used. Any other failure is logged, as in every
-    hook. Cost class: once.
+    A SettingsError stops the start; it means that a setting of the plugin is not valid. A
+    StoreError also stops the start; it means that a file of the plugin is not usable. Any other
+    failure is logged, as in every hook. Cost class: once.
     """
 
 
 @hookspec()
 def register_synced_tables() -> Sequence[SyncedTable] | None:
-    """Name the plugin's tables that a slave copies from its master.
+    """Return the plugin's tables that a slave copies from its master.
 
-    Called by a plugin that replicates, once the broker has started; without one nothing is copied.
-    Topics, groups and consumer offsets are not among them. All answers are joined.
+    Called by the replication plugin once the broker has started; without such a plugin, no table is
+    copied. Topics, groups and consumer offsets are not among these tables. All answers are joined.
     Cost class: once. Source: SlaveSynchronize.
     """
 
@@ -270,18 +278,19 @@ def register_synced_tables() -> Sequence[SyncedTable] | None:
 
 @hookspec(first_answer=True)
 def before_request(request: Request[Any]) -> Reply | BrokerError | None:
-    """Look at a request before its handler; return a reply or an error to answer it instead.
+    """Inspect a request before its handler runs; may return a reply or an error instead.
 
-    Plugins behind the first that answers are not called. Cost class: request.
-    Source: RPCHook.doBeforeRequest.
+    After the first plugin that answers, no further plugins are called. Cost class: request. Source:
+    RPCHook.doBeforeRequest.
     """
 
 
 @hookspec()
 def after_response(request: Request[Any], reply: Reply) -> None:
-    """Look at a request and its reply before the reply is written; that of a one-way is not.
+    """Inspect a request and its reply before the reply is written.
 
-    Cost class: request. Source: RPCHook.doAfterResponse.
+    The reply to a one-way request is not written. Cost class: request. Source:
+    RPCHook.doAfterResponse.
     """
 
 
@@ -290,10 +299,10 @@ def after_response(request: Request[Any], reply: Reply) -> None:
 
 @hookspec()
 def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
-    """Look at messages producers sent, before they are appended.
+    """Inspect the messages of producers before they are appended.
 
-    :param batch: send requests that are handled together, with the records made of them. They may
-        be of several connections: a request's ``channel`` says of which.
+    :param batch: send requests that are handled together, with their records. They may come from
+        several connections; the ``channel`` of a request identifies its connection.
     :returns: None, or the refusals by index into ``batch.requests``.
 
     Cost class: batch. Source: SendMessageHook.sendMessageBefore.
@@ -302,7 +311,7 @@ def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
 
 @hookspec()
 def before_append(records: Sequence[MessageRecord]) -> Mapping[int, BrokerError] | None:
-    """Check records before they are appended, by any part of the broker; may change them.
+    """Check records that any part of the broker is about to append; may change them.
 
     A plugin may redirect a record by setting ``topic`` and ``queue_id``, and change its
     properties, tags code and keys. It is also called for records that plugins append.
@@ -315,17 +324,17 @@ def before_append(records: Sequence[MessageRecord]) -> Mapping[int, BrokerError]
 
 @hookspec()
 def on_dispatch(records: Sequence[MessageRecord]) -> None:
-    """Records got their places in consume queues and index.
+    """Records have been entered in the consume queues and the index.
 
-    Records that a start enters again after a kill are not told again: a plugin that needs each
-    record once keeps its position, and reads the log on from there. Cost class: batch.
+    Records that a start enters again after a crash are not passed to this hook again. A plugin that
+    needs each record once saves its position and reads the log from there. Cost class: batch.
     Source: CommitLogDispatcher.
     """
 
 
 @hookspec()
 def on_message_arrival(records: Sequence[MessageRecord]) -> None:
-    """Records can now be read; waiting pulls were woken. Cost class: batch.
+    """Records are now readable; waiting pulls have been woken. Cost class: batch.
 
     Source: MessageArrivingListener.
     """
@@ -333,7 +342,7 @@ def on_message_arrival(records: Sequence[MessageRecord]) -> None:
 
 @hookspec()
 def after_send(batch: SendBatch) -> None:
-    """The messages of a batch were stored or refused; ``batch.replies`` says which.
+    """The messages of a batch have been stored or refused, as ``batch.replies`` shows.
 
     Cost class: batch. Source: SendMessageHook.sendMessageAfter.
     """
@@ -341,10 +350,10 @@ def after_send(batch: SendBatch) -> None:
 
 @hookspec(first_answer=True)
 def before_consume(context: ConsumeContext) -> BrokerError | None:
-    """A consumer asks for messages; return an error to refuse it.
+    """A consumer requests messages; return an error to refuse the request.
 
-    Plugins behind the first that refuses are not called. Cost class: request.
-    Source: ConsumeMessageHook.consumeMessageBefore.
+    After the first plugin that refuses, no further plugins are called. Cost class: request. Source:
+    ConsumeMessageHook.consumeMessageBefore.
     """
 
 
@@ -365,8 +374,9 @@ def complete_topic_tables(tables: TopicConfigSerializeWrapper, registering: bool
 
     Cost class: rare.
 
-    - `tables`: what is told, without the topics themselves, which follow.
-    - `registering`: whether name servers are told, else who asks for all topics.
+    - `tables`: the tables to send, without the topics themselves, which follow.
+    - `registering`: whether the tables are sent to name servers; otherwise they are the answer to a
+      request for all topics.
 
     Source: BrokerController.registerBrokerAll, AdminBrokerProcessor.getAllTopicConfig.
     """
@@ -374,7 +384,7 @@ def complete_topic_tables(tables: TopicConfigSerializeWrapper, registering: bool
 
 @hookspec()
 def on_client_change(change: ClientChange) -> None:
-    """A producer or consumer came, went or changed what it subscribes to. Cost class: rare.
+    """A producer or consumer has connected, left or changed its subscriptions. Cost class: rare.
 
     Source: ConsumerIdsChangeListener, ProducerChangeListener.
     """
@@ -384,17 +394,17 @@ def on_client_change(change: ClientChange) -> None:
 def on_role_change(role: str, broker_id: int) -> None:
     """The broker's role is now ``role`` (ASYNC_MASTER, SYNC_MASTER or SLAVE). Cost class: rare.
 
-    Called once at start too. Source: BrokerAttachedPlugin.statusChanged.
+    Also called once at the start. Source: BrokerAttachedPlugin.statusChanged.
     """
 
 
 @hookspec()
 def on_half_message_discarded(record: bytes) -> None:
-    """A half message was checked too often and is given up. Cost class: rare.
+    """A half message has been checked too often and is discarded. Cost class: rare.
 
     Called by the transaction service in use, through the broker's ``hooks``.
 
-    :param record: the half message as stored.
+    :param record: the stored half message.
 
     Source: AbstractTransactionalMessageCheckListener.resolveDiscardMsg.
     """
@@ -410,11 +420,12 @@ def add_runtime_info() -> Mapping[str, str] | None:
 
 @hookspec()
 def collect_metrics() -> Sequence[MetricFamily] | None:
-    """Tell metrics of the plugin's own, for a scrape that is being made.
+    """Return metrics of the plugin for a scrape.
 
-    Called for each scrape, every few seconds perhaps: it must be quick, and count nothing then.
-    Names begin with the plugin's, or are Apache's; of two families with one name the plugin's that
-    is called first is used. Cost class: rare. Source: BrokerMetricsManager.
+    Called for each scrape, possibly every few seconds, so it must be quick and must not start to
+    count anything. The name of a metric begins with the name of the plugin, or is Apache's. If two
+    families have the same name, the family of the plugin that is called first is used. Cost class:
+    rare. Source: BrokerMetricsManager.
     """
 
 
@@ -434,19 +445,19 @@ def on_stop() -> Deferred[None] | None:
 
 @hookspec(may_wait=True)
 def on_namesrv_start() -> Deferred[None] | None:
-    """A name server is about to listen. May return a Deferred to be waited for.
+    """A name server is about to listen. May return a Deferred to wait for.
 
-    A SettingsError stops the start; any other failure is logged. Under ``twistmq up`` it is called
-    before the broker starts. Cost class: once.
+    A SettingsError stops the start; any other failure is logged. Under ``twistmq up`` the hook is
+    called before the broker starts. Cost class: once.
     """
 
 
 @hookspec()
 def collect_namesrv_metrics() -> Sequence[MetricFamily] | None:
-    """Tell metrics of a name server, for a scrape that is being made.
+    """Return metrics of a name server for a scrape.
 
-    As ``collect_metrics`` is for a broker's. Under ``twistmq up`` they are on the broker's page.
-    Cost class: rare.
+    This hook is the counterpart of ``collect_metrics``. Under ``twistmq up`` these metrics are on
+    the page of the broker. Cost class: rare.
     """
 
 

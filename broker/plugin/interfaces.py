@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-#: A client that pulls for a broadcast group: its client id, and whether a proxy asks for it.
+#: A client that pulls for a broadcast group: its client id, and whether a proxy pulls for it.
 BroadcastClient = tuple[str, bool]
 
 
@@ -31,32 +31,32 @@ class IBroadcastOffsets(Interface):
     """Keeps consumer offsets for broadcast groups, by client. Source: BroadcastOffsetManager."""
 
     def client_of(request: Request[Any]) -> BroadcastClient | None:
-        """Return the client of a broadcast group that pulls, or None. Called at each pull."""
+        """Return the pulling client of a broadcast group, or None. Called at each pull."""
 
     def begin_offset(request: Request[Any], client: BroadcastClient) -> int | None:
-        """Return the offset the client must pull from; None: the one it asks for."""
+        """Return the offset from which the client must pull; None: the requested offset."""
 
     def pulled(request: Request[Any], client: BroadcastClient, offset: int) -> None:
-        """The client's pull from ``offset`` is answered, or it is sent there."""
+        """The client's pull from ``offset`` is answered, or the client is redirected there."""
 
 
 class IFilterLanguage(Interface):
-    """A language subscriptions can be written in. Source: FilterSpi @5.3.3."""
+    """A language for the expressions of subscriptions. Source: FilterSpi @5.3.3."""
 
     def compile(expression: str) -> Callable[[Mapping[str, str]], bool]:
-        """Make a function that says whether properties match.
+        """Return a function that decides whether properties match.
 
-        A function that takes longer than some microseconds has an attribute ``cost``: how many
-        times longer. A pull then looks at that many times fewer messages in one turn. The mapping
-        finds a property on demand; listing it, or asking for more than a few, parses all
-        properties.
+        A function that takes longer than a few microseconds has an attribute ``cost``, which is the
+        factor. A pull then examines fewer messages in one turn, by the same factor. The mapping
+        finds a single property on demand; iterating over it, or reading more than a few properties,
+        parses all of them.
 
-        :raises ValueError: when the expression is not of the language; the text says where.
+        :raises ValueError: when the expression is not valid; the text gives the position.
         """
 
 
 class IConsumerFilters(Interface):
-    """Keeps what groups filter by, beside the subscriptions themselves, for all languages.
+    """Keeps the filters of groups, in addition to their subscriptions, for all languages.
 
     Source: ConsumerFilterManager, ExpressionMessageFilter @5.3.3.
     """
@@ -64,29 +64,31 @@ class IConsumerFilters(Interface):
     def own_filter(
         group: str, topic: str, expression_type: str, expression: str
     ) -> MessageFilter:
-        """Make the filter of a pull that brings its own expression.
+        """Return the filter of a pull that contains its own expression.
 
-        :raises RequestRefused: when the expression is wrong, or no plugin supports its language.
+        :raises RequestRefused: when the expression is not valid, or no plugin supports its
+            language.
         """
 
     def group_filter(group: str, topic: str, sub_version: int) -> MessageFilter:
-        """Make the filter of the subscription in a group's heartbeats.
+        """Return the filter of the subscription in a group's heartbeats.
 
-        :param sub_version: of the subscription the pull means.
-        :raises RequestRefused: when the group's expression was not taken, or not that one yet.
+        :param sub_version: the version of the subscription to which the pull refers.
+        :raises RequestRefused: when the group's expression was refused, or that version has not
+            arrived yet.
         """
 
     def describe(group: str, topic: str) -> str:
-        """Say what a group filters a topic by, as a text for people; "null": by nothing."""
+        """Describe a group's filter for a topic, as a text for people; "null": no filter."""
 
 
 class ITransactionService(Interface):
-    """Takes half messages. Source: TransactionalMessageService @5.3.3."""
+    """Accepts half messages. Source: TransactionalMessageService @5.3.3."""
 
     def prepare(record: MessageRecord, properties: Mapping[str, str]) -> None:
-        """Change a record so that it is stored as a half message no consumer sees.
+        """Change a record so that it is stored as a half message that no consumer sees.
 
-        :param properties: what its sender gave and its unique key, parsed.
+        :param properties: the parsed properties: those from the sender, and the unique key.
         """
 
 
@@ -94,11 +96,11 @@ class IQueueLocks(Interface):
     """A plugin that knows which groups consume in order; see ``Hooks.provider``."""
 
     def keeps_order(group: str) -> bool:
-        """Whether a client of the group holds the lock of a queue."""
+        """Return whether a client of the group holds the lock of a queue."""
 
 
 class ITimedDelivery(Interface):
-    """A plugin that delivers messages at a time; see ``Hooks.provider``."""
+    """A plugin that delivers messages at a given time; see ``Hooks.provider``."""
 
     def delivered_ms() -> int | None:
-        """The time before which all due messages were delivered, Unix ms; None if it is off."""
+        """Return the time before which all due messages were delivered, Unix ms; None if off."""

@@ -1,7 +1,7 @@
 """The members of a broker and of a name server that plugins may use.
 
-The constructor of a plugin is given an object with these members; a test may give it one of its
-own. ``twistmq.broker.api`` exports both protocols and says how long their members stay.
+The constructor of a plugin receives an object with these members; a test may pass an object of its
+own. ``twistmq.broker.api`` exports both protocols, and states how long their members are kept.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["Broker", "NameServer", "Server"]
 class Server(Protocol):
     """The members that a broker and a name server share."""
 
-    #: The clock, Unix ms: call it. It may jump.
+    #: Returns the wall-clock time, Unix ms. It may jump.
     now_ms: Callable[[], int]
 
     @property
@@ -63,19 +63,19 @@ class Server(Protocol):
 
     @property
     def steady(self) -> SteadyClock:
-        """For durations: ``now_ms()``, and ``awake_ms()`` for the silence of peers."""
+        """The clock for durations: ``now_ms()``, and ``awake_ms()`` for the silence of peers."""
 
     @property
     def started_ms(self) -> int:
-        """When it was made, Unix ms."""
+        """The time at which the server was created, Unix ms."""
 
     @property
     def figures(self) -> dict[str, Callable[[], float]]:
-        """Figures of the process by name, for metrics; each is called when it is read."""
+        """Figures of the process by name, for metrics; each is called when it is needed."""
 
     @property
     def health_checks(self) -> dict[str, Callable[[], str]]:
-        """Checks by name; each returns the fault, or an empty text."""
+        """Health checks by name; each returns the fault, or an empty text."""
 
 
 class Broker(Server, Protocol):
@@ -91,15 +91,15 @@ class Broker(Server, Protocol):
 
     @property
     def broker_address(self) -> str:
-        """``host:port`` that clients connect to."""
+        """The ``host:port`` to which clients connect."""
 
     @property
     def broker_id(self) -> int:
-        """0 for a master."""
+        """The id of the broker; 0 for a master."""
 
     @property
     def identity(self) -> Identity:
-        """Names, role and address, and what registrations tell beyond: ``ha_port``."""
+        """Names, role and address, and other registered data, such as ``ha_port``."""
 
     @property
     def role(self) -> str:
@@ -107,7 +107,7 @@ class Broker(Server, Protocol):
 
     @property
     def is_slave(self) -> bool:
-        """Whether it refuses writes."""
+        """Whether the broker refuses writes because it is a slave."""
 
     async def change_role(self, role: str, broker_id: int) -> None:
         """Become master or slave while the broker runs; see ``on_role_change``."""
@@ -122,19 +122,19 @@ class Broker(Server, Protocol):
 
     @property
     def unique_ids(self) -> UniqueIdMaker:
-        """Makes the unique keys of messages that the broker itself sends."""
+        """Creates the unique keys of the messages that the broker itself sends."""
 
     @property
     def random(self) -> Random:
-        """Chooses queues."""
+        """The random generator that chooses queues."""
 
     @property
     def store(self) -> MessageStore:
-        """Reads: ``get_message``, ``look_message``; ``config_file``; the store's parts.
+        """The store: ``get_message``, ``look_message``, ``config_file``, and its parts.
 
-        ``queues`` has the offsets and entries of queues, ``commit_log`` where the log begins, ends
-        and is durable, ``reader`` times and keys, ``dispatch`` what is readable, and ``flush``
-        waits until a place is durable.
+        ``queues`` has the offsets and entries of queues. ``commit_log`` has the offsets at which
+        the log begins, ends and is durable. ``reader`` searches by time and by key. ``dispatch``
+        knows which messages are readable, and ``flush`` waits until an offset is durable.
         """
 
     @property
@@ -163,81 +163,86 @@ class Broker(Server, Protocol):
 
     @property
     def slices(self) -> Lane:
-        """``run`` of long work that must be finished, in slices."""
+        """``run`` runs long work that must be completed, in slices."""
 
     @property
     def background(self) -> Scheduler:
-        """``lane`` for long work without haste: it has half of the reactor's time at most."""
+        """``lane`` for long work without urgency, which gets at most half of the reactor's time."""
 
     @property
     def foreground(self) -> Scheduler:
-        """``lane`` for work that clients wait for: it continues once other connections had their
-        turn.
+        """``lane`` for work for which clients wait.
+
+        The work continues after other connections have had their turn.
         """
 
     @property
     def long_answers(self) -> LongAnswers:
-        """``answer`` of a slow reply, in slices; dropped when its client disconnects."""
+        """``answer`` computes a slow reply in slices, which stop when the client disconnects."""
 
     @property
     def consumer_offset(self) -> ConsumerOffsetTable:
-        """The offset up to which each group has consumed each queue; ``merging`` of others'."""
+        """The consumer offset of each group in each queue; ``merging`` adds offsets of others."""
 
     @property
     def acknowledgement(self) -> Acknowledgement:
-        """``wait(record.next_offset)`` until a record is as safe as the settings demand; a plugin
-        that demands more appends a ``Stage`` to ``stages``."""
+        """``wait(record.next_offset)`` waits until a record is as safe as the settings require.
+
+        A plugin with further requirements appends a ``Stage`` to ``stages``.
+        """
 
     @property
     def filters(self) -> FilterLanguages:
-        """``make_filter`` of an expression."""
+        """``make_filter`` makes a filter from an expression."""
 
     @property
     def transaction_service(self) -> ITransactionService | None:
-        """The service in use, once it is chosen; None if no plugin provides it."""
+        """The transaction service in use, once it is chosen; None if no plugin provides one."""
 
     @property
     def claimed_properties(self) -> frozenset[str]:
-        """Message properties whose features plugins provide, once they are resolved."""
+        """The message properties whose features are provided by plugins, once resolved."""
 
     @property
     def send_forbidden_topics(self) -> set[str]:
-        """Topics that no client may send to; a plugin that uses a topic for itself adds it."""
+        """The topics to which no client may send; a plugin adds topics for its internal use."""
 
     @property
     def escape(self) -> Escape | None:
-        """Stores records on other masters, for a slave that stands in for its own; None: it cannot.
+        """The service that stores records on other masters, or None.
+
+        A slave that stands in for its master needs it to deliver messages.
         """
 
     @property
     def delivers(self) -> bool:
-        """Whether it delivers what falls due now; a slave does so only by ``escape``."""
+        """Whether the broker delivers due messages now; a slave does so only by ``escape``."""
 
     def use_escape(self, escape: Escape | None) -> None:
-        """Store what a slave that stands in for its master delivers by this; None: it waits."""
+        """Set the service that stores the deliveries of a slave; None: deliveries wait."""
 
     @property
     def on_registered(self) -> list[Callable[[Sequence[Registered]], None]]:
-        """Called with the answers of name servers to each registration: where the master is."""
+        """Functions that receive the answers to each registration, which name the master."""
 
     @property
     def on_topic_deletion(self) -> list[Callable[[str], Sequence[str]]]:
-        """Called with a topic before it is deleted; each returns topics to delete with it."""
+        """Functions called with a topic before its deletion; they return topics to delete too."""
 
     @property
     def on_group_deletion(self) -> list[Callable[[str, bool], None]]:
-        """Called with a deleted group, and whether its offsets were deleted."""
+        """Functions called with a deleted group, and whether its offsets were deleted."""
 
     def replacing_topics(
         self, topics: Mapping[str, TopicConfig], version: DataVersion
     ) -> Generator[None, None, None]:
-        """Make the topics equal to another broker's; for ``slices``."""
+        """Make the topics equal to the topics of another broker; for ``slices``."""
 
     def replacing_groups(
         self, groups: Mapping[str, SubscriptionGroupConfig],
         forbidden: Mapping[str, Mapping[str, int]] | None, version: DataVersion,
     ) -> Generator[None, None, None]:
-        """Make the groups equal to another broker's; for ``slices``."""
+        """Make the groups equal to the groups of another broker; for ``slices``."""
 
     def append(
         self, records: Sequence[MessageRecord], owners: Sequence[int] | None = None
@@ -248,7 +253,7 @@ class Broker(Server, Protocol):
         self, request: Request[Any], publishes: Collection[str] = (),
         consumes: Collection[str] = (), groups: Collection[str] = (),
     ) -> None:
-        """Ask the validators whether a request may touch topics and groups."""
+        """Ask the validators whether a request may use topics and groups."""
 
     def may_publish(self, owner: tuple[str | None, ...], address: str, topic: str) -> bool:
         """Ask the validators whether a client may send to a topic now.
@@ -263,7 +268,7 @@ class Broker(Server, Protocol):
         """Ask the validators whether a request may read a message."""
 
     def persist(self, tables: Sequence[Persistable] | None = None) -> None:
-        """Save tables at once, on this thread; None for the broker's own."""
+        """Save tables at once, on this thread; None for the tables of the broker itself."""
 
     def topics_changed(self) -> Deferred[None] | None:
         """Save the topics soon and register them with the name servers."""
@@ -277,7 +282,7 @@ class NameServer(Server, Protocol):
 
     @property
     def address(self) -> str:
-        """``host:port`` where it listens, once it does."""
+        """The ``host:port`` on which it listens, once it listens."""
 
     @property
     def routes(self) -> RouteInfoManager:
@@ -289,4 +294,4 @@ class NameServer(Server, Protocol):
 
     @property
     def serve_http(self) -> ServeHttp | None:
-        """Serves a resource of twisted.web on a port; None beside a broker, which serves both."""
+        """Serves a resource of twisted.web on a port; None if a broker in the process does so."""

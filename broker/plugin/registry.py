@@ -1,4 +1,4 @@
-"""The plugins of a broker or a name server: which fit, their objects, their hooks in call order.
+"""The plugins of a broker or a name server: their checks, their objects and their hooks.
 
 Source: design of twistmq; pluggy 1.7's documented behaviour.
 """
@@ -37,10 +37,10 @@ class Implementation:
 
 
 class _Manager(pluggy.PluginManager):
-    """Finds hooks among a plugin's own names only.
+    """Finds hooks only among the names that a plugin itself defines.
 
-    Before 1.7 pluggy reads every attribute, and zope.interface's ``__provides__`` raises when it
-    is read of a class that implements an interface.
+    Before version 1.7, pluggy reads every attribute, and ``__provides__`` of zope.interface raises
+    if it is read on a class that implements an interface.
     """
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
@@ -50,10 +50,11 @@ class _Manager(pluggy.PluginManager):
 class PluginRegistry:
     """The plugins of one server, in order.
 
-    :param plugins: (name, plugin) in the order of registration; of two with one name the later
-        replaces the earlier, which is how a third party replaces a stock plugin. A plugin is a
-        class, of which :meth:`make_plugins` makes an object for its broker, or such an object.
-    :param notices: notices of their discovery, for the operator.
+    :param plugins: pairs of (name, plugin) in the order of registration. Of two plugins with the
+        same name, the later one replaces the earlier one; a third party replaces a stock plugin in
+        this way. A plugin is a class, from which :meth:`make_plugins` creates an object for its
+        broker, or such an object.
+    :param notices: notices of the discovery, for the operator.
     """
 
     log = Logger()
@@ -61,21 +62,22 @@ class PluginRegistry:
     def __init__(
         self, plugins: Iterable[tuple[str, object]] = (), notices: Iterable[str] = ()
     ) -> None:
-        #: Notices for the operator: plugins that are left out, and why.
+        #: Notices for the operator: the plugins that are left out, and the reasons.
         self.notices = list(notices)
         self.manager = _Manager("twistmq")
         self.manager.add_hookspecs(hookspecs)
-        #: Plugins with validators that could not be made: every request is denied.
+        #: The plugins with validators that could not be created; they make the server deny every
+        #: request.
         self._unmade_validators: list[str] = []
         for name, plugin in dict(plugins).items():
             self.register(name, plugin)
         self.freeze()
 
     def register(self, name: str, plugin: object) -> None:
-        """Add a plugin; one whose hooks do not fit is reported and left out.
+        """Add a plugin; if its hooks do not fit, it is reported and left out.
 
-        They do not fit when a hook or an argument is misspelt, or when an implementation is of
-        a kind that is never run: a wrapper, or ``async`` where nothing waits for it.
+        Hooks do not fit if a hook or an argument is misspelt, or if an implementation is of a kind
+        that would never run: a wrapper, or ``async`` where nothing waits for it.
         """
         try:
             require_object_or_class(plugin)
@@ -95,21 +97,21 @@ class PluginRegistry:
             self.manager.unregister(name=name)
 
     def add(self, name: str, plugin: object) -> None:
-        """Register an object whose hooks are called from now on, while its plugin needs them."""
+        """Register an object whose hooks are called from now on, until :meth:`remove`."""
         self.register(name, plugin)
         self.freeze()
 
     def remove(self, name: str) -> None:
-        """Call the hooks of an object that :meth:`add` registered no longer."""
+        """Stop calling the hooks of an object that :meth:`add` registered."""
         if self.manager.has_plugin(name):
             self.manager.unregister(name=name)
             self.freeze()
 
     def make_plugins(self, server: object) -> None:
-        """Make the object of each class, in the order of registration.
+        """Create the object of each class, in the order of registration.
 
-        :param server: what the constructors are given: the broker, or the name server.
-        :raises SettingsError, StoreError: when a constructor says so.
+        :param server: the argument of the constructors: the broker or the name server.
+        :raises SettingsError, StoreError: when a constructor raises it.
         """
         found = [(name, plugin) for name, plugin in self.manager.list_name_plugin()
                  if plugin is not None]
@@ -132,14 +134,14 @@ class PluginRegistry:
         self.freeze()
 
     def find(self, kind: type[T]) -> T | None:
-        """The object of a plugin's class, once it is made; None if it is not in use."""
+        """Return the object of a plugin's class, once it is created; None if it is not in use."""
         for _, plugin in self.manager.list_name_plugin():
             if isinstance(plugin, kind):
                 return plugin
         return None
 
     def provider(self, interface: Any) -> Any:
-        """The plugin that provides an interface; of several the one that is called first.
+        """Return the plugin that provides an interface; of several the one that is called first.
 
         :returns: None if no plugin provides it.
         """
@@ -150,17 +152,17 @@ class PluginRegistry:
         return self._providers[interface]
 
     def freeze(self) -> None:
-        """Forget what was bound for the plugins of before; called when they change."""
-        #: The plugin that provides an interface, once it was asked for.
+        """Discard the bindings for the previous plugins; called when the plugins change."""
+        #: The plugin that provides each interface, once it was looked up.
         self._providers: dict[Any, Any] = {}
 
     @property
     def plugin_names(self) -> list[str]:
-        """The plugins in use, in order of registration."""
+        """Return the plugins in use, in the order of registration."""
         return [name for name, plugin in self.manager.list_name_plugin() if plugin is not None]
 
     def _implementations(self, hook: str) -> tuple[Implementation, ...]:
-        """The implementations of a hook in call order, each taking the spec's full arguments."""
+        """Return a hook's implementations in call order; each takes all arguments of the hook."""
         names = list(inspect.signature(getattr(hookspecs, hook)).parameters)
         caller = getattr(self.manager.hook, hook)
         is_declaration = KINDS[hook].is_declaration
@@ -168,7 +170,7 @@ class PluginRegistry:
             Implementation(impl.plugin_name, _with_all_arguments(impl.function, impl.argnames,
                                                                  names))
             for impl in reversed(caller.get_hookimpls())
-            # The methods of a class are hooks once its object is made.
+            # The methods of a class become hooks once its object is created.
             if is_declaration or not isinstance(impl.plugin, type)
         )
 
@@ -198,7 +200,7 @@ class PluginRegistry:
                     self._wrong_answer(hook, implementation, answer, "None")
 
     def _notify_all(self, hook: str, *arguments: object) -> None:
-        """The same for a rare hook, whose implementations are not kept."""
+        """Do the same for a rare hook, whose implementations are not kept."""
         self._notify(hook, self._implementations(hook), *arguments)
 
     def _raised(self, hook: str, implementation: Implementation) -> None:
@@ -213,7 +215,7 @@ class PluginRegistry:
 
 
 def _made(plugin: type[Any], server: object) -> object:
-    """The object of a plugin's class; one without a constructor does not need its server."""
+    """Create the object of a plugin; a class without a constructor gets no argument."""
     has_constructor = any("__init__" in vars(each) or "__new__" in vars(each)
                           for each in plugin.__mro__ if each is not object)
     made: object = plugin(server) if has_constructor else plugin()
@@ -223,7 +225,7 @@ def _made(plugin: type[Any], server: object) -> object:
 def _with_all_arguments(
     function: Callable[..., Any], wanted: Sequence[str], given: Sequence[str]
 ) -> Callable[..., Any]:
-    """Let a function that takes a subset of the arguments be called with all, positionally."""
+    """Wrap a function that takes a subset of the arguments, so that it accepts all of them."""
     if list(wanted) == list(given):
         return function
     positions = [given.index(name) for name in wanted]

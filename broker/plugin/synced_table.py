@@ -17,19 +17,20 @@ __all__ = ["SyncedTable"]
 class SyncedTable:
     """A table of a plugin that a slave copies from its master.
 
-    Tables with the same code are taken from one answer.
+    Tables with the same code are copied from a single answer.
 
-    :param name: of the table, for logs.
-    :param code: of the request, with an empty header, whose answer's body has the table.
-    :param take: makes the table here equal to that body, and saves it; it may return a Deferred
-        that is waited for. It changes what differs alone, and nothing when it raises WireError:
-        the body is no such table.
-    :param period_ms: from one copy to the next.
-    :param vip: whether the master is asked on its VIP port.
-    :param follows_log: whether the table says what was done with messages, so that it is taken
-        only once the log here has all that the master's had when it answered.
-    :param take_back: of a master that returns: takes what its slave did beyond it, from that
-        body of the slave's answer; None: a slave does nothing of it.
+    :param name: the name of the table in logs.
+    :param code: the code of a request with an empty header; the body of its answer contains the
+        table.
+    :param take: makes the local table equal to that body, and saves it; it may return a Deferred to
+        wait for. It changes only entries that differ. If the body is not a valid table, it raises
+        WireError and changes nothing.
+    :param period_ms: the time between two copies, ms.
+    :param vip: whether the request goes to the VIP port of the master.
+    :param follows_log: whether the table records the processing of messages, so that it is used
+        only once the local log has everything that the master's log had at the time of the answer.
+    :param take_back: on a master that returns: takes over the further progress of its slave from
+        the body of the slave's answer; None: a slave makes no such progress.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The registry of live channels: every connection of this broker, by id and by address."""
+"""The registry of live channels: all connections of this broker, by id and by address."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["ChannelTable"]
 class ChannelTable:
     """Live channels.
 
-    ``on_lost`` holds functions that are called with a channel once its connection is gone; one
-    that raises is logged, and the others are still called.
+    ``on_lost`` holds functions that are called with a channel once its connection is lost. If one
+    of them raises, the error is logged, and the other functions are still called.
     """
 
     log = Logger()
@@ -35,7 +35,7 @@ class ChannelTable:
         self._channels[channel.channel_id] = channel
 
     def remove(self, channel: Channel) -> None:
-        """Remove a channel whose connection is lost and call its ``on_lost`` listeners."""
+        """Remove a channel whose connection is lost, and call the ``on_lost`` listeners."""
         if self._channels.pop(channel.channel_id, None) is None:
             return
         for listener in list(self.on_lost):

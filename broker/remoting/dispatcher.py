@@ -1,11 +1,12 @@
-"""The way of a request: its code's handler, with access checks and RPC hooks around it.
+"""Runs requests: the handler of each code, with access checks and RPC hooks around it.
 
-No more of a request is read than one of its code can need: the handler says how long its header and
-its body may be, and what is longer is refused before anything of it is read.
+Each row of the handler table limits the size of the header and of the body of its requests. A
+request that exceeds a limit is refused before the oversized part is parsed.
 
-One :class:`Dispatcher` serves a port's whole table ``code -> handler``; name server and broker
-use the same one. Replies that are ready leave in one write for each read; a reply that waits is
-written alone when it is ready, and never delays other replies: clients match by opaque.
+One :class:`Dispatcher` serves the whole table ``code -> handler`` of a port; name server and broker
+use the same class. The replies that are ready leave in one write for each read. A reply that waits
+is written separately when it is ready. It never delays other replies, because clients match replies
+to requests by the opaque.
 
 Source: NettyRemotingAbstract.processRequestCommand, buildProcessRequestHandler @5.3.3.
 """
@@ -57,10 +58,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ClientOwner", "Connection", "Dispatcher", "Head"]
 
-#: The requests at the head of a read that are handled together; the frame behind them, if read.
+#: The requests at the head of a read that are handled together, and the frame after them, if read.
 Head = tuple[list[Request[Any]], ReadRequest | None]
 
-#: The account of a client by each validator that knows it.
+#: The accounts of a client, one from each validator that has accounts.
 ClientOwner = tuple[str | None, ...]
 
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})(?![\d.eE])')
@@ -68,34 +69,34 @@ _INT32 = range(-2**31, 2**31)
 
 
 class Connection(Channel, Protocol):
-    """A connection as the dispatcher uses it, beyond what handlers see."""
+    """A connection with the additional methods that only the dispatcher uses."""
 
     def response_received(self, command: RemotingCommand) -> None:
-        """The peer answered a request of ours."""
+        """Pass on the peer's response to a request of this process."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes; ignored once the connection is lost."""
+        """Send bytes; they are ignored once the connection is lost."""
 
     def reserve(self, size_bytes: int) -> None:
         """Count a request of this size as in flight while its reply waits."""
 
     def release(self, size_bytes: int) -> None:
-        """The request was answered and is no longer in flight."""
+        """Count a request as answered, so that it is no longer in flight."""
 
     def waited(self, requests: Sequence[Request[Any]]) -> None:
-        """Requests of one read that waited are answered now."""
+        """Note that waiting requests of one read have been answered."""
 
     def may_run_more(self, reply_bytes: int) -> bool:
         """Whether more requests of this read may run now, after a reply of this size."""
 
     def run_later(self, frames: Sequence[Frame]) -> None:
-        """Run these frames once other connections had their turn."""
+        """Run these frames after other connections have had their turn."""
 
 
 class Dispatcher:
-    """Runs requests of one port.
+    """Runs the requests of one port.
 
-    :param handlers: the table.
+    :param handlers: the handler table.
     :param hooks: the RPC hooks to run around each handler.
     :param validators: every request must pass all of these first.
     """
@@ -119,7 +120,7 @@ class Dispatcher:
             each for each in self._validators if IResourceValidator.providedBy(each)]
         self._client_validators = [
             each for each in self._validators if IClientValidator.providedBy(each)]
-        #: The validator, if there is one alone, that looks at requests of one read together.
+        #: The validator that examines the requests of one read together, if it is the only one.
         self._run_validator = self._validators[0] if len(self._validators) == 1 and (
             IRunValidator.providedBy(self._validators[0])) else None
         self.hooks_made()
@@ -129,42 +130,42 @@ class Dispatcher:
             code for code, handler in handlers.items() if handler.handle_batch is not None)
         self._joined_codes = frozenset(
             code for code, handler in handlers.items() if handler.joins_connections)
-        #: Bytes of a frame that no handler's bounds have to be looked at for.
+        #: The size of a frame up to which no limit of a handler needs to be checked.
         self._size_free = min(HEADER_SIZE_MAX, BODY_SIZE_MAX, *[
             min(handler.header_size_max, handler.body_size_max) for handler in handlers.values()])
 
     def hooks_made(self) -> None:
-        """Guard requests by ``before_request`` too, if a plugin has it; when plugins are made."""
+        """Run ``before_request`` hooks too, if a plugin has one; called when plugins are made."""
         self._guarded = bool(self._validators or self._hooks.before_request)
 
     def require_access(
         self, request: Request[Any], publishes: Collection[str] = (),
         consumes: Collection[str] = (), groups: Collection[str] = (),
     ) -> None:
-        """Ask the validators whether a request may touch what its handler sees it does.
+        """Ask the validators whether a request may use the resources that its handler found.
 
-        :param publishes: see ``IResourceValidator.require``; so the others.
-        :raises BrokerError: when one refuses it.
+        :param publishes: see ``IResourceValidator.require``, as for the other parameters.
+        :raises BrokerError: when a validator refuses the request.
         """
         for validator in self._resource_validators:
             validator.require(request, publishes, consumes, groups)
 
     def owner_of(self, request: Request[Any]) -> ClientOwner:
-        """Return whose the client is that sent a request; empty without access control."""
+        """Return the account of the client that sent a request; empty without access control."""
         return tuple([each.owner_of(request) for each in self._client_validators])
 
     def may_publish(self, owner: ClientOwner, address: str, topic: str) -> bool:
-        """Return whether a client may send to a topic now: all validators must agree.
+        """Return whether a client may send to a topic now, which all validators must allow.
 
-        :param owner: what ``owner_of`` returned; empty, if there was no access control then.
-        :param address: of its connection, ``host:port``.
+        :param owner: the result of ``owner_of``; empty if there was no access control at the time.
+        :param address: the address of the client's connection, ``host:port``.
         """
         owners = owner or (None,) * len(self._client_validators)
         return all(each.may_publish(name, address, topic) for each, name in zip(
             self._client_validators, owners, strict=True))
 
     def restricted_to(self, handlers: Mapping[int, AnyHandler]) -> Dispatcher:
-        """A dispatcher for another port: the same checks and hooks, other rows."""
+        """Make a dispatcher for another port, with the same checks and hooks, and other rows."""
         return Dispatcher(handlers, self._hooks, self._validators)
 
     def read_head(self, channel: Connection, frames: Sequence[Frame], now_ms: int) -> Head:
@@ -173,9 +174,9 @@ class Dispatcher:
             self._reader, frames, self._batch_codes, self._size_free, channel, now_ms)
 
     def joined_code(self, head: Head, count: int) -> int | None:
-        """Return the code of a read whose requests others may be handled with, or None.
+        """Return the code of a read that can be joined with other connections' requests, or None.
 
-        :param count: of the frames of the read.
+        :param count: the number of frames in the read.
         """
         run = head[0]
         if not run or len(run) < count or run[0].code not in self._joined_codes:
@@ -185,8 +186,8 @@ class Dispatcher:
     def execute_together(self, runs: Sequence[Sequence[Request[Any]]]) -> list[list[bytes]]:
         """Run requests of several connections as one batch.
 
-        :param runs: of each connection; all have one code, see ``joined_code``.
-        :returns: for each connection what ``execute`` returns.
+        :param runs: the requests of each connection; all have one code, see ``joined_code``.
+        :returns: the result of ``execute`` for each connection.
         """
         ready: list[list[bytes]] = [[] for _ in runs]
         if self._guarded:
@@ -210,9 +211,9 @@ class Dispatcher:
     def execute(
         self, channel: Connection, frames: Sequence[Frame], now_ms: int, head: Head | None = None,
     ) -> list[bytes]:
-        """Run what one read brought, or the part that may run before it is others' turn.
+        """Run the frames of one read, or as many of them as the connection's turn allows.
 
-        :param head: what was read of it already.
+        :param head: the requests that were read from the frames already.
         :returns: the frames of the replies that are ready, in the order of the requests.
         """
         ready: list[bytes] = []
@@ -226,8 +227,8 @@ class Dispatcher:
             run = self._admitted(run, ready)
         if run:
             batch_handler = handlers[run[0].code]
-        # Requests that are handled together are one piece of work; after others it is asked
-        # whether there is time for more.
+        # Requests that are handled together are one piece of work. After any other request the
+        # connection is asked whether there is time for more.
         is_alone = False
         for index in range(run_count, len(frames)):
             frame = frames[index]
@@ -285,7 +286,7 @@ class Dispatcher:
                     continue
                 if not was_read:
                     self._reader.passed(command)
-                # They are not used any more; the next request's texts take their place in memory.
+                # They are no longer needed; the texts of the next request reuse their memory.
                 request.texts = None
             if handler.handle_batch is None:
                 self._finish(request, self._run(handler, request), ready)
@@ -306,7 +307,7 @@ class Dispatcher:
     ) -> bool:
         """Refuse a frame whose header is too long to be read.
 
-        :returns: whether the connection can go on: without an opaque no answer finds who asked.
+        :returns: whether the connection can go on: without an opaque the peer cannot match replies.
         """
         self.log.warn("request {code} from {peer} refused: {error}", peer=channel.remote_address,
                       code=seen.code, error=str(error))
@@ -321,11 +322,11 @@ class Dispatcher:
 
     @staticmethod
     def _request(command: RemotingCommand, channel: Channel, now_ms: int) -> Request[Any]:
-        """A request whose header could not be read or is not known."""
+        """Make a request whose header could not be read or is not known."""
         return Request[Any](command, None, channel, now_ms)
 
     def _guard(self, request: Request[Any]) -> Reply | None:
-        """Ask validators, then hooks; :returns: the reply that refuses the request, if any."""
+        """Ask the validators, then the hooks; :returns: the reply that refuses the request."""
         denied = self._denied(request)
         if denied is not None or not self._hooks.before_request:
             return denied
@@ -333,7 +334,7 @@ class Dispatcher:
         return self._refusal(request, answer) if isinstance(answer, BrokerError) else answer
 
     def _admitted(self, run: Sequence[Request[Any]], ready: list[bytes]) -> list[Request[Any]]:
-        """Guard the requests of a run; the others are answered."""
+        """Return the requests of a run that may be served; the refused ones are answered."""
         passing = 0
         if self._run_validator is not None and not self._hooks.before_request:
             try:
@@ -348,7 +349,7 @@ class Dispatcher:
             else:
                 self._finish(request, refused, ready)
         for request in admitted:
-            # A request that waits does not keep them.
+            # A waiting request does not keep them.
             request.texts = None
         return admitted
 
@@ -385,7 +386,7 @@ class Dispatcher:
     def _finish_batch(
         self, answers: Sequence[Handled], run: Sequence[Request[Any]], ready: list[bytes]
     ) -> None:
-        """Append the frames of the answers to requests of one channel, now or when they may go."""
+        """Write the answers to requests of one channel into ``ready``, or later if they wait."""
         if isinstance(answers, UnmadeReplies) and not self._hooks.after_response:
             try:
                 self._finish_unmade(answers, run, ready)
@@ -409,7 +410,7 @@ class Dispatcher:
     def _finish_unmade(
         self, answers: UnmadeReplies, run: Sequence[Request[Any]], ready: list[bytes]
     ) -> None:
-        """Append the frames of a whole batch, now or when they may go."""
+        """Write the replies of a whole batch into ``ready``, or later if they wait."""
         if answers.until is None:
             ready += answers.frames(run)
             return
@@ -420,7 +421,7 @@ class Dispatcher:
         self._hold(answers.until, run, finish, ready)
 
     def _finish(self, request: Request[Any], answer: Handled, ready: list[bytes]) -> None:
-        """Append the frame of an answer to ``ready``; one that waits is written when it comes."""
+        """Append the frame of an answer to ``ready``; an answer that waits is written later."""
         if isinstance(answer, Reply):
             if self._hooks.after_response:
                 self._hooks.responded(request, answer)
@@ -442,9 +443,10 @@ class Dispatcher:
         self, until: Deferred[Any], waiting: Sequence[tuple[Request[Any], Reply | None]],
         ready: list[bytes],
     ) -> None:
-        """Write replies when they may go; those that may at once go with the others.
+        """Write replies when ``until`` has fired; if it has fired already, they go to ``ready``.
 
-        :param waiting: requests of one channel; None: what ``until`` fires with is the reply.
+        :param waiting: requests of one channel with their replies. If a reply is None, the result
+            of ``until`` is the reply.
         """
         def finish(result: Any, frames: list[bytes]) -> None:
             for request, reply in waiting:
@@ -460,10 +462,11 @@ class Dispatcher:
     ) -> None:
         """Finish requests of one channel when ``until`` has fired.
 
-        :param finish: appends the frames of their replies, given what ``until`` fired with.
+        :param finish: appends the frames of their replies; its first argument is the result of
+            ``until``.
         """
         channel: Connection = requests[0].channel  # type: ignore[assignment]
-        # ``until.called`` does not tell: what was called may wait for what it was chained to.
+        # ``until.called`` does not help: a called Deferred may wait for another one in its chain.
         there = held = False
         size = 0
 
@@ -485,11 +488,11 @@ class Dispatcher:
             channel.reserve(size)
 
     def _held_size(self, request: Request[Any]) -> int:
-        """Let go of what a waiting request has no use for; :returns: what is left, bytes."""
+        """Release data that a waiting request does not need; :returns: the remaining bytes."""
         handler = self.handlers.get(request.command.code)
         command = request.command
         size = command.release_header() + HELD_REQUEST_BYTES + getattr(request, "kept_bytes", 0)
-        # Long texts of the header are there a second time, as they were read.
+        # Long texts of the header exist twice, because they were parsed.
         fields = len(command.ext_fields)
         if fields > HELD_REQUEST_BYTES:
             size += fields
@@ -498,7 +501,7 @@ class Dispatcher:
         return size
 
     def _no_reply(self, request: Request[Any], answer: object) -> Reply:
-        """The reply when a handler returned something that is not a reply: a bug of the handler."""
+        """Make the reply after a handler returned an invalid value: a bug of the handler."""
         if inspect.iscoroutine(answer):
             answer.close()
         error = TypeError(f"the handler of code {request.command.code} returned "
@@ -512,7 +515,7 @@ class Dispatcher:
     def _refusal(
         self, request: Request[Any], error: BaseException, failure: Failure | None = None
     ) -> Reply:
-        """Turn an error into the reply its sender gets; what is no BrokerError is our bug."""
+        """Turn an error into a reply; any error but a BrokerError is a bug of the server."""
         if isinstance(error, BrokerError):
             self.log.debug("request {code} from {peer} refused: {error}", error=str(error),
                            code=request.command.code, peer=request.channel.remote_address)
@@ -522,9 +525,9 @@ class Dispatcher:
         return Reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
     def _unsendable(self, request: Request[Any], error: Exception) -> Reply:
-        """The reply in place of one that cannot be written."""
+        """Make the reply that replaces one that cannot be written."""
         if not isinstance(error, ReplyTooLong):
-            # The text of such an error may be long too: the log has it.
+            # The text of such an error may be too long as well; it is in the log.
             self._refusal(request, error)
             return Reply(ResponseCode.SYSTEM_ERROR, remark=type(error).__name__)
         self.log.warn("reply to request {code} of {peer} refused: {error}", error=str(error),
@@ -532,7 +535,7 @@ class Dispatcher:
         return Reply(error.response_code, remark=str(error))
 
     def _unreadable(self, channel: Channel, frame: Frame, error: HeaderError) -> bytes:
-        """Answer a frame whose header cannot be read, to the opaque that can be seen in it."""
+        """Answer a frame whose header cannot be parsed, with the opaque found in it."""
         self.log.warn("unreadable header from {peer}: {error}", peer=channel.remote_address,
                       error=str(error))
         found = _OPAQUE.search(frame[1])
@@ -543,7 +546,7 @@ class Dispatcher:
 
 
 def _header_excess(frame: Frame, handler: AnyHandler | None) -> RequestRefused | None:
-    """Why a header is too long for its handler; None: it is not."""
+    """Return why a header is too long for its handler; None if it is not."""
     size = len(frame[1])
     size_max = HEADER_SIZE_MAX if handler is None else handler.header_size_max
     if size <= size_max:
@@ -553,11 +556,11 @@ def _header_excess(frame: Frame, handler: AnyHandler | None) -> RequestRefused |
 
 
 def _excess(frame: Frame, handler: AnyHandler | None) -> RequestRefused | None:
-    """Why a request is too long for its handler; None: it is not."""
+    """Return why a request is too long for its handler; None if it is not."""
     size = len(frame[2])
     size_max = BODY_SIZE_MAX if handler is None else handler.body_size_max
     if size <= size_max:
-        # Its code may be another than it seemed to be.
+        # The code may differ from the one that the sketch found.
         return _header_excess(frame, handler)
     code = ResponseCode.INVALID_PARAMETER if handler is None else handler.too_long
     return RequestRefused(code, f"body of {size} bytes, over the limit of {size_max}")

@@ -1,4 +1,4 @@
-"""Headers of requests that one broker hands on to another.
+"""Headers of requests that one broker forwards to another.
 
 Source: RpcRequestHeader, TopicRequestHeader @5.3.3.
 """
@@ -19,7 +19,7 @@ __all__ = ["forwarded"]
 
 @cache
 def _forwarded_type(header_type: type[CommandHeader]) -> type[CommandHeader]:
-    """A header class with the fields that say where and how a request is forwarded."""
+    """Make a header class with the fields that control where and how a request is forwarded."""
     return cast(type[CommandHeader], msgspec.defstruct(
         f"Forwarded{header_type.__name__}",
         [("lo", bool, False), ("bname", str | None, None), ("ns", str | None, None),
@@ -31,10 +31,10 @@ def forwarded(
     header: CommandHeader, broker_name: str, request: Request[Any] | None = None, *,
     logical: bool = False,
 ) -> CommandHeader:
-    """A header for a request that is forwarded to another broker.
+    """Make the header of a request that is forwarded to another broker.
 
-    :param request: the one that is forwarded: it may name a namespace.
-    :param logical: whether its queues are logical ones of a static topic.
+    :param request: the request that is forwarded, which may name a namespace.
+    :param logical: whether its queues are logical queues of a static topic.
     """
     given = {} if request is None else request.command.fields()
     return _forwarded_type(type(header))(

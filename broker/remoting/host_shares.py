@@ -1,6 +1,6 @@
-"""Shares of a bounded resource: each host may use a part of what the other hosts left.
+"""Shares of a bounded resource: each host may use a part of the amount that other hosts leave free.
 
-So no host uses all of it, and each further host still gets some.
+Therefore no host can use all of it, and each further host still gets some.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Owner = TypeVar("Owner")
 
 
 class Shares(Generic[Owner]):
-    """How much of one thing each owner has: bytes, places."""
+    """The amount of a resource, such as bytes or places, that each owner has."""
 
     __slots__ = ("_of", "total")
 
@@ -23,18 +23,18 @@ class Shares(Generic[Owner]):
         self._of: Counter[Owner] = Counter()
 
     def of(self, owner: Owner) -> int:
-        """How much an owner has."""
+        """Return the amount that an owner has."""
         return self._of[owner]
 
     def add(self, owner: Owner, amount: int) -> None:
-        """An owner takes an amount; a negative one is given back."""
+        """Give an owner an amount; a negative amount is returned."""
         self.total += amount
         self._of[owner] += amount
         if not self._of[owner]:
             del self._of[owner]
 
     def most(self, owner: Owner, limit: int, part: int = 2) -> int:
-        """How much an owner may have in all: one of ``part`` equal parts of what others left."""
+        """Return an owner's maximum: one of ``part`` equal parts of the amount others left."""
         room = limit - (self.total - self._of[owner])
         return max(room // part, min(room, 1))
 

@@ -1,4 +1,4 @@
-"""The interfaces of what a dispatcher is given: ports, access control and flow control."""
+"""The interfaces that a dispatcher depends on: ports, access control and flow control."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = [
 
 
 class OpenPort(Protocol):
-    """A port that listens."""
+    """A listening port."""
 
-    #: The real one.
+    #: The actual port number.
     port: int
 
     def stop(self) -> Deferred[None]:
-        """Listen no more, and cut off the connections there are."""
+        """Stop listening, and abort the existing connections."""
 
 
-#: One that serves a resource of twisted.web.
+#: A port that serves a resource of twisted.web.
 OpenHttpPort = OpenPort
 
 
@@ -59,7 +59,7 @@ class AskServer(Protocol):
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,
     ) -> RemotingCommand:
-        """:raises RemotingError: when it cannot be asked, or does not answer in time."""
+        """:raises RemotingError: when the server cannot be reached or does not answer in time."""
 
 
 class IAccessValidator(Interface):
@@ -73,17 +73,17 @@ class IAccessValidator(Interface):
 
 
 class IRunValidator(IAccessValidator):
-    """A validator that looks at requests of one read together."""
+    """A validator that examines the requests of one read together."""
 
     def passing(requests: Sequence[Request[Any]]) -> int:
-        """Count the first of them that certainly pass; ``validate`` is called for the others.
+        """Count the requests at the beginning that pass for certain; all others are validated.
 
-        :param requests: of one connection and one code.
+        :param requests: requests of one connection and one code.
         """
 
 
 class IResourceValidator(IAccessValidator):
-    """A validator that handlers ask as well, when they see what a request touches."""
+    """A validator that handlers call as well, once they know the resources of a request."""
 
     def require(
         request: Request[Any], publishes: Collection[str], consumes: Collection[str],
@@ -91,74 +91,74 @@ class IResourceValidator(IAccessValidator):
     ) -> None:
         """Check that a request which passed ``validate`` may use these topics and groups.
 
-        :param publishes: topics that it writes to, or where it ends or deletes a message.
+        :param publishes: topics to which it writes, or where it ends or deletes a message.
         :param consumes: topics whose messages it reads.
-        :param groups: consumer groups that it acts for.
+        :param groups: consumer groups for which it acts.
         :raises BrokerError: to refuse it; any other exception refuses it as well.
         """
 
 
 class IClientValidator(IAccessValidator):
-    """A validator that knows whose a client is, for what the broker sends to it unasked."""
+    """A validator that knows a client's account, for messages that the broker sends unasked."""
 
     def owner_of(request: Request[Any]) -> str | None:
-        """Return the name of the account that sent a request which passed; None: it needs none."""
+        """Return the account that sent a request which passed; None if it needs no account."""
 
     def may_publish(owner: str | None, address: str, topic: str) -> bool:
         """Return whether a client may send to a topic now.
 
-        :param owner: what ``owner_of`` returned for its heartbeat.
-        :param address: of its connection, ``host:port``.
+        :param owner: the result of ``owner_of`` for the client's heartbeat.
+        :param address: the address of its connection, ``host:port``.
         """
 
 
 class WaitingRequests(Protocol):
     """The requests of all connections that wait for their turn."""
 
-    #: Requests, and their bytes.
+    #: The number of requests, and their size in bytes.
     request_count: int
     size_bytes: int
 
     @property
     def connection_count(self) -> int:
-        """Connections that have some of them."""
+        """The number of connections with waiting requests."""
 
     def head_wait_ms(self) -> int:
-        """How long the oldest request has waited, ms."""
+        """The time for which the oldest request has waited, ms."""
 
     def frames(self) -> Iterator[Frame]:
-        """The requests, each connection's by themselves."""
+        """Iterate over the requests, grouped by connection."""
 
 
 class IFlowControl(Interface):
-    """Refuses requests when more come than can be served.
+    """Refuses requests when more arrive than can be served.
 
-    Each call gets frames of one connection, in order. It returns the frames that may be served and,
-    as frames, the refusals of the rest. Source: BrokerFastFailure,
+    Each call gets frames of one connection, in order. It returns the frames that may be served, and
+    the frames of the refusals of all others. Source: BrokerFastFailure,
     NettyRemotingAbstract.processRequestCommand @5.3.3.
     """
 
-    rejects: bool = Attribute("Whether `reject` is asked about everything that is about to run.")
+    rejects: bool = Attribute("Whether `reject` is called for all requests that are about to run.")
 
     def begin_round(waiting: WaitingRequests) -> None:
-        """The reactor begins a round; called at least every 10 ms while it does."""
+        """The reactor begins a round; called at least every 10 ms during the round."""
 
     def arrived(
         frames: Sequence[Frame], own_count: int, waiting: WaitingRequests
     ) -> tuple[Sequence[Frame], Sequence[bytes]]:
         """Frames are about to wait for their turn.
 
-        :param own_count: requests of the connection that wait before them.
-        :param waiting: what waits in all.
+        :param own_count: the number of the connection's requests that wait before them.
+        :param waiting: all waiting requests.
         """
 
     def due(
         frames: Sequence[Frame], waited_ms: int, waiting: WaitingRequests
     ) -> tuple[Sequence[Frame], Sequence[bytes]]:
-        """Frames waited, and would have their turn now.
+        """Frames have waited, and it would be their turn now.
 
-        :param waited_ms: how long, since they were read.
-        :param waiting: what waits behind them.
+        :param waited_ms: the time since they were read.
+        :param waiting: the requests that wait after them.
         """
 
     def reject(frames: Sequence[Frame]) -> tuple[Sequence[Frame], Sequence[bytes]]:
@@ -166,18 +166,18 @@ class IFlowControl(Interface):
 
 
 class RequestHooks(Protocol):
-    """What a dispatcher runs around each handler, for the plugins that have asked for it."""
+    """The hooks that a dispatcher runs around each handler, for plugins that implement them."""
 
     @property
     def before_request(self) -> Collection[object]:
-        """Those that are run before a handler; empty where there are none."""
+        """The hooks that run before a handler; empty if no plugin has any."""
 
     @property
     def after_response(self) -> Collection[object]:
-        """Those that are run after a response; empty where there are none."""
+        """The hooks that run after a response; empty if no plugin has any."""
 
     def refuse_request(self, request: Request[Any]) -> Reply | BrokerError | None:
-        """Run those before a handler; :returns: a response that refuses the request, if any."""
+        """Run the hooks before a handler; :returns: a response that refuses the request, if any."""
 
     def responded(self, request: Request[Any], reply: Reply) -> None:
-        """Run those after a response."""
+        """Run the hooks after a response."""

@@ -1,8 +1,8 @@
-"""Answers that take long to make are made in slices, so that other clients do not wait for them.
+"""Makes slow replies in slices, so that other clients do not have to wait for them.
 
-A handler that may take long is a generator: it yields wherever it can pause and returns its reply.
-Most are done within the first slice and answered at once. The others wait, and each connection has
-slices in turn. An answer whose client has disconnected is dropped.
+A handler that may take long is a generator: it yields wherever it can pause, and returns its reply.
+Most replies are done within the first slice and are sent at once. All other replies wait, and the
+connections get slices in turn. The reply to a client that has disconnected is dropped.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from twistmq.protocol.errors import RequestRefused
 
 __all__ = ["LongAnswers", "Work"]
 
-#: Answers that wait of one connection, and of all: a client asks for many at a time. Apache's
-#: broker lets 20,000 look-ups wait. Source: BrokerConfig.queryThreadPoolQueueCapacity @5.3.3.
+#: The number of waiting replies for one connection, and for all of them: a client asks for many at
+#: a time. Apache's broker lets 20,000 queries wait.
+#: Source: BrokerConfig.queryThreadPoolQueueCapacity @5.3.3.
 CONNECTION_ANSWERS_MAX: Final = 2000
 ANSWERS_MAX: Final = 20_000
-#: Connections that an answer is being made for: an unfinished answer keeps memory.
+#: The number of connections with a reply in progress: an unfinished reply takes memory.
 CONNECTIONS_MAX: Final = 512
 
 #: A handler that may take long, as a generator.
@@ -31,10 +32,10 @@ Work = Generator[None, None, Reply]
 
 
 class LongAnswers:
-    """The answers one server is making.
+    """The replies that one server is making.
 
-    :param scheduler: gives them slices.
-    :param connections_max: for which an answer is made at a time.
+    :param scheduler: gives slices to them.
+    :param connections_max: the number of connections for which replies are made at the same time.
     """
 
     def __init__(self, scheduler: Scheduler, connections_max: int = CONNECTIONS_MAX) -> None:
@@ -42,11 +43,11 @@ class LongAnswers:
         self._connections_max = connections_max
 
     def answer(self, work: Work, channel: Channel, *, is_wanted: bool = False) -> Handled:
-        """Begin an answer.
+        """Begin a reply.
 
-        :param is_wanted: the work is to be done even when its client is gone.
-        :returns: the reply, or a Deferred of it when others wait already or it takes long.
-        :raises RequestRefused: SYSTEM_BUSY when too many wait.
+        :param is_wanted: whether the work must be done even when its client is gone.
+        :returns: the reply, or a Deferred of it if other replies wait already or it takes long.
+        :raises RequestRefused: SYSTEM_BUSY when too many replies wait.
         """
         lane, turn = self._lane, (channel.channel_id,)
         own = lane.waiting_of(turn)
@@ -57,7 +58,7 @@ class LongAnswers:
                 ResponseCode.SYSTEM_BUSY,
                 f"{own} long replies for this connection and {lane.count} in all are being "
                 "made, try again later")
-        # Its Deferred fires when its client has gone too, so that its bytes are released.
+        # The Deferred also fires if the client is gone, so that the request's bytes are released.
         reply: Deferred[Any] = lane.run(
             work, turn, is_wanted=None if is_wanted else lambda: channel.active)
         return now_or_later(reply)

@@ -1,9 +1,9 @@
 """Requests and replies as handlers see them, and the rows of the handler table.
 
 A handler is a plain function. It gets a :class:`Request` and returns one of these: a
-:class:`Reply`; a Deferred of a Reply that is not yet known (long poll); a :class:`DeferredReply`
-that is known but must wait (flush); None if the request has no reply.
-To refuse, it raises a :class:`~twistmq.protocol.errors.BrokerError`.
+:class:`Reply`; a Deferred of a Reply that is not known yet (long polling); a
+:class:`DeferredReply`, which is known but must wait (for a flush); or None if the request has no
+reply. To refuse a request, it raises a :class:`~twistmq.protocol.errors.BrokerError`.
 
 Source: NettyRequestProcessor, NettyRemotingAbstract @5.3.3.
 """
@@ -50,26 +50,27 @@ class Channel(Protocol):
     def charged_address(self) -> str:
         """The address that is charged for the memory that this connection uses.
 
-        That of the other side, but of a proxy in between that no setting names the proxy's.
+        This is the address of the peer. If there is a proxy that no setting names, it is the
+        address of the proxy.
         """
 
     def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
-        """Send a request the peer does not answer; lost when the connection is."""
+        """Send a one-way request to the peer; it is lost if the connection is lost."""
 
     def call(
         self, code: int, header: CommandHeader | None, body: bytes = b"", *, timeout_ms: int
     ) -> Deferred[RemotingCommand]:
         """Send a request to the peer.
 
-        :returns: its reply; fails with RemotingTimeout or RemotingSendError.
+        :returns: a Deferred of its reply, which fails with RemotingTimeout or RemotingSendError.
         """
 
     def close(self) -> None:
-        """Close the connection after what is buffered was sent."""
+        """Close the connection after the buffered data was sent."""
 
 
 class Reply:
-    """The answer to a request; the edge adds the opaque and writes it."""
+    """The answer to a request; the connection adds the opaque and writes it."""
 
     __slots__ = ("body", "code", "header", "remark")
 
@@ -83,17 +84,17 @@ class Reply:
         self.header = header
         #: The bytes after the header.
         self.body = body
-        #: Why it is no success; a text for people.
+        #: The reason why it is not a success, as a text for people.
         self.remark = remark
 
     def frame(self, opaque: int) -> bytes:
         """Write the reply as one frame.
 
-        :param opaque: the request's, by which its sender finds it.
-        :raises ReplyTooLong: when no peer would take it.
+        :param opaque: the opaque of the request, by which the sender matches the reply.
+        :raises ReplyTooLong: when the frame is too long for any peer.
         """
         frame = encode_reply(self.code, opaque, self.header, self.body, self.remark)
-        # Apache's decoder counts the four bytes of the length too.
+        # Apache's decoder counts the four bytes of the length as well.
         if len(frame) > FRAME_SIZE_MAX:
             raise reply_too_long(len(frame))
         return frame
@@ -103,9 +104,9 @@ class Reply:
 
 
 def reply_too_long(size: int) -> ReplyTooLong:
-    """The error of a reply that no peer would take.
+    """Make the error for a reply that is too long for any peer.
 
-    :param size: of its frame, bytes.
+    :param size: the size of its frame in bytes.
     """
     return ReplyTooLong(f"the reply has {size} bytes, a frame may have {FRAME_SIZE_MAX}: "
                         "ask for less")
@@ -131,27 +132,27 @@ Handled: TypeAlias = Reply | DeferredReply | Deferred[Reply] | None
 
 
 class UnmadeReplies(Sequence[Handled]):
-    """The replies of a batch that are written without an object for each, unless one is asked for.
+    """The replies of a batch, written without an object for each, unless one is requested.
 
-    A batch handler may return it; each look at an item makes another object.
+    A batch handler may return it. Each access to an item makes a new object.
     """
 
-    #: The frames may go once it fires, with whatever result; None: at once.
+    #: The frames may be sent once it fires, with any result; None if they may be sent at once.
     until: Deferred[Any] | None = None
 
     @abstractmethod
     def frames(self, requests: Sequence[Request[Any]]) -> list[bytes]:
-        """The frames of the replies, in order, without those to one-way requests."""
+        """Return the frames of the replies, in order, without the replies to one-way requests."""
 
     @abstractmethod
     def part(self, begin: int, end: int) -> UnmadeReplies:
-        """The replies to the requests from ``begin`` to ``end``, all those of one connection."""
+        """Return the replies to requests ``begin`` to ``end``, which are all of one connection."""
 
 
 def defer_until(until: Deferred[None], answers: list[Handled]) -> None:
     """Make replies with SUCCESS, and deferred replies, wait for another Deferred as well.
 
-    :param until: does not fail.
+    :param until: a Deferred that does not fail.
     """
     chained: set[Deferred[Any]] = set()
     for index, answer in enumerate(answers):
@@ -163,7 +164,7 @@ def defer_until(until: Deferred[None], answers: list[Handled]) -> None:
 
 
 def _as_well(until: Deferred[None]) -> Deferred[None]:
-    """A Deferred of its own that fires when another one does: only one can wait for each."""
+    """Make a new Deferred that fires when another one does, so that several can wait for it."""
     done: Deferred[None] = Deferred()
 
     def fire(result: None) -> None:
@@ -179,20 +180,22 @@ class RequestHandler(Generic[H]):
 
     :param code: the request code it serves.
     :param handle: called for each request of that code.
-    :param header: the class its extFields are read as, before ``handle`` is called.
+    :param header: the class as which its extFields are read before ``handle`` is called.
     :param on_vip_port: False for the pull-type requests, which the VIP port does not serve.
-    :param waits: whether an answer may wait for something to come, such as a message: then it is no
-        slow one.
-    :param handle_batch: when given, called instead of ``handle`` with requests of this code that
-        came together, those of each connection in order; returns as many answers, in the same
-        order.
-    :param joins_connections: whether ``handle_batch`` may be called with requests of several
-        connections, those of one behind those of another; else with those of one read.
-    :param header_size_max: bytes a request's header may have; a longer one is not read.
-    :param body_size_max: bytes a request's body may have; with a longer one it is not handled.
-    :param decodes_body: whether a request waits with what was read of its body, which then counts
-        for ``DECODED_BYTES_PER_BYTE`` times its bytes.
-    :param too_long: the response code of what is too long.
+    :param waits: whether an answer may wait for an event such as a new message. It then does not
+        count as a slow request.
+    :param handle_batch: if given, it is called instead of ``handle`` with requests of this code
+        that arrived together, the requests of each connection in order. It returns as many answers,
+        in the same order.
+    :param joins_connections: whether ``handle_batch`` may be called with the requests of several
+        connections, one connection after another. Otherwise it gets the requests of one read.
+    :param header_size_max: the maximum size of a request's header, bytes; a longer header is not
+        parsed.
+    :param body_size_max: the maximum size of a request's body, bytes; with a longer body the
+        request is not handled.
+    :param decodes_body: whether a waiting request keeps its decoded body, which then counts for
+        ``DECODED_BYTES_PER_BYTE`` times its bytes.
+    :param too_long: the response code for a request that exceeds these limits.
     """
 
     code: int
@@ -208,14 +211,14 @@ class RequestHandler(Generic[H]):
     too_long: ResponseCode = ResponseCode.INVALID_PARAMETER
 
 
-#: A row whatever its header class.
+#: A row with any header class.
 AnyHandler = RequestHandler[Any]
 
 
 def now_or_later(reply: Deferred[Any]) -> Handled:
-    """The result of a Deferred if it has fired, else the Deferred itself.
+    """Return the result of a Deferred if it has fired, and otherwise the Deferred itself.
 
-    A handler that returns its reply, not a Deferred of it, is answered in its request's turn.
+    If a handler returns its reply, not a Deferred of it, the request is answered in its turn.
 
     :raises Exception: the failure of a Deferred that has fired.
     """

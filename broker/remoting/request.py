@@ -1,6 +1,6 @@
 """A request as its handler sees it.
 
-Leaf module of the hot path: typed, so that mypyc compiles it.
+This is a leaf module of the hot path; it is typed, so that mypyc compiles it.
 
 Source: NettyRequestProcessor @5.3.3.
 """
@@ -24,12 +24,12 @@ H = TypeVar("H", bound=CommandHeader)
 class Request(Generic[H]):
     """One request as its handler sees it.
 
-    :param command: None: a subclass reads it, and the header, when they are asked for.
+    :param command: the command; if it is None, a subclass reads command and header on demand.
     """
 
     __slots__ = ("_command", "_header", "channel", "kept_bytes", "now_ms", "texts")
 
-    #: Further memory of the request while it waits, bytes; not set if it needs no more.
+    #: Further memory of the request while it waits, bytes; not set if it needs no further memory.
     kept_bytes: int
 
     def __init__(
@@ -38,12 +38,12 @@ class Request(Generic[H]):
     ) -> None:
         self._command: RemotingCommand | None = command
         self._header: Any = header
-        #: The connection it came by.
+        #: The connection on which it arrived.
         self.channel: Channel = channel
-        #: When the bytes were read, Unix ms.
+        #: The time when the bytes were read, Unix ms.
         self.now_ms: int = now_ms
-        #: For access validators: the extFields, if they were read with the header; else
-        #: ``command.fields()`` has them.
+        #: The extFields for access validators, if they were read with the header; otherwise they
+        #: are in ``command.fields()``.
         self.texts: HeaderTexts | None = texts
 
     @property
@@ -56,7 +56,7 @@ class Request(Generic[H]):
 
     @property
     def header(self) -> H:
-        """The extFields as the header class of the code's handler; None: they cannot be read."""
+        """The extFields as the header class of the code's handler; None if they are unreadable."""
         if self._command is None:
             self._command = self._read()
         header: H = self._header
@@ -74,14 +74,14 @@ class Request(Generic[H]):
 
     @property
     def opaque(self) -> int:
-        """The number by which the sender finds the reply."""
+        """The number by which the sender matches the reply."""
         return self.command.opaque
 
     @property
     def flag(self) -> int:
-        """Bits: 1 a response, 2 one-way."""
+        """Flag bits: 1 for a response, 2 for a one-way request."""
         return self.command.flag
 
     def _read(self) -> RemotingCommand:
-        """Read the command, and set the header."""
+        """Parse the command, and set the header."""
         raise NotImplementedError

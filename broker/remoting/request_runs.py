@@ -1,10 +1,14 @@
-"""The requests at the head of a read that are handled together.
+"""Reads the requests at the head of a read that are handled together.
 
-A send of one plain message in a binary header is looked through and not read: where its parts are
-is all that the way into the store needs. So is a signed one in a JSON header, whose fields are read
-as texts, for the check of its signature. Command and header are read when a plugin or a refusal
-asks for them. Any other header is read as usual.
-Leaf module of the hot path: typed, so that mypyc compiles it.
+Parsing the header of a send into objects takes a large part of the time of a send, although the
+path into the store needs only a few values. A send of one plain message in a binary header is
+therefore scanned instead of parsed: the scan checks that the header contains nothing unusual, and
+records the values and the positions that are needed. A signed send in a JSON header is scanned
+too; its fields are read as texts, because they are needed to check the signature. If a plugin or a
+refusal asks for command and header, they are parsed at that time. Any header that fails the scan is
+parsed as usual, so the scan decides only the speed and never the result.
+
+This is a leaf module of the hot path; it is typed, so that mypyc compiles it.
 
 Source: NettyRemotingAbstract, SendMessageRequestHeaderV2 @5.3.3.
 """
@@ -28,7 +32,7 @@ from twistmq.protocol.request_reader import RequestReader, json_start
 from twistmq.protocol.signature import ACCESS_KEY, SIGNATURE, Signer
 
 if TYPE_CHECKING:
-    # Only mypyc reads it: machine integers read lengths faster.
+    # Only mypyc reads this: machine integers make reading lengths faster.
     from mypy_extensions import i64
 
     from twistmq.broker.remoting.messages import Channel
@@ -39,14 +43,14 @@ __all__ = ["SendOutline", "SendTexts", "UnreadSend", "read_run", "send_outlines"
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 #: Bytes before the pairs of a binary header without a remark.
 _FIXED_SIZE: Final = 21
-#: The letters a, b, c and so on that a send must have, as bits.
+#: The fields a, b, c and so on that a send must have, as bits.
 _REQUIRED: Final = 0b1111_1111
 _JSON_START: Final = json_start(_SEND)
-#: Numbers as most sends have them.
+#: Numbers as texts, as most sends contain them.
 _SMALL_NUMBERS: Final = {str(number): number for number in range(-1, 100)}
-#: How many letters a send must have.
+#: The number of fields that a send must have.
 _REQUIRED_COUNT: Final = 8
-#: How many letters name fields of a send, and the bits of the access key and the signature.
+#: The number of one-letter fields of a send, and the bits of the access key and the signature.
 _LETTERS: Final = 14
 _HAS_KEY: Final = 1 << 14
 _HAS_SIGNATURE: Final = 1 << 15
@@ -54,16 +58,16 @@ _ACCESS_KEY: Final = ACCESS_KEY.encode()
 _SIGNATURE: Final = SIGNATURE.encode()
 
 
-#: Topic, producer's group, and properties in UTF-8.
+#: Topic, producer group, and properties in UTF-8.
 SendOutline = tuple[str, str, bytes]
 
 
 class SendTexts(HeaderTexts):
-    """The extFields of a send that is looked through: the access key, and those of one letter.
+    """The extFields of a scanned send: the access key, and the fields with one-letter names.
 
-    :param values: in the order in which they are signed: the access key, then a, b, c and so on;
-        empty for one that was not sent.
-    :param signature: as it was sent.
+    :param values: the values in the order in which they are signed: the access key, then a, b, c
+        and so on; empty for a field that was not sent.
+    :param signature: the signature as sent.
     :param seen: the fields that were sent, as bits.
     """
 
@@ -92,7 +96,7 @@ class SendTexts(HeaderTexts):
 
 
 class UnreadSend(Request[Any]):
-    """A SEND_MESSAGE_V2 (310) whose header is not read: its parts that a record is made of."""
+    """A SEND_MESSAGE_V2 (310) whose header is not parsed: the values that a record is made of."""
 
     __slots__ = ("_frame", "_reader", "born_timestamp", "group", "group_begin", "group_end",
                  "message_flag", "properties", "queue_id", "reconsume_times", "sent_flag",
@@ -110,11 +114,11 @@ class UnreadSend(Request[Any]):
         self.born_timestamp: int = 0
         self.message_flag: int = 0
         self.reconsume_times: int = 0
-        #: All of it ASCII.
+        #: The properties, which are ASCII only.
         self.properties: bytes = b""
         self.sent_opaque: int = 0
         self.sent_flag: int = 0
-        #: The producer's group; None: it is in the header, between these places.
+        #: The producer group; None if it must be read from the header, between these positions.
         self.group: str | None = None
         self.group_begin: int = 0
         self.group_end: int = 0
@@ -144,18 +148,18 @@ class UnreadSend(Request[Any]):
 
     def _read(self) -> RemotingCommand:
         read = self._reader.read_without_texts(self._frame)
-        # A name that is there twice is read as text, and the last one counts.
+        # A name that occurs twice is read as text, and the last value counts.
         self._header = read[1] if read[1] is not None else read[0].header(
             SendMessageRequestHeaderV2)
         if self.group is None:
             self.group = self._header.producer_group
-        # A request that waits keeps the header's bytes once, in its command.
+        # A waiting request keeps the header's bytes only once, in its command.
         self._frame = ROCKETMQ, b"", self._frame[2]
         return read[0]
 
 
 def send_outlines(requests: Sequence[Request[Any]]) -> list[SendOutline]:
-    """The outline of each send; a header that is not read is not read for it."""
+    """Return the outline of each send, without parsing headers that are not parsed yet."""
     outlines: list[SendOutline] = []
     for request in requests:
         if isinstance(request, UnreadSend):
@@ -172,9 +176,9 @@ def read_run(
 ) -> tuple[list[Request[Any]], ReadRequest | None]:
     """Read the requests at the head of a read, as long as they have one code and are plain.
 
-    :param codes: those of requests that are handled together; others are not taken.
-    :param size_free: bytes of a frame that no handler's bounds have to be looked at for.
-    :returns: requests with their headers; and the frame behind them, if it was read.
+    :param codes: the codes of requests that are handled together; other requests end the run.
+    :param size_free: the size of a frame up to which no limit of a handler needs to be checked.
+    :returns: the requests with their headers, and the frame after them, if it was read.
     """
     run: list[Request[Any]] = []
     code = 0
@@ -208,10 +212,10 @@ def read_run(
 def unread_send(
     reader: RequestReader, frame: Frame, channel: Channel, now_ms: int
 ) -> UnreadSend | None:
-    """Look through the header of a frame.
+    """Scan the header of a frame.
 
-    :param reader: reads the whole header later; says whether the request gets its texts.
-    :returns: None when it is anything else than a plain send that the reader would read.
+    :param reader: parses the whole header later, and decides whether the request gets its texts.
+    :returns: None unless it is a plain send that the reader would accept.
     """
     data = frame[1]
     size: i64 = len(data)
@@ -237,7 +241,7 @@ def unread_send(
         name_size: i64 = uint16_at(data, at)
         name: i64 = data[at + 2]
         start: i64 = at + name_size + 6
-        # A value of 64 KiB or more is not what clients write.
+        # Clients do not write values of 64 KiB or more.
         if start > end or uint16_at(data, start - 4):
             return None
         name_at: i64 = at + 2
@@ -247,7 +251,7 @@ def unread_send(
         if name_size != 1 or not 97 <= name <= 110:
             if not keeps_texts:
                 continue
-            # The signature covers every field, so each must be known.
+            # The signature covers all fields, so each of them must be known.
             text = data[name_at:name_at + name_size]
             if not _is_ascii(data, start, at):
                 return None
@@ -268,7 +272,7 @@ def unread_send(
             if not send.topic.isascii():
                 return None
         elif name == 97 or name == 99 or name == 110:
-            # a the producer's group, c the topic to take settings from, n the broker.
+            # a is the producer group, c the topic to take settings from, n the broker.
             if not _is_ascii(data, start, at):
                 return None
             if name == 97:
@@ -296,9 +300,9 @@ def unread_send(
 def unread_json_send(
     reader: RequestReader, frame: Frame, channel: Channel, now_ms: int
 ) -> UnreadSend | None:
-    """Look through the JSON header of a frame, if sends with its names have passed.
+    """Scan the JSON header of a frame, if sends with its field names have passed before.
 
-    :returns: None as for ``unread_send``.
+    :returns: None, as ``unread_send`` does.
     """
     if not frame[1].startswith(_JSON_START):
         return None
@@ -348,7 +352,7 @@ def unread_json_send(
 
 
 def _takes(send: UnreadSend, letter: i64, number: i64) -> bool:
-    """Give a send the number of a field; :returns: False when none of the field's kind is such."""
+    """Set the number of a field in a send; :returns: False when it is out of range."""
     if letter == 6:  # g
         send.born_timestamp = number
         return True
@@ -362,7 +366,7 @@ def _takes(send: UnreadSend, letter: i64, number: i64) -> bool:
         send.message_flag = number
     elif letter == 9:  # j
         send.reconsume_times = number
-    # d queues of a topic to make, l the most times to consume: only checked.
+    # d (the queues of a new topic) and l (the maximum of consume attempts) are only checked.
     return True
 
 

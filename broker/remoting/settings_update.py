@@ -1,4 +1,4 @@
-"""Settings changed by a tool (25, 318): read, checked, written to the file, taken over.
+"""Settings changed by a tool (25, 318): parsed, checked, written to the file, and applied.
 
 Source: AdminBrokerProcessor.updateBrokerConfig, DefaultRequestProcessor.updateConfig,
 Configuration @5.3.3.
@@ -22,16 +22,16 @@ def change_settings(
     settings: Settings, body: bytes, never_changed: frozenset[str],
     closed: Set[str] = frozenset(),
 ) -> tuple[dict[str, str], dict[str, SettingValue]]:
-    """Change settings, and the file they are saved in: all that are named, or none.
+    """Change settings and the file in which they are saved; all of them are changed, or none.
 
-    Differs from Apache: a value that has no meaning, or a file that cannot be written, refuses
-    the request instead of being logged here and reported as a success.
+    Differs from Apache: an invalid value, or a file that cannot be written, refuses the request,
+    whereas Apache logs the fault and reports a success.
 
     :param body: a properties text.
-    :param never_changed: what no tool may change, beside what ``configBlackList`` names.
-    :param closed: what only the file changes.
-    :returns: what was asked for, and what has another value now.
-    :raises RequestRefused: when nothing was changed, and why.
+    :param never_changed: settings that no tool may change, in addition to ``configBlackList``.
+    :param closed: settings that can be changed only in the file.
+    :returns: the requested settings, and the settings whose value is different now.
+    :raises RequestRefused: when nothing was changed; the remark states why.
     """
     try:
         text, _ = decode_properties(body)
@@ -51,6 +51,6 @@ def change_settings(
 
 
 def changed_reply(settings: Settings, changes: Mapping[str, str]) -> Reply:
-    """The success, with what of it holds later as a remark."""
+    """Make the success reply; its remark names the settings that apply from the next start."""
     later = settings.pending(sorted(changes))
     return Reply(remark=f"from the next start on: {', '.join(later)}" if later else None)

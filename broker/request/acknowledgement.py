@@ -1,9 +1,9 @@
-"""When a stored message may be acknowledged: a chain of stages that can each make it wait.
+"""Decides when a stored message may be acknowledged: a chain of stages, each of which may wait.
 
-The kernel's only stage is the flush to disk under SYNC_FLUSH; a replication plugin adds its own to
-``stages``. A stage that is late does not lose the message: the client is told so by the stage's
-code and counts the send as done. A stage that knows more says it: it fires with another code of a
-message that is stored, or fails with RequestRefused when the message does not count as stored.
+The kernel has a single stage, the flush to disk under SYNC_FLUSH. A replication plugin adds its own
+stage to ``stages``. A late stage does not lose the message: the client gets the stage's code and
+counts the send as done. A stage can also report the outcome itself. It fires with another code for
+a message that is stored, or fails with RequestRefused if the message does not count as stored.
 
 Source: CommitLog.handleDiskFlushAndHA, GroupCommitService @5.3.3.
 """
@@ -29,13 +29,13 @@ __all__ = ["Acknowledgement", "Stage"]
 class Stage:
     """One condition of an acknowledgement.
 
-    :param begin: given the commit-log offset that must be safe, returns None when it is, else a
-        Deferred. That fires with None or SUCCESS once it is safe, or with the code that the client
-        is told of a message that is stored. When it fails with RequestRefused, that refusal is the
-        reply; any other failure counts as being late.
-    :param late_code: what the client is told when it takes too long.
-    :param timeout_ms: returns how long it may take, counted from the append; None: as
-        syncFlushTimeout says.
+    :param begin: is given the commit-log offset that must be safe. Returns None if it is safe, and
+        otherwise a Deferred. The Deferred fires with None or SUCCESS once the offset is safe, or
+        with the code that the client gets for a message that is stored. If it fails with
+        RequestRefused, that refusal is the reply; any other failure counts as being late.
+    :param late_code: the code that the client gets if the stage takes too long.
+    :param timeout_ms: returns how long the stage may take, counted from the append. If it is None,
+        ``syncFlushTimeout`` applies.
     """
 
     begin: Callable[[int], Deferred[None] | Deferred[ResponseCode] | None]
@@ -76,20 +76,21 @@ class Acknowledgement:
 
     def __init__(self, store: MessageStore, steady_ms: Callable[[], int]) -> None:
         self._steady_ms = steady_ms
-        #: How long a stage without a time-out of its own may take.
+        #: The time-out of a stage that does not set one.
         self.timeout_ms = store.settings.sync_flush_timeout_ms
         self.stages: list[Stage] = []
         if store.settings.sync_flush:
             self.stages.append(Stage(store.flush.flushed, ResponseCode.FLUSH_DISK_TIMEOUT))
-        #: A heap of (deadline, number, wait): deadlines count from the append.
+        #: A heap of (deadline, number, wait). Deadlines count from the append.
         self._waiting: list[tuple[int, int, _Waiting]] = []
         self._numbers = count()
 
     def wait(self, offset: int) -> Deferred[ResponseCode] | None:
         """Wait until the commit log is safe up to ``offset``.
 
-        :returns: None when it is; else fires with SUCCESS, or with the code of the first stage
-            that took too long or says so itself, or fails with the refusal of a stage.
+        :returns: None if it is safe already. Otherwise a Deferred that fires with SUCCESS or with
+            the code of the first stage that is late or reports a code, or fails with the refusal
+            of a stage.
         """
         return self._pass(0, offset, self._steady_ms()) if self.stages else None
 
@@ -119,7 +120,7 @@ class Acknowledgement:
         return waiting.done.addCallback(next_stage)
 
     def expire(self, _: int) -> None:
-        """Give up the waits whose time is over; run periodically."""
+        """Give up waits whose time-out is over. This method is called periodically."""
         waiting, now_ms = self._waiting, self._steady_ms()
         while waiting and (waiting[0][2].fired or waiting[0][0] <= now_ms):
             expired = heappop(waiting)[2]

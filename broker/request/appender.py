@@ -1,4 +1,4 @@
-"""The one way into the store, for the kernel's handlers and for plugins.
+"""The only way to append records to the store, both for the kernel's handlers and for plugins.
 
 Source: DefaultMessageStore.putMessage with PutMessageHook @5.3.3.
 """
@@ -17,7 +17,7 @@ from twistmq.protocol.record import MessageRecord
 
 __all__ = ["Appender", "Escape"]
 
-#: Stores records on other brokers; fires with the refusals by index, as Appender.append returns.
+#: Stores records on other brokers. Fires with the refusals by index, like Appender.append.
 Escape = Callable[[Sequence[MessageRecord]], Deferred[dict[int, BrokerError]]]
 
 
@@ -39,12 +39,13 @@ class Appender:
     ) -> dict[int, BrokerError]:
         """Append records to the store.
 
-        ``before_append`` hooks run first. The store fills in the records' places. Use
-        ``acknowledgement.wait`` to wait until they are as safe as the settings demand.
+        The ``before_append`` hooks run first, and the store fills in the positions of the records.
+        Use ``acknowledgement.wait`` to wait until they are as safe as the settings demand.
 
-        :param owners: a number for each record; records of one number are stored all or none.
-            None when each record is its own.
-        :returns: the refusals by index into ``records``; empty when all were appended.
+        :param owners: a number for each record. Either all records with the same number are stored
+            or none of them. If it is None, each record is stored independently.
+        :returns: the refusals by index into ``records``, or an empty dictionary if all records were
+            appended.
         """
         refusals: dict[int, BrokerError] = {}
         left = records
@@ -65,9 +66,9 @@ class Appender:
         self, records: Sequence[MessageRecord], indexes: Sequence[int],
         owners: Sequence[int] | None, error: StoreError,
     ) -> dict[int, BrokerError]:
-        """Append the records of each owner by themselves, after the store refused all of them.
+        """Append the records of each owner separately, after the store refused all of them.
 
-        One bad record must not have the records of other senders refused.
+        One bad record must not cause the records of other senders to be refused.
         """
         groups: dict[int, list[int]] = {}
         for index in indexes:
@@ -86,7 +87,7 @@ class Appender:
 def _of_whole_owners(
     refusals: dict[int, BrokerError], owners: Sequence[int] | None
 ) -> dict[int, BrokerError]:
-    """Refuse, with a record, all other records of its owner."""
+    """Extend each refusal of a record to all other records of the same owner."""
     if not refusals or owners is None:
         return refusals
     errors = {owners[index]: error for index, error in refusals.items()}

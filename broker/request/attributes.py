@@ -1,4 +1,4 @@
-"""Attributes of topics and groups: "+name=value,-name" changes them, each name with its rule.
+"""Attributes of topics and groups: the changes "+name=value,-name", and a rule for each name.
 
 Source: AttributeParser, AttributeUtil, TopicAttributes, SubscriptionGroupAttributes @5.3.3.
 """
@@ -21,7 +21,8 @@ class Attribute:
     """One attribute that can be set.
 
     :param changeable: whether it can be set after creation.
-    :param fault: what is wrong with a text as a value of it, as Apache says it; None: nothing.
+    :param fault: returns why a text is not a valid value, in the words of Apache's broker, or None
+        if it is valid.
     """
 
     changeable: bool
@@ -29,7 +30,7 @@ class Attribute:
 
 
 def _one_of(*values: str) -> Callable[[str], str | None]:
-    """:param values: in the order in which Apache's remark lists them."""
+    """:param values: the allowed values, in the order in which Apache's remark lists them."""
     remark = f"value is not in set: [{', '.join(values)}]"
     return lambda text: None if text in values else remark
 
@@ -54,10 +55,10 @@ def _clean_up(text: str) -> str | None:
 
 _NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
-#: Which kind of queues a topic has, and the kind that is not the usual one.
+#: The kind of queues that a topic has, and the kind that is not the default.
 QUEUE_TYPE = "queue.type"
 BATCH_QUEUE = "BatchCQ"
-#: Whether old messages of a topic go by age, or all but the newest of a key.
+#: Whether old messages of a topic are removed by age, or all but the newest message of each key.
 CLEAN_UP = "cleanup.policy"
 
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
@@ -67,17 +68,17 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
         "UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")),
     "reserve.time": Attribute(True, _number(-1, 2**63 - 1)),
 }
-#: 5.3.3 knows none.
+#: Version 5.3.3 does not define any.
 GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}
 
 
 def parse_attribute_changes(text: str | None) -> dict[str, str]:
-    """Read "+name=value,-name"; the signs stay with the names.
+    """Read "+name=value,-name". The signs stay part of the names.
 
-    Differs from Apache: a second "=" belongs to the value, because cutting it off would set another
-    value than was asked for.
+    Differs from Apache: a second "=" belongs to the value, because cutting the value off there
+    would set a different value from the requested one.
 
-    :raises RequestRefused: when it is not of that form.
+    :raises RequestRefused: when the text does not have this form.
     """
     changes: dict[str, str] = {}
     for piece in filter(None, (text or "").split(",")):
@@ -98,10 +99,10 @@ def alter_attributes(
 ) -> dict[str, str]:
     """Apply changes to attributes.
 
-    :param changes: as :func:`parse_attribute_changes` gives them.
-    :returns: the attributes as they are then.
-    :raises RequestRefused: when a change is not of its form, a name is unknown, a value not
-        allowed, or a change too late.
+    :param changes: as returned by :func:`parse_attribute_changes`.
+    :returns: the attributes after the changes.
+    :raises RequestRefused: when a change has the wrong form, a name is unknown, a value is not
+        allowed, or a change comes too late.
     """
     signed = [(signed_name[:1], signed_name[1:], value) for signed_name, value in changes.items()]
     seen: set[str] = set()
@@ -111,7 +112,7 @@ def alter_attributes(
             raise _refused(f"alter duplication key. key: {name}")
         seen.add(name)
     altered = dict(current)
-    # Deletions come last, so that the first of several faults is the one Apache tells.
+    # Deletions come last, so that the first of several faults is the one that Apache reports.
     for sign, name, value in sorted(signed, key=lambda change: change[0] == "-"):
         attribute = known.get(name)
         if attribute is None:
@@ -129,7 +130,7 @@ def alter_attributes(
 
 
 def _check_form(is_new: bool, sign: str, name: str, current: Mapping[str, str]) -> None:
-    """:raises RequestRefused: when a change cannot be one, whatever its name means."""
+    """:raises RequestRefused: when a change is malformed, whatever its name means."""
     if not name or "+" in name or "-" in name:
         raise _refused("kv string format wrong.")
     if is_new and sign != "+":

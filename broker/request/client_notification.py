@@ -1,4 +1,4 @@
-"""The notification of consumers that their group changed (40).
+"""Notifies consumers that their group changed (40).
 
 Source: ConsumerIdsChangeListener, Broker2Client.notifyConsumerIdsChanged @5.3.3.
 """

@@ -1,9 +1,10 @@
-"""Quotas of the data that heartbeats have the broker keep, in bytes.
+"""Quotas of the data that the broker keeps because of heartbeats, in bytes.
 
-A connection's share is what its heartbeats brought, of each group the last; what it lets go of is
-given back. Sizes are generous estimates of the objects, so that the count is never too small.
+The share of a connection is the size of its heartbeats, where only the last one counts for each
+group. When the connection leaves a group, its share of that group is released. Sizes are generous
+estimates of the objects, so that the count is never too small.
 
-Apache has no such bound: any sender of heartbeats fills its memory.
+Apache has no such bound: any sender of heartbeats can fill its memory.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from twistmq.protocol.topic_names import GROUP_LENGTH_MAX
 __all__ = ["ClientSpace", "GroupKey", "consumer_key", "consumer_size", "producer_key",
            "producer_size"]
 
-#: The size of one client of one group: the client, its places in tables; a group.
+#: The size of one client of one group: the client, its entries in the tables, and a group.
 _MEMBER_BYTES: Final = 1024
 _SUBSCRIPTION_BYTES: Final = 512
 #: One tag or one code in a set.
 _ITEM_BYTES: Final = 100
-#: A character of an expression that is compiled; measured with SQL92, 18.
+#: A character of an expression that is compiled. A measurement with SQL92 gave 18.
 _COMPILED_CHARACTER_BYTES: Final = 16
-#: A character, of those in which not all are ASCII.
+#: A character of a text that is not pure ASCII.
 _CHARACTER_BYTES: Final = 4
 
-#: Whether it is a consumer group; its name.
+#: Whether the group is a consumer group, and its name.
 GroupKey = tuple[bool, str]
 
 
@@ -60,7 +61,7 @@ def producer_size(group: str) -> int:
 
 
 def consumer_size(data: ConsumerData) -> int:
-    """Bytes that a consumer's part of a heartbeat takes."""
+    """Return the size of a consumer's part of a heartbeat in bytes."""
     return _MEMBER_BYTES + _text_size(data.group_name) + sum(
         map(_subscription_size, data.subscription_data_set))
 
@@ -74,7 +75,7 @@ def _subscription_size(data: SubscriptionData) -> int:
 
 
 class ClientSpace:
-    """The bytes of all connections' clients."""
+    """The bytes that the clients of all connections use."""
 
     log = Logger()
 
@@ -87,18 +88,19 @@ class ClientSpace:
         self._connection_max = connection_max
         self._total_max = total_max
         self.total_bytes = 0
-        #: Channel id, group, bytes.
+        #: The bytes by channel id and group.
         self._sizes: dict[int, dict[GroupKey, int]] = {}
         self._connection_bytes: dict[int, int] = {}
 
     def check(self, channel_id: int, heartbeat: HeartbeatData) -> None:
-        """Look whether there is room for what a heartbeat brings.
+        """Check whether there is room for the content of a heartbeat.
 
-        A heartbeat that needs no more than before always passes, and a small one is not refused
-        because of other connections.
+        A heartbeat that does not need additional space always passes, and a small heartbeat is not
+        refused because of other connections.
 
-        :raises RequestRefused: INVALID_PARAMETER when a name or an expression is too long or it
-            is too much for one connection, SYSTEM_BUSY when it is too much beside what others have.
+        :raises RequestRefused: INVALID_PARAMETER when a name or an expression is too long, or when
+            the size is too much for one connection; SYSTEM_BUSY when all connections together would
+            take too much.
         """
         _check_lengths(heartbeat)
         known = self._sizes.get(channel_id, {})
@@ -106,7 +108,7 @@ class ClientSpace:
                   for data in heartbeat.producer_data_set}
         for data in heartbeat.consumer_data_set:
             key = consumer_key(data.group_name)
-            # The last of several for one group is what is kept.
+            # If a heartbeat names a group several times, the last entry is kept.
             wanted[key] = (max(consumer_size(data), known.get(key, 0)) if heartbeat.without_sub
                            else consumer_size(data))
         growth = sum(size - known.get(key, 0) for key, size in wanted.items())
@@ -127,7 +129,7 @@ class ClientSpace:
                 "them")
 
     def set(self, channel_id: int, key: GroupKey, size: int) -> None:
-        """Note what a connection has of one group."""
+        """Record the size of one group of a connection."""
         sizes = self._sizes.setdefault(channel_id, {})
         self._add(channel_id, size - sizes.get(key, 0))
         sizes[key] = size
@@ -136,7 +138,7 @@ class ClientSpace:
         return self._sizes.get(channel_id, {}).get(key, 0)
 
     def free(self, channel_id: int, key: GroupKey) -> None:
-        """A connection left a group."""
+        """Release the size of a group that a connection left."""
         sizes = self._sizes.get(channel_id)
         if sizes is None or key not in sizes:
             return
@@ -146,7 +148,7 @@ class ClientSpace:
             assert not self._connection_bytes.pop(channel_id)
 
     def groups(self, channel_id: int) -> Mapping[GroupKey, int]:
-        """The groups of a connection, those that came first in front."""
+        """Return the groups of a connection, in the order in which they were added."""
         return self._sizes.get(channel_id, {})
 
     def _add(self, channel_id: int, growth: int) -> None:
@@ -156,7 +158,7 @@ class ClientSpace:
 
 
 def _check_lengths(heartbeat: HeartbeatData) -> None:
-    """:raises RequestRefused: when a name or an expression is longer than any in use."""
+    """:raises RequestRefused: when a name or an expression is longer than any real client uses."""
     if len(heartbeat.client_id) > CLIENT_ID_LENGTH_MAX:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              f"the clientID is longer than {CLIENT_ID_LENGTH_MAX}")

@@ -1,4 +1,4 @@
-"""Requests of clients: heartbeats (34), unregistration (35), members of a group (38), a check of a
+"""Requests of clients: heartbeats (34), leaving a group (35), members of a group (38), checks of a
 subscription (46). The broker sends 40 to the members of a group that changed.
 
 Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener,
@@ -57,7 +57,7 @@ class ClientRequests:
         self._filters = filters
         self._slices = slices
         self._property_filter = settings.flag("enablePropertyFilter")
-        #: The connections of which a heartbeat is being taken.
+        #: The connections with a heartbeat in progress.
         self._unfinished: set[int] = set()
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -73,7 +73,7 @@ class ClientRequests:
         ]
 
     def _heartbeat(self, request: Request[EmptyHeader]) -> Handled:
-        """Process a heartbeat; one with many groups is processed in slices."""
+        """Process a heartbeat. A heartbeat with many groups is processed in slices."""
         if request.channel.channel_id in self._unfinished:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY,
                                  "the connection's last heartbeat is still being processed")
@@ -87,7 +87,7 @@ class ClientRequests:
         return now_or_later(taken.addBoth(finished))
 
     def _take_heartbeat(self, request: Request[EmptyHeader]) -> Generator[None, None, Reply]:
-        """Take the groups of a heartbeat, one after the other, while its connection lives."""
+        """Register the groups of a heartbeat one by one, as long as its connection lives."""
         heartbeat = HeartbeatData.decode(request.body)
         clients = self._tables.clients
         clients.space.check(request.channel.channel_id, heartbeat)
@@ -103,7 +103,7 @@ class ClientRequests:
                 sub_change = True
             yield
             if not request.channel.active:
-                # The groups registered before it was lost are forgotten already.
+                # The groups that were registered before the loss are removed already.
                 break
         else:
             for producer in heartbeat.producer_data_set:
@@ -120,9 +120,9 @@ class ClientRequests:
     def _register_consumer(
         self, data: ConsumerData, client: Client, heartbeat: HeartbeatData
     ) -> bool:
-        """Take one group of a heartbeat; its retry topic is there from now on.
+        """Register one group of a heartbeat, and make sure that its retry topic exists.
 
-        :returns: whether the client is to send the group's subscriptions next time.
+        :returns: whether the client must send the group's subscriptions with its next heartbeat.
         """
         config = self._tables.subscription_group.find(data.group_name)
         if config is None:
@@ -136,8 +136,8 @@ class ClientRequests:
         if group is not None:
             sub_change = group.fingerprint != heartbeat.heartbeat_fingerprint
         else:
-            # Differs from Apache, where a broker that was started again never asks for what such
-            # a heartbeat leaves out, and refuses the group's pulls.
+            # Differs from Apache: after a restart, its broker never asks for the subscriptions that
+            # such a heartbeat leaves out, and refuses the group's pulls.
             sub_change = heartbeat.without_sub
         self._tables.clients.register_consumer(
             data, client, notify=config.notify_consumer_ids_changed_enable,
@@ -152,14 +152,14 @@ class ClientRequests:
             clients.unregister_producer(request.header.producer_group, request.channel)
         group = request.header.consumer_group
         if group is not None:
-            # Differs from Apache: who leaves a group that is not there does not create it.
+            # Differs from Apache: leaving a group that does not exist does not create it.
             config = self._tables.subscription_group.table.get(group)
             notify = config is None or config.notify_consumer_ids_changed_enable
             clients.unregister_consumer(group, request.channel, notify=notify)
         return Reply()
 
     def _check(self, request: Request[EmptyHeader]) -> Reply:
-        """Whether a client's subscription is one this broker can serve."""
+        """Check whether this broker can serve a client's subscription."""
         if not request.body:
             return Reply()
         subscription = CheckClientRequestBody.decode(request.body).subscription_data

@@ -1,4 +1,4 @@
-"""The clients of a broker: producers and consumers by group, as their heartbeats say.
+"""The clients of a broker: producers and consumers by group, according to their heartbeats.
 
 Source: ProducerManager, ConsumerManager, ConsumerGroupInfo, ClientChannelInfo @5.3.3.
 """
@@ -27,20 +27,20 @@ from twistmq.protocol.bodies import ConsumerData, MessageModel, SubscriptionData
 
 __all__ = ["ChangeKind", "Client", "ClientChange", "ClientTable", "ConsumerGroup"]
 
-#: Groups that a line of the log names.
+#: The number of groups that a log line names.
 _NAMES_MAX: Final = 5
 
 
 class ChangeKind(Enum):
-    """The kind of change of a group."""
+    """The kinds of changes of a group."""
 
-    #: A producer group got a member; a consumer group's members or subscriptions are as given.
+    #: A producer group got a member, or a consumer group has the given members and subscriptions.
     REGISTER = auto()
     #: A group lost its last member.
     UNREGISTER = auto()
-    #: The members or what they subscribe to changed: they must rebalance.
+    #: The members or their subscriptions changed, so the members must rebalance.
     CHANGE = auto()
-    #: One client left or was lost.
+    #: A client left or its connection was lost.
     CLIENT_GONE = auto()
 
 
@@ -48,19 +48,19 @@ class ChangeKind(Enum):
 class Client:
     """One client of one group."""
 
-    #: As it calls itself; the same in all its groups.
+    #: The id that the client gave itself. It is the same in all groups of the client.
     client_id: str
     #: Its connection.
     channel: Channel
     #: As in the header of its commands: "JAVA", "GO", ...
     language: str
-    #: Of its protocol, as Apache counts them: 479 is V5_3_3.
+    #: The protocol version, in Apache's numbering: 479 is V5_3_3.
     version: int
-    #: Unix ms.
+    #: The wall-clock time of the last heartbeat, Unix ms.
     last_heartbeat_ms: int
-    #: The same by the clock for the silence of peers, ms.
+    #: The same time by the clock that measures the silence of peers, ms.
     heard_ms: int
-    #: Its account by each validator that knows accounts; empty without access control.
+    #: The client's account for each validator that has accounts; empty without access control.
     owner: tuple[str | None, ...] = ()
 
 
@@ -70,13 +70,13 @@ class ConsumerGroup:
 
     name: str
     data: ConsumerData
-    #: By channel id.
+    #: The clients by channel id.
     clients: dict[int, Client] = field(default_factory=dict)
-    #: By topic.
+    #: The subscriptions by topic.
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    #: Of the last heartbeat; 0 when that was of the first kind, which has no fingerprint.
+    #: The fingerprint of the last heartbeat; 0 for the older kind, which has no fingerprint.
     fingerprint: int = 0
-    #: Filters of subscriptions that pulls asked for.
+    #: The filters of the subscriptions that pulls used.
     filters: MadeFilters = field(default_factory=dict)
 
     @property
@@ -86,7 +86,7 @@ class ConsumerGroup:
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether each member gets every message: they have no queues to share."""
+        """Whether each member gets every message, so that the members do not share queues."""
         return self.data.message_model is MessageModel.BROADCASTING
 
     @property
@@ -102,24 +102,24 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClientChange:
-    """The change of a group, for listeners."""
+    """The change of a group, as listeners get it."""
 
-    #: REGISTER, UNREGISTER, CHANGE or CLIENT_GONE.
+    #: One of REGISTER, UNREGISTER, CHANGE and CLIENT_GONE.
     kind: ChangeKind
     #: The group's name.
     group: str
-    #: Whether it is a consumer group, or one of producers.
+    #: Whether it is a consumer group or a producer group.
     is_consumer: bool
-    #: The client that came or went; None when the group as a whole changed.
+    #: The client that joined or left; None when the group as a whole changed.
     client: Client | None = None
-    #: Whether the members of the group are to be told.
+    #: Whether the members of the group must be notified.
     notify: bool = True
 
 
 class ClientTable:
     """Producers and consumers by group.
 
-    :param on_change: told of every change, after it.
+    :param on_change: called after every change.
     """
 
     log = Logger()
@@ -127,13 +127,13 @@ class ClientTable:
     def __init__(self, on_change: Callable[[ClientChange], None]) -> None:
         self._on_change = on_change
         self.consumers: dict[str, ConsumerGroup] = {}
-        #: Group, channel id, client.
+        #: The clients by group and channel id.
         self.producers: dict[str, dict[int, Client]] = {}
-        #: Client id, (group, channel id), client: a client has several groups, or a new connection
-        #: before the old one is known to be lost.
+        #: The clients by client id and (group, channel id). A client id has several entries if it
+        #: has several groups, or if it reconnected before the loss of its old connection is known.
         self._producers_by_id: dict[str, dict[tuple[str, int], Client]] = {}
         self._next_producer = 0
-        #: The size of all of it.
+        #: The memory that all clients use.
         self.space = ClientSpace()
 
     # --- look-up
@@ -146,11 +146,11 @@ class ClientTable:
         return members.find(client_id) if members else None
 
     def find_producer(self, client_id: str) -> Client | None:
-        """The producer of a client id that came last and whose connection is there.
+        """Find the latest producer with a client id whose connection is still open.
 
-        Differs from Apache: a client id belongs to the account that came with it first, as long as
-        a connection of that account lives. Others may say that the id is theirs, but they get
-        nothing that is sent to it.
+        Differs from Apache: a client id belongs to the account that used it first, as long as a
+        connection of that account lives. Other accounts may register the same id, but they do not
+        receive the messages that are sent to it.
         """
         live = [client for client in self._producers_by_id.get(client_id, {}).values()
                 if client.channel.active]
@@ -159,9 +159,9 @@ class ClientTable:
     def available_producer(
         self, group: str, may_be_asked: Callable[[Client], bool] | None = None
     ) -> Client | None:
-        """Any live producer of a group, another one each time.
+        """Return a live producer of a group, a different one each time.
 
-        :param may_be_asked: the producers that count; None: all of them.
+        :param may_be_asked: selects the producers to consider; None selects all of them.
         """
         clients = [client for client in self.producers.get(group, {}).values()
                    if client.channel.active]
@@ -176,15 +176,15 @@ class ClientTable:
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]
 
     def group_count(self, channel: Channel) -> int:
-        """How many groups a connection is in."""
+        """Count the groups of a connection."""
         return len(self.space.groups(channel.channel_id))
 
     # --- heartbeats
 
     def log_new(self, client: Client, known_count: int) -> None:
-        """Log in one line which groups a client's heartbeat brought.
+        """Log in one line which groups a client's heartbeat added.
 
-        :param known_count: of the connection's groups before it.
+        :param known_count: the number of the connection's groups before the heartbeat.
         """
         groups = self.space.groups(client.channel.channel_id)
         if len(groups) > known_count:
@@ -213,19 +213,19 @@ class ClientTable:
     def register_consumer(
         self, data: ConsumerData, client: Client, *, notify: bool, keep_subscriptions: bool = False
     ) -> bool:
-        """Take a consumer's heartbeat.
+        """Register a consumer from its heartbeat.
 
-        :param notify: whether a change is to be told to the group's members.
-        :param keep_subscriptions: the heartbeat leaves its subscriptions out.
+        :param notify: whether a change is announced to the members of the group.
+        :param keep_subscriptions: whether the heartbeat leaves out its subscriptions.
         :returns: whether members or subscriptions changed.
         """
         group = self.consumers.get(data.group_name)
         if group is None:
             group = self.consumers[data.group_name] = ConsumerGroup(data.group_name, data)
-        # The subscriptions are in a table of their own, by topic.
+        # The subscriptions are kept in a separate table, by topic.
         group.data = replace(data, subscription_data_set=())
-        # A client that is there under another id than before is not news: the members still are
-        # as many, and each of them asks for their ids before it shares the queues.
+        # It is not a change if a connection uses another client id than before: the number of
+        # members stays the same, and each member asks for the ids before it shares the queues.
         new_client = client.channel.channel_id not in group.clients
         group.clients[client.channel.channel_id] = client
         self._note_size(data, client.channel, keep_subscriptions)
@@ -247,7 +247,7 @@ class ClientTable:
 
     @staticmethod
     def _subscribe(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
-        """Take over subscriptions: of two for one topic the newer, none for topics not named."""
+        """Take over subscriptions, the newer of two for one topic, and drop all other topics."""
         table = group.subscriptions
         topics = set()
         changed = False
@@ -279,7 +279,7 @@ class ClientTable:
             self._on_change(ClientChange(ChangeKind.UNREGISTER, group, False))
 
     def _forget_id(self, group: str, client: Client) -> None:
-        """Forget which client id a producer of a group has."""
+        """Forget the client id of a producer of a group."""
         found = self._producers_by_id[client.client_id]
         del found[group, client.channel.channel_id]
         if not found:
@@ -301,7 +301,7 @@ class ClientTable:
 
     def connection_lost(self, channel: Channel) -> None:
         """Forget every client that used a connection."""
-        # Producers first.
+        # Producers come first.
         groups = sorted(self.space.groups(channel.channel_id), key=lambda key: key[0])
         if groups:
             self.log.info("the client of {groups} at {peer} is gone", groups=_some_names(groups),
@@ -313,9 +313,9 @@ class ClientTable:
                 self.unregister_producer(group, channel)
 
     def expire(self, now_ms: int, silence_max_ms: int) -> None:
-        """Forget clients that are silent for too long and close their connections; periodic.
+        """Forget clients that were silent for too long and close their connections; periodic.
 
-        :param now_ms: by the clock that ``heard_ms`` goes by.
+        :param now_ms: the time of the same clock as ``heard_ms``.
         """
         for group, client, leave in list(self._all()):
             if now_ms - client.heard_ms > silence_max_ms:
@@ -335,7 +335,7 @@ class ClientTable:
 
 
 def _some_names(groups: list[GroupKey]) -> str:
-    """Groups for the log: the first of them, and how many there are beside."""
+    """Format groups for the log: the first ones by name, and the number of further ones."""
     names = ", ".join([f"{'consumer' if is_consumer else 'producer'} group {name}"
                        for is_consumer, name in groups[:_NAMES_MAX]])
     more = len(groups) - _NAMES_MAX

@@ -1,4 +1,4 @@
-"""The argument of the consume hooks: a request for messages of a queue, and its messages."""
+"""The argument of the consume hooks: a request for messages from a queue, and its messages."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["ConsumeContext"]
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """One consumer's request for messages.
+    """A request of a consumer for messages.
 
-    The figures are 0 and there are no messages before the messages are read.
+    Before the messages are read, the numbers are 0 and ``messages`` is empty.
     """
 
     #: The consumer group.
     group: str
     #: The topic of the messages.
     topic: str
-    #: The queue, from 0 on.
+    #: The queue id; ids count from 0.
     queue_id: int
-    #: First queue offset asked for.
+    #: The first queue offset that the request asks for.
     offset: int
     #: The consumer's connection.
     channel: Channel
-    #: Messages that are sent.
+    #: The number of messages in the reply.
     message_count: int = 0
-    #: Their size as stored.
+    #: The size of the messages as stored.
     size_bytes: int = 0
-    #: The records sent, an inner batch being one.
+    #: The records in the reply. An inner batch is one record.
     messages: Sequence[bytes] = ()

@@ -1,4 +1,4 @@
-"""Consumer offsets: the next offset of each group in each queue.
+"""Consumer offsets: the next offset of each consumer group in each queue.
 
 Source: ConsumerOffsetManager @5.3.3.
 """
@@ -29,19 +29,19 @@ from twistmq.protocol.topic_names import is_light
 __all__ = ["ConsumerOffsetTable", "LmqConsumerOffsetTable"]
 
 _SEPARATOR = "@"
-#: Commits after which the data version counts one more change.
+#: The number of commits after which the data version is incremented.
 #: Source: consumerOffsetUpdateVersionStep.
 _VERSION_STEP = 500
-#: Keys looked at between two looks at the clock.
+#: The number of keys that are processed between two checks of the clock.
 _KEYS_AT_ONCE = 500
-#: The size of a pair of topic and group beside its name, which is there twice (a dictionary, a row
-#: of the file), and of one of its queues; bytes, as measured.
+#: The size of a pair of topic and group without its name, which is stored twice (in a dictionary
+#: and in a row of the file), and the size of one of its queues; bytes, as measured.
 _KEY_BYTES: Final = 450
 _QUEUE_BYTES: Final = 120
 
 
 def _check(table: Mapping[str, Mapping[int, int]]) -> None:
-    """:raises WireError: when a queue or an offset is not a number."""
+    """:raises WireError: when a queue id or an offset is out of range."""
     for key, queues in table.items():
         for queue_id, offset in queues.items():
             if not -(2**31) <= queue_id < 2**31 or not -(2**63) <= offset < 2**63:
@@ -49,7 +49,7 @@ def _check(table: Mapping[str, Mapping[int, int]]) -> None:
 
 
 def _size(key: str, queues: Mapping[int, int]) -> int:
-    """About the size of the offsets of a group in a topic, bytes."""
+    """Estimate the size of the offsets of a group in a topic, bytes."""
     return _KEY_BYTES + 2 * len(key) + _QUEUE_BYTES * len(queues)
 
 
@@ -66,20 +66,20 @@ class ConsumerOffsetTable(SavedTable):
         self._now_ms = now_ms
         self.data_version = DataVersion(timestamp=now_ms())
         self.table: dict[str, dict[int, int]] = {}
-        #: Where each group's next pull goes; not saved.
+        #: The offset at which each group's next pull starts; not saved.
         self._pulled: dict[str, dict[int, int]] = {}
-        #: Offsets an administrator set, until the group's next pull.
+        #: The offsets that an administrator set, kept until the group's next pull.
         self._reset: dict[str, dict[int, int]] = {}
         self._commits = 0
-        #: About the size of the offsets, bytes.
+        #: The approximate size of the offsets, bytes.
         self.size_bytes = 0
         self._back_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
-        #: The topics of each group, as the file has them; None: there are other keys since.
+        #: The topics of each group, as in the file; None if keys were added since.
         self._topic_rows: list[bytes] | None = None
 
     def load(self) -> None:
-        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        """Read the saved offsets; :raises StoreDamaged: when the file cannot be read."""
         self._file.load_rows(ConsumerOffsetSerializeWrapper, self._take_saved)
 
     def _take_saved(self, saved: ConsumerOffsetSerializeWrapper, data: bytes) -> None:
@@ -93,7 +93,7 @@ class ConsumerOffsetTable(SavedTable):
         self.size_bytes = sum(map(_size, self.table, self.table.values()))
 
     def persist(self) -> None:
-        """See SavedTable; a broker without offsets has no file."""
+        """See SavedTable. A broker without offsets does not have a file."""
         if self.dirty:
             super().persist()
 
@@ -109,7 +109,7 @@ class ConsumerOffsetTable(SavedTable):
         return self._job(frame, maps)
 
     def _file_parts(self) -> tuple[ConsumerOffsetSerializeWrapper, dict[str, list[bytes]]]:
-        """The content of the file: a body with empty maps, and the rows of these."""
+        """Return the content of the file: a body with empty maps, and the rows of these maps."""
         frame = ConsumerOffsetSerializeWrapper({}, self.data_version, {})
         return frame, {"offsetTable": self._file_rows.rows(),
                        "groupTopicMap": self._topic_rows or []}
@@ -119,7 +119,7 @@ class ConsumerOffsetTable(SavedTable):
         return None if queues is None else encode_pretty_row(key, queues)
 
     def _write_topic_rows(self, rows: list[bytes]) -> Iterator[None]:
-        """Write the topics of each group; what changes meanwhile has them written again."""
+        """Write the topics of each group. If keys are added in between, they are written again."""
         topics: dict[str, set[str]] = {}
         for number, key in enumerate(list(self.table)):
             topic, _, group = key.partition(_SEPARATOR)
@@ -132,16 +132,16 @@ class ConsumerOffsetTable(SavedTable):
             yield
 
     def _is_of_map(self, group: str) -> bool:
-        """Whether the topics of a group are named in the file."""
+        """Whether the file lists the topics of a group."""
         return True
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """All offsets, as the file holds them and as slaves and tools get them."""
+        """Return all offsets, as in the file and in the replies to slaves and tools."""
         return ConsumerOffsetSerializeWrapper(
             self.table, self.data_version, self.topics_by_group())
 
     def encoding(self) -> Generator[None, None, bytes]:
-        """Write that for an answer, in steps."""
+        """Encode all offsets for a reply, in steps."""
         wrapper = self.wrapper()
         rows = []
         for key, queues in list(wrapper.offset_table.items()):
@@ -153,7 +153,7 @@ class ConsumerOffsetTable(SavedTable):
     def commit(
         self, client_host: str, group: str, topic: str, queue_id: int, offset: int
     ) -> None:
-        """Store the offset of a group; a lower offset than before is logged and stored."""
+        """Store the offset of a group. An offset below the old one is stored and logged."""
         key = topic + _SEPARATOR + group
         queues = self.table.get(key)
         if queues is None:
@@ -179,14 +179,15 @@ class ConsumerOffsetTable(SavedTable):
     def merging(
         self, table: Mapping[str, Mapping[int, int]], *, larger_wins: bool
     ) -> Generator[None, None, int]:
-        """Take over offsets of another broker; those that it does not have stay. Yields in
-        between, and leaves the data version alone: see :meth:`take_version`.
+        """Take over the offsets of another broker; offsets that it does not have are kept.
 
-        :param table: by "topic@group" and queue.
-        :param larger_wins: whether an offset that is less than the one here is left out, so that no
-            consumer goes back.
-        :returns: how many were taken.
-        :raises WireError: when there is what cannot be an offset; nothing is changed then.
+        Yields between the steps. It does not change the data version: see :meth:`take_version`.
+
+        :param table: offsets by "topic@group" and queue.
+        :param larger_wins: whether an offset below the existing one is skipped, so that no consumer
+            moves back.
+        :returns: the number of offsets taken over.
+        :raises WireError: when a value cannot be an offset; nothing is changed then.
         """
         _check(table)
         taken = 0
@@ -210,24 +211,24 @@ class ConsumerOffsetTable(SavedTable):
         return taken
 
     def take_version(self, version: DataVersion) -> None:
-        """Have the data version of the table that this one was merged with."""
+        """Adopt the data version of the table that was merged into this one."""
         if self.data_version != version:
             self.data_version.assign(version)
             self.dirty = True
 
     def has_room(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a client may commit an offset: there is one already, or room for another."""
+        """Whether a client may commit an offset: one exists already, or there is room for it."""
         return self.size_bytes < OFFSETS_BYTES_MAX or queue_id in self.table.get(
             topic + _SEPARATOR + group, ())
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The first offset the group has not consumed; -1 when it never committed one."""
+        """Return a group's committed offset, from which it goes on; -1 if it has not committed."""
         key = topic + _SEPARATOR + group
         reset = self._reset.get(key, {}).get(queue_id)
         return reset if reset is not None else self.table.get(key, {}).get(queue_id, -1)
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A pull was answered: the group's next one goes to ``offset``."""
+        """Record that a pull was answered, and that the group's next one starts at ``offset``."""
         key = topic + _SEPARATOR + group
         queues = self._pulled.get(key)
         if queues is None:
@@ -235,27 +236,27 @@ class ConsumerOffsetTable(SavedTable):
         queues[queue_id] = offset
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset the group's next pull goes to; its consumer offset when it never pulled."""
+        """Return the start of the group's next pull, or its consumer offset if it never pulled."""
         offset = self._pulled.get(topic + _SEPARATOR + group, {}).get(queue_id)
         return self.query(group, topic, queue_id) if offset is None else offset
 
     def last_pulls(self) -> Iterator[tuple[str, str, dict[int, int]]]:
-        """Topic, group, and where the group's next pulls go by queue, of all since the start."""
+        """Yield topic, group, and next pull offsets by queue, for all pulls since the start."""
         for key, queues in list(self._pulled.items()):
             topic, _, group = key.partition(_SEPARATOR)
             yield topic, group, queues
 
     def topics_of_group(self, group: str) -> set[str]:
-        """The topics a group ever consumed."""
+        """Return the topics that a group ever consumed."""
         end = _SEPARATOR + group
         return {key[: -len(end)] for key in self.table if key.endswith(end)}
 
     def topics_by_group(self) -> dict[str, set[str]]:
-        """The topics each group ever consumed."""
+        """Return the topics that each group ever consumed."""
         return run_to_completion(self.reading_topics())
 
     def reading_topics(self) -> Generator[None, None, dict[str, set[str]]]:
-        """The topics a group reads, found in steps, for a reply that may take long."""
+        """Find the topics that a group reads, in steps, because it may take long."""
         topics: dict[str, set[str]] = {}
         for number, key in enumerate(list(self.table)):
             topic, _, group = key.partition(_SEPARATOR)
@@ -265,18 +266,18 @@ class ConsumerOffsetTable(SavedTable):
         return topics
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """The groups that ever consumed a topic."""
+        """Return the groups that ever consumed a topic."""
         start = topic + _SEPARATOR
         return {key[len(start):] for key in self.table if key.startswith(start)}
 
     def offsets_in(self, group: str, topic: str) -> dict[int, int]:
-        """The offsets of a group in the queues of a topic that it ever consumed."""
+        """Return the offsets of a group in all queues of a topic that it ever consumed."""
         return dict(self.table.get(topic + _SEPARATOR + group, {}))
 
     # --- offsets set by an administrator
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Make the group's next pull of a queue go to ``offset``."""
+        """Make the group's next pull of a queue start at ``offset``."""
         key = topic + _SEPARATOR + group
         self._reset.setdefault(key, {})[queue_id] = offset
         queues = self.table.get(key)
@@ -289,7 +290,7 @@ class ConsumerOffsetTable(SavedTable):
         self.dirty = True
 
     def clone(self, source: str, group: str, topic: str) -> bool:
-        """Let a group be where another is in a topic; :returns: whether that is anywhere."""
+        """Copy a group's offsets in a topic to another group; :returns: whether there were any."""
         offsets = self.offsets_in(source, topic)
         if not offsets or source == group:
             return False
@@ -310,11 +311,11 @@ class ConsumerOffsetTable(SavedTable):
         return queues
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset waits for the group's next pull."""
+        """Whether a reset offset waits for the group's next pull."""
         return queue_id in self._reset.get(topic + _SEPARATOR + group, ())
 
     def take_reset_offset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The offset a pull must go to, once."""
+        """Return, once, the offset at which a pull must start."""
         if not self._reset:
             return None
         key = topic + _SEPARATOR + group
@@ -334,7 +335,7 @@ class ConsumerOffsetTable(SavedTable):
         self._forget(lambda key: key.endswith(end))
 
     def clean_topics(self, topics: Iterable[str]) -> None:
-        """Forget the offsets in some topics."""
+        """Forget the offsets in the given topics."""
         gone = frozenset(topics)
         self._forget(lambda key: key.partition(_SEPARATOR)[0] in gone)
 
@@ -350,13 +351,13 @@ class ConsumerOffsetTable(SavedTable):
 
 
 class LmqConsumerOffsetTable(ConsumerOffsetTable):
-    """The table under enableLmq: the file keeps offsets of light queues separately.
+    """The table under enableLmq, whose file stores the offsets of light queues separately.
 
     Source: LmqConsumerOffsetManager @5.3.3.
 
     :param file: lmqConsumerOffset.json.
-    :param plain_file: consumerOffset.json, which is read as long as the other is not there.
-        Differs from Apache, whose groups begin again when enableLmq is switched on.
+    :param plain_file: consumerOffset.json, which is read as long as the other file does not exist.
+        Differs from Apache, whose groups start again when enableLmq is switched on.
     """
 
     def __init__(
@@ -366,7 +367,7 @@ class LmqConsumerOffsetTable(ConsumerOffsetTable):
         self._plain_file = plain_file
 
     def load(self) -> None:
-        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        """Read the saved offsets; :raises StoreDamaged: when the file cannot be read."""
         if not self._file.load_rows(LmqConsumerOffsetSerializeWrapper, self._take_all):
             self._plain_file.load_rows(ConsumerOffsetSerializeWrapper, self._take_saved)
 
@@ -388,12 +389,12 @@ class LmqConsumerOffsetTable(ConsumerOffsetTable):
         return LmqConsumerOffsetSerializeWrapper({}, self.data_version, {}, {}), maps
 
     def _light_keys(self) -> dict[str, int]:
-        """The offsets of groups of light queues."""
+        """Return the offsets of groups in light queues."""
         return {key: queues[LIGHT_QUEUE_ID] for key, queues in self.table.items()
                 if is_light(key.partition(_SEPARATOR)[2]) and LIGHT_QUEUE_ID in queues}
 
     def wrapper(self) -> LmqConsumerOffsetSerializeWrapper:
-        """All offsets; those of groups of light queues apart."""
+        """Return all offsets, with the offsets of groups in light queues in a separate map."""
         light = self._light_keys()
         whole = super().wrapper()
         return LmqConsumerOffsetSerializeWrapper(

@@ -1,8 +1,9 @@
-"""Which messages a consumer gets: filters made from subscriptions.
+"""Filters that decide which messages a consumer gets, made from its subscriptions.
 
-A read asks a filter twice: with the consume-queue entry before the record is read, and with the
-record. ``TAG`` is decided by the entry alone: the hash of the tag, so that a collision reaches
-the client, which compares the text. Other languages come from plugins and look at properties.
+A read asks a filter twice: with the consume-queue entry before the record is read, and then with
+the record. A ``TAG`` filter decides with the entry alone, by the hash of the tag. A message with
+another tag of the same hash reaches the client, which compares the text. Other filter languages
+are provided by plugins and look at the properties.
 
 Source: ExpressionMessageFilter, FilterAPI, FilterFactory @5.3.3.
 """
@@ -28,22 +29,22 @@ from twistmq.protocol.record import MessageRecord, properties_text
 __all__ = ["MATCH_ALL", "TAG", "FilterLanguages", "MadeFilters", "Matches", "PropertyFilter",
            "TagFilter", "UnknownLanguage", "is_tag_type", "tag_filter", "tags_of", "wants_any"]
 
-#: The expression type the kernel itself knows.
+#: The expression type that the kernel itself supports.
 TAG = "TAG"
 #: The expression that every message matches.
 MATCH_ALL = "*"
-#: Compiled expressions that are kept: clients send theirs with each pull.
+#: The number of compiled expressions that are cached: clients send theirs with each pull.
 #: Source: SelectorParser.PARSE_CACHE.
 _COMPILED_MAX: Final = 100
 
-#: Tags up to which a set is small as well as quick.
+#: The number of tags up to which a set is both small and fast.
 _SET_TAGS_MAX: Final = 16
-#: Bytes of a number in a set.
+#: The size of a number in a set, bytes.
 _NUMBER_BYTES: Final = 32
 
-#: By topic: the filter of a group's TAG subscription, and of which it was made.
+#: A group's TAG subscription to each topic, and the filter that was made from it.
 MadeFilters = dict[str, tuple[SubscriptionData, "MessageFilter | None"]]
-#: Says whether properties match.
+#: Returns whether properties match.
 Matches = Callable[[Mapping[str, str]], bool]
 
 
@@ -52,9 +53,9 @@ def is_tag_type(expression_type: str | None) -> bool:
 
 
 def tags_of(expression: str | None) -> list[str]:
-    """The tags of a TAG expression ``a || b``; empty for all.
+    """Return the tags of a TAG expression ``a || b``; the list is empty if all messages match.
 
-    :raises ValueError: when there is nothing between the bars.
+    :raises ValueError: when all parts between the bars are empty.
     """
     if not expression or expression == MATCH_ALL:
         return []
@@ -75,8 +76,8 @@ def _check_length(expression: str | None) -> None:
 class TagFilter:
     """Matches the tag hashes of a TAG expression.
 
-    Many of them are kept as sorted numbers: they take no more than their text, and a pull that
-    waits keeps them.
+    Many codes are kept as a sorted array, because a waiting pull keeps its filter. The array is
+    not larger than the text of the tags.
 
     :param codes: the Java hash codes of the tags.
     """
@@ -93,11 +94,11 @@ class TagFilter:
 
     @property
     def tag_count(self) -> int:
-        """Tags with a hash of their own."""
+        """The number of tags with different hashes."""
         return len(self._codes) if self._sorted is None else len(self._sorted)
 
     def tags_codes(self) -> Iterable[int]:
-        """Their hashes."""
+        """The hashes of the tags."""
         return self._codes if self._sorted is None else self._sorted
 
     def match_queue_entry(
@@ -117,19 +118,19 @@ class TagFilter:
 
 
 def tag_filter(expression: str | None) -> TagFilter | None:
-    """The filter of a TAG expression; None when it matches every message.
+    """Make the filter of a TAG expression; None if it matches every message.
 
-    :raises ValueError: when the expression is wrong.
+    :raises ValueError: when the expression is invalid.
     """
     tags = tags_of(expression)
     return TagFilter(frozenset(map(java_string_hash, tags))) if tags else None
 
 
 class PropertyFilter:
-    """Matches what an expression of a plugin's language says of the record's properties.
+    """Matches the record's properties with an expression in a plugin's language.
 
-    :param matches: the compiled expression. Of a mapping that finds properties as they are asked
-        for: most messages end at the first.
+    :param matches: the compiled expression. It is called with a mapping that finds properties only
+        when they are requested, because for most messages the first property decides.
     """
 
     __slots__ = ("_matches", "cost", "size_bytes")
@@ -155,11 +156,11 @@ class PropertyFilter:
 
 
 def wants_any(message_filter: MessageFilter | None, records: Sequence[MessageRecord]) -> bool:
-    """Whether who waits for messages wants one of those that were just stored.
+    """Whether a waiting request wants one of the messages that were just stored.
 
-    The properties decide where there may be a bitmap of filters: it says nothing beyond them.
+    The properties decide, even if there is a bitmap: it contains no further information.
 
-    :param message_filter: None: every message is wanted.
+    :param message_filter: the filter of the request; None if it wants every message.
     """
     if message_filter is None:
         return True
@@ -167,20 +168,20 @@ def wants_any(message_filter: MessageFilter | None, records: Sequence[MessageRec
         return any(message_filter.match_queue_entry(record.tags_code, record.store_timestamp)
                    and message_filter.match_properties(record.properties) for record in records)
     except Exception:
-        # Reading again fails of it, where the consumer is told; the append goes on.
+        # The pull reads again, fails and reports the fault to the consumer; the append goes on.
         return True
 
 
 class UnknownLanguage(LookupError):
-    """No plugin brought the language of an expression."""
+    """No plugin provides the language of an expression."""
 
 
 class FilterLanguages:
-    """The languages a subscription can be written in, by expression type."""
+    """The languages in which a subscription can be written, by expression type."""
 
     def __init__(self) -> None:
         self._languages: dict[str, IFilterLanguage] = {}
-        #: The keeper of the filters of groups, if a plugin provides one.
+        #: The component that keeps the filters of groups, if a plugin provides one.
         self.consumer_filters: IConsumerFilters | None = None
         self._compiled: dict[tuple[str, str], Matches | ValueError] = {}
 
@@ -191,10 +192,10 @@ class FilterLanguages:
         return is_tag_type(expression_type) or expression_type in self._languages
 
     def compile(self, expression_type: str, expression: str) -> Matches:
-        """Compile an expression of a plugin's language; the last ones are kept.
+        """Compile an expression of a plugin's language; the latest ones are cached.
 
-        :raises UnknownLanguage: when no plugin knows the language.
-        :raises ValueError: when the expression is wrong; the text says where.
+        :raises UnknownLanguage: when no plugin provides the language.
+        :raises ValueError: when the expression is invalid; the text states where.
         """
         language = self._languages.get(expression_type)
         if language is None:
@@ -214,10 +215,10 @@ class FilterLanguages:
         return compiled
 
     def check(self, expression_type: str | None, expression: str | None) -> None:
-        """Look whether a subscription can be served.
+        """Check whether a subscription can be served.
 
-        :raises RequestRefused: SUBSCRIPTION_PARSE_FAILED when the expression is wrong, or no
-            plugin knows the language; the remark says which and where.
+        :raises RequestRefused: SUBSCRIPTION_PARSE_FAILED when the expression is invalid or no
+            plugin provides its language; the remark names the fault and its position.
         """
         _check_length(expression)
         try:
@@ -234,10 +235,10 @@ class FilterLanguages:
     def make_filter(
         self, expression_type: str | None, expression: str | None
     ) -> MessageFilter | None:
-        """The filter of a subscription; None when it matches every message.
+        """Make the filter of a subscription; None if it matches every message.
 
-        :raises RequestRefused: SYSTEM_ERROR when no plugin knows the language,
-            SUBSCRIPTION_PARSE_FAILED when the expression is wrong or too long.
+        :raises RequestRefused: SYSTEM_ERROR when no plugin provides the language,
+            SUBSCRIPTION_PARSE_FAILED when the expression is invalid or too long.
         """
         _check_length(expression)
         try:
@@ -258,9 +259,9 @@ class FilterLanguages:
     def own_filter(
         self, group: str, topic: str, expression_type: str | None, expression: str | None
     ) -> MessageFilter | None:
-        """The filter of a pull that brings its own subscription.
+        """Return the filter of a pull that brings its own subscription.
 
-        :raises RequestRefused: as ``make_filter`` does.
+        :raises RequestRefused: see ``make_filter``.
         """
         keeper = self.consumer_filters
         if keeper is None or expression_type is None or is_tag_type(expression_type):
@@ -271,12 +272,13 @@ class FilterLanguages:
     def group_filter(
         self, group: str, subscription: SubscriptionData, sub_version: int, made: MadeFilters
     ) -> MessageFilter | None:
-        """The filter of what a group subscribed to in its heartbeats.
+        """Return the filter for a subscription from a group's heartbeats.
 
-        :param sub_version: of the subscription the pull means.
-        :param made: the group's: a long list of tags is not read again for each pull.
-        :raises RequestRefused: as ``make_filter`` does, and FILTER_DATA_NOT_EXIST or
-            FILTER_DATA_NOT_LATEST when the group's expression was not taken.
+        :param sub_version: the version of the subscription to which the pull refers.
+        :param made: the filters made for the group so far, so that a long list of tags is not
+            parsed again for each pull.
+        :raises RequestRefused: see ``make_filter``; also FILTER_DATA_NOT_EXIST or
+            FILTER_DATA_NOT_LATEST when the group's expression was not accepted.
         """
         keeper = self.consumer_filters
         if is_tag_type(subscription.expression_type):
@@ -291,6 +293,6 @@ class FilterLanguages:
         return keeper.group_filter(group, subscription.topic, sub_version)
 
     def describe(self, group: str, topic: str) -> str:
-        """The filter of a group for a topic, as a text for people."""
+        """Describe the filter of a group for a topic, as a text for people."""
         keeper = self.consumer_filters
         return "null" if keeper is None else keeper.describe(group, topic)

@@ -1,7 +1,7 @@
-"""The surroundings of a broker: clocks, the reactor, other servers, ports for HTTP.
+"""The environment of a broker: clocks, the reactor, other servers, and ports for HTTP.
 
-The kernel has no reactor. It is given a :class:`Host`: ``edge.reactor_host`` provides the one of a
-running process, ``testing.local_host`` one without a network.
+The kernel does not use a reactor directly. It is given a :class:`Host`: ``edge.reactor_host``
+provides the host of a running process, and ``testing.local_host`` a host without a network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Host(Protocol):
 
     @property
     def now_ms(self) -> Callable[[], int]:
-        """Returns the wall clock, Unix ms. It may jump."""
+        """Returns the wall-clock time, Unix ms. It may jump."""
 
     @property
     def steady(self) -> SteadyClock:
@@ -45,24 +45,24 @@ class Host(Protocol):
 
     @property
     def figures(self) -> dict[str, Callable[[], float]]:
-        """Figures of the process by name, for metrics; each is called when it is read."""
+        """Metrics of the process by name; each function is called when its value is read."""
 
     @property
     def health_checks(self) -> dict[str, Callable[[], str]]:
-        """Checks of the process by name; each returns the fault, or an empty text."""
+        """Checks of the process by name; each returns a fault, or an empty text."""
 
     def run_soon(self, run: Callable[[], None]) -> object:
-        """Call a function once the reactor has served other events."""
+        """Call a function after the reactor has served other events."""
 
     def register_soon(self) -> Deferred[None] | None:
         """Register the topics with the name servers, because they changed.
 
-        :returns: fires once that is done, and never fails; None when no name server is to be
-            informed.
+        :returns: a Deferred that fires once this is done, and never fails; None if the broker has
+            no name servers.
         """
 
     def serve_http(self, resource: Any, port: int, interface: str) -> OpenHttpPort:
-        """Serve a resource of twisted.web on a port of its own.
+        """Serve a resource of twisted.web on a separate port.
 
         :raises OSError: when the port cannot be opened.
         """
@@ -71,17 +71,17 @@ class Host(Protocol):
         self, factory: IProtocolFactory, port: int, interface: str | None = None, *,
         encrypted: bool = False,
     ) -> OpenPort:
-        """Listen for connections of raw bytes; they are closed with the broker at the latest.
+        """Listen for connections that carry raw bytes; they close with the broker at the latest.
 
-        They count as connections of the process; beyond the limit new ones are closed.
+        They count as connections of the process, and new ones beyond the limit are closed.
 
         :param factory: makes the protocol of each connection.
-        :param port: 0 lets the system choose.
-        :param interface: the address to bind to; None: ``bindAddress``.
-        :param encrypted: by TLS, with the settings ``tls.server``; the factory's protocols then
-            register producers that are paused, not ones that are pulled from.
+        :param port: the port; 0 lets the system choose one.
+        :param interface: the address to bind to; None for ``bindAddress``.
+        :param encrypted: whether TLS is used, with the settings ``tls.server``. The factory's
+            protocols must then register push producers, not pull producers.
         :raises OSError: when the port cannot be opened.
-        :raises SettingsError: when it is to be encrypted, and the settings do not allow it.
+        :raises SettingsError: when encryption is requested and the settings do not allow it.
         """
 
     def connect_stream(
@@ -90,27 +90,27 @@ class Host(Protocol):
         """Connect to another server, for raw bytes; see :meth:`serve_stream`.
 
         :param address: "host:port".
-        :param encrypted: by TLS, with the settings ``tls.client``.
-        :returns: fires with the factory's protocol once it is connected, or fails with
-            RemotingConnectError. Cancel it to give up.
+        :param encrypted: whether TLS is used, with the settings ``tls.client``.
+        :returns: a Deferred that fires with the factory's protocol once it is connected, or fails
+            with RemotingConnectError. Cancel it to give up.
         """
 
     async def find_route(self, topic: str) -> TopicRouteData | None:
         """Ask the name servers for the route of a topic.
 
-        :returns: None when they know no such topic.
+        :returns: the route; None if the topic is unknown to them.
         :raises BrokerError: when no name server answers.
         """
 
     async def find_broker(self, broker_name: str) -> str | None:
         """Ask the name servers for the address of the master of a broker name.
 
-        :returns: "host:port"; None when they know no such master.
+        :returns: "host:port"; None if they do not know a master of this name.
         :raises BrokerError: when no name server answers.
         """
 
     async def find_members(self, broker_name: str) -> dict[int, str]:
-        """Ask the name servers for the addresses of all brokers of a name.
+        """Ask the name servers for the addresses of all brokers with a name.
 
         :returns: "host:port" by broker id.
         :raises BrokerError: when no name server answers.
@@ -119,7 +119,7 @@ class Host(Protocol):
     async def ask_name_server(
         self, code: int, header: CommandHeader, *, timeout_ms: int
     ) -> RemotingCommand:
-        """Send a request to one name server after the other, until one replies.
+        """Send a request to the name servers, one at a time, until one replies.
 
         :returns: the reply, whatever its code.
         :raises BrokerError: when no name server answers.
@@ -128,9 +128,9 @@ class Host(Protocol):
     async def tell_name_servers(
         self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
     ) -> None:
-        """Send all name servers a request that is not answered; those that are away get none.
+        """Send a one-way request to all name servers; unreachable ones do not get it.
 
-        :param timeout_ms: how long a connection may take.
+        :param timeout_ms: how long it may take to connect.
         """
 
     async def ask_server(
@@ -139,5 +139,5 @@ class Host(Protocol):
     ) -> RemotingCommand:
         """Send a request to another server and return its reply.
 
-        :raises RemotingError: when no reply comes.
+        :raises RemotingError: when there is no reply.
         """

@@ -1,12 +1,14 @@
-"""Batches of many messages, in slices: a batch of 4 MB has tens of thousands of them.
+"""Handles batches of many messages in slices: a batch of 4 MB has tens of thousands of them.
 
-Such a batch is made into records, encoded, entered into queue and index, and answered a part at a
-time, and the reactor serves other clients in between. Giving its records their places and writing
-them is one step, so that they are stored together, in their order, all
-or none. One batch of all is worked at at a time, since its records take many times its bytes. Other
-sends of its connection wait behind it.
+Making the records of such a batch, encoding them, entering them into queue and index, and writing
+the reply would block all other clients for most of a second. Each of these steps is therefore done
+for a part of the batch at a time, and the reactor serves other clients in between. Only one step is
+not divided: the records get their positions and are written at once, so that either all of them are
+stored, in their order and next to each other, or none. The broker works on one such batch at a
+time, because the records of a batch take many times as much memory as its bytes. Other sends of the
+same connection wait until the batch is done.
 
-Source: SendMessageProcessor.sendBatchMessage @5.3.3, which does so on threads.
+Source: SendMessageProcessor.sendBatchMessage @5.3.3, which runs this on threads.
 """
 
 from __future__ import annotations
@@ -35,18 +37,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PART_COUNT", "LargeBatch", "LargeSends"]
 
-#: Messages of one part: about half a millisecond.
+#: The number of messages in one part, which takes about half a millisecond.
 PART_COUNT = 128
-#: The turn of all: the oldest is served first.
+#: The turn that all batches share, so that the oldest is served first.
 _ALL: Final = ("large",)
 
 
 class LargeBatch(CopiedError):
-    """A request has a batch of many messages.
+    """Reports that a request contains a batch of many messages.
 
-    :param queue_id: the queue it goes to.
-    :param sys_flag: of each of its messages.
-    :param common: properties of all of them.
+    :param queue_id: the queue of the batch.
+    :param sys_flag: the flag of each of its messages.
+    :param common: properties of all messages.
     """
 
     def __init__(self, queue_id: int, sys_flag: int, common: dict[str, str]) -> None:
@@ -57,9 +59,9 @@ class LargeBatch(CopiedError):
 
 
 class LargeSends:
-    """The large batches of one broker, and what waits behind them.
+    """The large batches of one broker, and the requests that wait for them.
 
-    :param scheduler: gives them slices; producers wait for them.
+    :param scheduler: gives slices to the batches, for which producers wait.
     :param sends: makes records and replies.
     """
 
@@ -72,7 +74,7 @@ class LargeSends:
         self._hooks = hooks
         self._store = store
         self._sends = sends
-        #: The number of requests that wait, by channel id.
+        #: The number of waiting requests by channel id.
         self.channels: Counter[int] = Counter()
 
     def wait(self, requests: Sequence[Request[Any]]) -> list[Handled]:
@@ -116,9 +118,9 @@ class LargeSends:
     def _records(
         self, request: Request[Any], batch: LargeBatch
     ) -> Generator[None, None, list[MessageRecord]]:
-        """Take a batch apart.
+        """Split a batch into records.
 
-        :raises BrokerError: when it is not a batch, or a message of it is refused.
+        :raises BrokerError: when the body is not a batch, or a message of it is refused.
         """
         body = request.command.body
         records: list[MessageRecord] = []
@@ -135,7 +137,7 @@ class LargeSends:
     def _complete(
         self, request: Request[Any], records: list[MessageRecord]
     ) -> Generator[None, None, Handled]:
-        """Have plugins look at a batch, store and answer it."""
+        """Call the hooks for a batch, then store and answer it."""
         sends, hooks = self._sends, self._hooks
         replies: list[Handled] = [None]
         batch = SendBatch([request], [records], replies)
@@ -144,7 +146,7 @@ class LargeSends:
                 replies[0] = sends.refused(refusal)
             yield
         if replies[0] is None:
-            # A plugin may send a record elsewhere; its sender is told the queue that was meant.
+            # A plugin may redirect a record; the reply names the queue of the request.
             queue_id = records[0].queue_id
             try:
                 yield from self._append(request, records)
@@ -176,7 +178,7 @@ class LargeSends:
                     raise refusal
             encoded.append(store.encode_ahead(part))
             yield
-        # The topic may be gone by now, or the broker may write no more.
+        # The topic may have been deleted, or the broker may have stopped writing.
         self._sends.require_topic(request)
         store.append_encoded(encoded)
         encoded.clear()
@@ -186,7 +188,7 @@ class LargeSends:
             yield
 
     def _message_ids(self, records: list[MessageRecord]) -> Generator[None, None, str]:
-        """Say where messages are."""
+        """Make the ids of messages, which contain their positions."""
         host = self._identity.store_host
         parts: list[str] = []
         for begin in range(0, len(records), PART_COUNT):
@@ -197,7 +199,7 @@ class LargeSends:
 
 
 def _answer(answer: Deferred[Any], handled: Handled | Failure) -> None:
-    """Fire with a reply, when it is there."""
+    """Fire a Deferred with a reply once the reply is available."""
     if isinstance(handled, Deferred):
         handled.addBoth(answer.callback)
     elif isinstance(handled, DeferredReply):

@@ -1,6 +1,6 @@
-"""Whether a request may read a message that it names by its place.
+"""Checks whether a request may read a message that it names by its position.
 
-Source: none in Apache's broker, which checks the topics that headers name only.
+Source: none. Apache's broker checks only topics that headers name.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ def require_readable(
 ) -> None:
     """Ask the validators whether a request may read a message.
 
-    A message that waits to be delivered may be read by a request that may read the topic it will
-    have.
+    A message that waits for delivery may be read by a request that may read the topic to which it
+    will be delivered.
 
-    :param groups: consumer groups that the request acts for.
-    :raises BrokerError: when its topic, or the one it will have, may not be read.
+    :param groups: the consumer groups for which the request acts.
+    :raises BrokerError: when the current topic or the future topic must not be read.
     """
     topics = {message.topic}
     if REAL_TOPIC in message.properties:
         topics.add(message.properties_map().get(REAL_TOPIC, message.topic))
         if len(topics) > 1:
-            # Only the broker writes to these topics, and messages of all topics wait there.
+            # Only the broker writes to these topics, where messages of all topics wait.
             topics -= SEND_FORBIDDEN_TOPICS
     dispatcher.require_access(request, consumes=topics, groups=groups)

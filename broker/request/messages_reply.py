@@ -1,4 +1,4 @@
-"""The reply with messages, whose records are joined once, behind its header."""
+"""A reply with messages, whose records are joined once, after its header."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["MessagesReply"]
 
 
 class MessagesReply(Reply):
-    """Its records are joined before the frame is made only if a plugin looks at the body.
+    """A reply that joins its records before the frame is made only if a plugin reads the body.
 
-    :param records: whole, as in the commit log, in order.
-    :param size: bytes of all of them.
+    :param records: complete records as in the commit log, in order.
+    :param size: the size of all records in bytes.
     """
 
     __slots__ = ("_records", "_size")

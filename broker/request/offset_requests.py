@@ -56,8 +56,8 @@ class OffsetRequests:
             if header.set_zero_if_not_found is False:
                 raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, "
                                      "maybe this group boot first")
-            # A queue that still has its first message, and that close at hand, is consumed from
-            # it: nothing was lost yet that a new group would have to skip.
+            # If the queue still has its first message in memory, the group starts there: nothing
+            # was lost yet that a new group would have to skip.
             minimum = self._store.queues.min_offset(header.topic, header.queue_id)
             if minimum > 0 or not self._store.reader.is_in_memory(header.topic, header.queue_id, 0):
                 raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT "
@@ -90,17 +90,17 @@ class OffsetRequests:
         return Reply()
 
     def _check_place(self, topic: str, queue_id: int, offset: int) -> None:
-        """:raises RequestRefused: when the topic has no such queue, or a queue no such offset.
+        """:raises RequestRefused: when the topic has no such queue, or the queue no such offset.
 
-        Differs from Apache, which keeps every one.
+        Differs from Apache, which accepts any place.
         """
         config = self._tables.topic_config.get(topic)
         assert config is not None, topic
         count = max(config.read_queue_nums, config.write_queue_nums)
         end = self._store.queues.max_offset(topic, queue_id)
         if not end and (not 0 <= queue_id < count or topic not in self._tables.topic_config.table):
-            # A queue the topic had when it had more is still consumed; a light queue that nothing
-            # is in is not there.
+            # A queue that the topic had before it was reduced is still consumed. A light queue
+            # without messages does not exist.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"topic {topic} has no queue {queue_id}")
         if offset < 0:

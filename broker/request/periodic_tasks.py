@@ -22,14 +22,14 @@ from twistmq.broker.store.message_store import MessageStore
 
 __all__ = ["ms_to_next_midnight", "periodic_tasks"]
 
-#: How often it is looked whether another day began, ms.
+#: The longest time between two checks whether another day has begun, ms.
 _DAY_LOOK_MAX_MS = 60_000
 
 _log = Logger()
 
 
 def ms_to_next_midnight(now_ms: int) -> int:
-    """How long it is to the next local midnight, ms; a day may have 23 or 25 hours."""
+    """Return the time to the next local midnight, ms; a day may have 23 or 25 hours."""
     tomorrow = datetime.fromtimestamp(now_ms / 1000).date() + timedelta(days=1)
     return round(datetime.combine(tomorrow, time()).timestamp() * 1000) - now_ms
 
@@ -38,7 +38,7 @@ def periodic_tasks(
     settings: Settings, host: Host, store: MessageStore, tables: Tables, pull_hold: PullHold,
     acknowledgement: Acknowledgement, background: Scheduler,
 ) -> list[PeriodicTask]:
-    """The kernel's rows."""
+    """Return the periodic tasks of the kernel."""
     steady_ms = host.steady.now_ms
     retention, trimming = store.log_retention, store.queue_retention
 
@@ -62,7 +62,7 @@ def periodic_tasks(
                   got=stats.get_today_morning - stats.get_yesterday_morning)
 
     def next_look_ms() -> int:
-        # The clock may be set meanwhile.
+        # The clock may be set in between.
         return min(ms_to_next_midnight(host.now_ms()), _DAY_LOOK_MAX_MS)
 
     def log_dispatch_lag(_: int) -> None:

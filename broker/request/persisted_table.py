@@ -1,10 +1,9 @@
-"""Tables that have a file: changed rows are encoded again, the others are kept as they were
-written.
+"""Tables with a file, whose rows are encoded again only when they change.
 
-A table of tens of thousands of rows takes a second to write as text. So each row's text is kept,
-rows that changed are written in steps, and the file is put together and saved on a thread.
+Writing a table of tens of thousands of rows as text takes a second. The text of each row is
+therefore kept, changed rows are written in steps, and a thread joins the rows and saves the file.
 
-Source: ConfigManager @5.3.3, which writes all of a table for each change.
+Source: ConfigManager @5.3.3, which writes the whole table for each change.
 """
 
 from __future__ import annotations
@@ -20,33 +19,33 @@ from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["FileRows", "Persistable", "SavedTable", "Saving", "with_rows"]
 
-#: Rows written between two looks at the clock.
+#: The number of rows that are written between two checks of the clock.
 _ROWS_AT_ONCE = 20
 
 
-#: Writes a table as text in steps, and returns the job that saves it.
+#: Writes a table as text in steps, and returns a job that saves the text.
 Saving = Generator[None, None, Callable[[], None]]
 
 
 class FileRows:
-    """The rows of one map, as its file has them.
+    """The encoded rows of one map in a file.
 
-    :param encode: writes the row of a key; None when the row is gone.
+    :param encode: writes the row of a key; returns None when the row is gone.
     """
 
     def __init__(self, encode: Callable[[str], bytes | None]) -> None:
         self._encode = encode
-        #: By key, in the order of the table: a row that changes keeps its place in both.
+        #: Rows by key, in the order of the table; a changed row keeps its place in both.
         self._rows: dict[str, bytes] = {}
-        #: A plain dict finds its first key behind all that were deleted.
+        #: An OrderedDict, because a plain dict scans past deleted entries to find its first key.
         self._changed: OrderedDict[str, None] = OrderedDict()
 
     def loaded(self, data: bytes, name: str, keys: Collection[str]) -> None:
-        """The table was read from a file: rows that stand there as they are written are kept.
+        """Take over the rows of a file that the table was read from, if they need no change.
 
-        :param data: the file.
-        :param name: of the map in it.
-        :param keys: those of the map, in its order.
+        :param data: the content of the file.
+        :param name: the name of the map in the file.
+        :param keys: the keys of the map, in its order.
         """
         rows = pretty_rows(data, name, keys)
         if rows is None:
@@ -57,11 +56,11 @@ class FileRows:
             del self._changed[key]
 
     def changed(self, key: str) -> None:
-        """A row is there, changed, or is gone."""
+        """Note that a row was added, changed or removed."""
         self._changed[key] = None
 
     def write(self) -> Iterator[None]:
-        """Write the rows that changed, in steps; some may change while it pauses."""
+        """Write the changed rows, in steps; further rows may change between the steps."""
         while self._changed:
             for _ in range(min(_ROWS_AT_ONCE, len(self._changed))):
                 key, _ = self._changed.popitem(last=False)
@@ -80,7 +79,7 @@ class FileRows:
             self._rows[key] = row
 
     def rows(self, but: Collection[str] = ()) -> list[bytes]:
-        """All rows, once they are written.
+        """Return all rows, once they are written.
 
         :param but: keys whose rows are left out.
         """
@@ -91,32 +90,32 @@ class FileRows:
 
 
 class Persistable(Protocol):
-    """Anything with a file that is saved in one go; plugins have such."""
+    """An object with a file that is saved in one step; plugins have such objects."""
 
     def persist(self) -> None:
-        """Save it if it changed; :raises StoreError, OSError: when that cannot be."""
+        """Save it if it changed; :raises StoreError, OSError: when that fails."""
 
 
 class SavedTable:
     """A table with a file.
 
-    :param file: where it is saved.
+    :param file: the file in which it is saved.
     """
 
     def __init__(self, file: ConfigFile) -> None:
         self._file = file
-        #: Whether it says something that was not yet given to be saved.
+        #: Whether it contains changes that were not yet handed over to be saved.
         self.dirty = False
 
     def saving(self) -> Saving:
-        """Write it as text, in steps.
+        """Write the table as text, in steps.
 
-        :returns: a job that puts the text together and saves it, for a thread.
+        :returns: a job for a thread, which joins the text and saves it.
         """
         raise NotImplementedError
 
     def persist(self) -> None:
-        """Save it at once if it changed; :raises StoreError, OSError: when that cannot be."""
+        """Save it at once if it changed; :raises StoreError, OSError: when that fails."""
         job = run_to_completion(self.saving())
         try:
             job()
@@ -125,7 +124,7 @@ class SavedTable:
             raise
 
     def _job(self, wrapper: Body, maps: dict[str, list[bytes]]) -> Callable[[], None]:
-        """The job of saving a body whose large maps are given as rows; the body has them empty."""
+        """Make the job that saves a body whose large maps are empty and passed as rows."""
         self.dirty = False
         frame = wrapper.encode_pretty()
 
@@ -136,10 +135,10 @@ class SavedTable:
 
 
 def with_rows(frame: bytes, maps: dict[str, list[bytes]]) -> bytes:
-    """Put rows into the empty maps of what a config file holds.
+    """Insert rows into the empty maps of the content of a config file.
 
     :param frame: the file's text with these maps empty.
-    :param maps: rows by the name of their map.
+    :param maps: the rows by the name of their map.
     """
     parts: list[bytes] = []
     for name in sorted(maps):

@@ -1,7 +1,7 @@
-"""When tables are saved: soon after a change, all changes of that time at once.
+"""Decides when tables are saved: soon after a change, together with other changes of that time.
 
 Saving a table writes and syncs a whole file, so a change without a waiting request only marks its
-table. An administrator's request waits until its change is saved; those that come during a save
+table. An administrator's request waits until its change is saved; requests that come during a save
 share the next one.
 
 Source: ConfigManager.persist @5.3.3, which is called at each change.
@@ -22,9 +22,9 @@ from twistmq.protocol.errors import StoreError
 
 __all__ = ["SAVE_PERIOD_MS", "TableSaves"]
 
-#: From one save of what changed to the next, ms.
+#: The time from one save of changed tables to the next, ms.
 SAVE_PERIOD_MS: Final = 1000
-#: Most of the time nothing is being saved: a save that took long is followed by a longer pause.
+#: No save is in progress for most of the time: a long save is followed by a longer pause.
 _PAUSE_FACTOR: Final = 5
 _PAUSE_MAX_MS: Final = 30_000
 
@@ -32,7 +32,7 @@ _PAUSE_MAX_MS: Final = 30_000
 class TableSaves:
     """Saves tables.
 
-    :param slices: where their text is written.
+    :param slices: the lane in which the text of tables is written.
     :param in_thread: runs a blocking function on a thread.
     """
 
@@ -47,17 +47,17 @@ class TableSaves:
         self._in_thread = in_thread
         self._now_ms = now_ms
         self._running: dict[SavedTable, Deferred[None]] = {}
-        #: Deferreds of the save after the one that runs.
+        #: Deferreds of the save that follows the running one.
         self._waiting: dict[SavedTable, list[Deferred[None]]] = {}
         self._took_ms = 0
         #: Tables that could not be saved and will be tried again.
         self.unsaved: list[Persistable] = []
 
     def save(self, table: SavedTable) -> Deferred[None]:
-        """Save a table soon; fires when what it says now is saved, or could not be. Never fails.
+        """Save a table soon. The Deferred fires when its present state is saved or saving failed.
 
-        One that cannot be saved is logged and tried again later: what it says holds already, and
-        a full disk must not keep consumers from reading.
+        It never fails. A table that cannot be saved is logged and tried again later: its content
+        is valid already, and a full disk must not prevent consumers from reading.
         """
         done: Deferred[None] = Deferred()
         self._waiting.setdefault(table, []).append(done)
@@ -66,7 +66,7 @@ class TableSaves:
         return done
 
     def save_if_changed(self, *tables: Persistable) -> None:
-        """Save those that changed, or could not be saved before."""
+        """Save the tables that changed, or that could not be saved before."""
         for table in tables:
             if not isinstance(table, SavedTable):
                 self.persist(table)
@@ -74,15 +74,15 @@ class TableSaves:
                 self.save(table)
 
     def period_ms(self) -> int:
-        """From one :meth:`step` to the next, ms."""
+        """Return the time from one :meth:`step` to the next, ms."""
         return max(SAVE_PERIOD_MS, min(self._took_ms * _PAUSE_FACTOR, _PAUSE_MAX_MS))
 
     def step(self, now_ms: int) -> None:
-        """Save what changed; periodic."""
+        """Save the changed tables; periodic."""
         self.save_if_changed(*self._tables)
 
     def finish(self) -> Deferred[None]:
-        """Let the saves that run end, and those that wait for them; fires then."""
+        """Fire once the running saves, and the saves that wait for them, are done."""
         self._slices.finish()
         if not self._running:
             return succeed(None)
@@ -92,7 +92,7 @@ class TableSaves:
         return ended
 
     def persist(self, table: Persistable) -> None:
-        """Save a table now, on this thread; one that cannot be is tried again later."""
+        """Save a table now, on this thread; a table that cannot be saved is tried again later."""
         try:
             table.persist()
         except (StoreError, OSError) as error:
@@ -101,21 +101,21 @@ class TableSaves:
             self._saved(table)
 
     def _failed(self, table: Persistable, error: Exception) -> None:
-        """Log that a table cannot be saved, once until it can be, and try it again later."""
+        """Log a table that cannot be saved, only once until it succeeds, and try it again later."""
         if table not in self.unsaved:
             self.log.error("{table} cannot be saved and will be tried again: {error}",
                            table=type(table).__name__, error=str(error))
         self._keep_unsaved(table)
 
     def _keep_unsaved(self, table: Persistable) -> None:
-        """Have a table saved again, at the stop too."""
+        """Make sure that a table is saved again, at the latest when the broker stops."""
         if isinstance(table, SavedTable):
             table.dirty = True
         if table not in self.unsaved:
             self.unsaved.append(table)
 
     def _saved(self, table: Persistable) -> None:
-        """Note that a table is saved."""
+        """Record that a table is saved."""
         if table in self.unsaved:
             self.unsaved.remove(table)
             self.log.info("{table} is saved again", table=type(table).__name__)

@@ -1,4 +1,4 @@
-"""The features that plugins provide by an interface; the kernel asks the hooks for them once.
+"""The features that plugins provide through interfaces; the kernel asks the hooks for them once.
 
 Expression languages are added before the store loads, all other providers once it has loaded.
 """
@@ -22,7 +22,7 @@ class Providers:
     """The providers in use."""
 
     def __init__(self) -> None:
-        #: The expression languages; the language of tags is always there.
+        #: The expression languages; the language of tags is always available.
         self.filters = FilterLanguages()
         #: Handles half messages; None if no plugin provides transactions.
         self.transaction_service: ITransactionService | None = None
@@ -32,7 +32,7 @@ class Providers:
         self.flow_control: IFlowControl | None = None
         #: Message properties whose features plugins provide.
         self.claimed_properties: frozenset[str] = frozenset()
-        #: Topics that no client may send to; a plugin that uses a topic for itself adds it.
+        #: Topics to which no client may send; a plugin adds the topics that it uses internally.
         self.send_forbidden_topics = set(SEND_FORBIDDEN_TOPICS)
 
     def add_languages(self, hooks: Hooks) -> None:

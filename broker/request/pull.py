@@ -1,4 +1,4 @@
-"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): read a queue from an offset, or wait for more.
+"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): read a queue from an offset, or wait for messages.
 
 Source: PullMessageProcessor, DefaultPullMessageResultHandler @5.3.3.
 """
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 __all__ = ["PullRequests"]
 
 
-#: Bit of a group's forbidden mask for a topic: reading. Source: PermName.INDEX_PERM_READ.
+#: The bit for reading in a group's mask of forbidden operations for a topic.
+#: Source: PermName.INDEX_PERM_READ.
 _FORBIDDEN_READ_INDEX: Final = 2
 #: The origin of a refusal, in the reply's header. Source: ForbiddenType.
 _BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN = 1, 2, 3
@@ -76,7 +77,7 @@ _CODE_OF_STATUS: Final = {
 }
 
 
-#: A member of an enumeration takes five times as long to look up as a name of the module.
+#: Looking up a member of an enumeration takes five times as long as a name of the module.
 _SUCCESS: Final = ResponseCode.SUCCESS
 _NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
 _OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
@@ -84,18 +85,18 @@ _RETRY: Final = ResponseCode.PULL_RETRY_IMMEDIATELY
 _FOUND: Final = GetMessageStatus.FOUND
 _FOUND_NAME: Final = _FOUND.name
 _EMPTY: Final = GetMessageStatus.NO_MESSAGE_IN_QUEUE
-#: The queue has no such place: a slave's may get it yet.
+#: The queue does not have this offset; a slave's queue may get it later.
 _OUTSIDE: Final = (_EMPTY, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE,
                    GetMessageStatus.OFFSET_OVERFLOW_BADLY, GetMessageStatus.OFFSET_TOO_SMALL)
 _NAMES: Final = {status: status.name for status in GetMessageStatus}
 
 
-#: Twisted takes the name from the caller's frame, and a compiled module has none.
+#: Twisted takes the name from the frame of the caller, and a compiled module does not have one.
 _log: Final = Logger(__name__)
 
 
 class _Forbidden(Exception):
-    """A pull that is answered NO_PERMISSION, with the kind of prohibition in the header."""
+    """Refuses a pull with NO_PERMISSION, and the kind of prohibition in the header."""
 
     def __init__(self, kind: int, remark: str) -> None:
         super().__init__(remark)
@@ -134,7 +135,7 @@ class PullRequests:
         self._slave_moves_offsets = settings.flag("offsetCheckInSlave")
         self._long_polling = settings.flag("longPollingEnable")
         self._short_polling_ms = settings.int("shortPollingTimeMills")
-        #: Whether all light topics and groups are counted as one.
+        #: Whether all light topics and groups share one key of the statistics.
         self._light_together = settings.flag("enableLmq") and not settings.flag("enableLmqStats")
         self._property_filter = settings.flag("enablePropertyFilter")
 
@@ -170,7 +171,7 @@ class PullRequests:
             refusal = hooks.refuse_consume(context)
             if refusal is not None:
                 raise refusal
-        # Untyped, since mypyc knows no interfaces of zope's.
+        # Untyped, because mypyc does not support the interfaces of zope.
         broadcast: Any = self._providers.broadcast_offsets
         client = None if broadcast is None else broadcast.client_of(request)
         result = self._read(request, message_filter, client)
@@ -179,7 +180,7 @@ class PullRequests:
             broadcast.pulled(request, client, result.next_begin_offset if (
                 code == ResponseCode.PULL_OFFSET_MOVED) else header.queue_offset)
         if result.status is not _EMPTY or header.topic in self._tables.topic_config.table:
-            # Else it is a light queue without messages: any name is one.
+            # Otherwise it is a light queue without messages, for which any name is valid.
             self._tables.consumer_offset.pulled(header.consumer_group, header.topic,
                                                 header.queue_id, result.next_begin_offset)
         if may_wait and header.sys_flag & PULL_COMMIT_OFFSET:
@@ -240,7 +241,7 @@ class PullRequests:
             expression = header.subscription
             if (expression == MATCH_ALL or not expression) and (
                     not expression_type or expression_type == TAG):
-                # Most pulls: there is nothing to make, and no filter language to look for.
+                # Most pulls take this path, which does not make or look up any filter.
                 return None
             message_filter = filters.own_filter(
                 group_name, topic, expression_type, expression)
@@ -312,12 +313,12 @@ class PullRequests:
             return _SUCCESS
         code = _CODE_OF_STATUS.get(status)
         if code is None:
-            # The queue holds nothing: only offset 0 can wait for its first message.
+            # The queue is empty: only a pull at offset 0 can wait for its first message.
             code = (ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0
                     else ResponseCode.PULL_OFFSET_MOVED)
         if code == _OFFSET_MOVED:
             if self._identity.is_slave and not self._slave_moves_offsets:
-                # Its master may have messages there: the consumer asks again, for the same.
+                # The master may have messages there, so the consumer must ask for the same again.
                 if status is not GetMessageStatus.OFFSET_RESET:
                     result.next_begin_offset = header.queue_offset
                 return _RETRY
@@ -334,10 +335,10 @@ class PullRequests:
     def _wait_ms(
         self, header: PullMessageRequestHeader, code: ResponseCode, status: GetMessageStatus
     ) -> int | None:
-        """How long a pull that found nothing may wait; None: not at all.
+        """Return how long a pull that found nothing may wait; None if it may not wait.
 
-        Differs from Apache, whose slave answers at once when it has not got so far: clients ask
-        again at once.
+        Differs from Apache, whose slave answers at once for an offset that it will reach later, so
+        that clients ask again at once.
         """
         if code == _NOT_FOUND:
             return header.suspend_timeout_millis if self._long_polling else self._short_polling_ms
@@ -362,12 +363,12 @@ class PullRequests:
         return Reply(code, answer, remark=_NAMES[result.status])
 
     def _commit_offset(self, request: Request[PullMessageRequestHeader], end: int) -> None:
-        """Take the offset the consumer says it consumed up to.
+        """Commit the offset up to which the consumer claims to have consumed.
 
-        Differs from Apache, which takes any: one that no message of the queue has had is not
-        taken, nor one for which there is no room; the pull goes on.
+        Differs from Apache, which accepts any offset. An offset that no message of the queue has
+        had, or for which there is no room, is not stored; the pull continues.
 
-        :param end: the offset that the queue's next message gets.
+        :param end: the offset that the queue's next message will get.
         """
         header = request.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id

@@ -1,10 +1,13 @@
-"""Long polling: pulls that found nothing wait here until a message comes or their time is up.
+"""Long polling: a pull that found nothing waits here until a message comes or its time is up.
 
-Thousands may wait on one queue. They are looked at, and run again, in rounds: a round goes through
-the pulls of a queue that a reason concerns in the order they came, for a few milliseconds at a
-time, and the reactor serves other clients in between. Reasons to wake that come meanwhile make the
-next round of
-that queue. A message concerns those that may want its tag, see ``waiting_by_tag``.
+A waiting pull is a Deferred in a table, so waiting costs only memory. Waking is the hard part:
+thousands of pulls may wait on one queue, and examining all of them for each message would block
+every other client for seconds. The pulls are therefore examined in rounds. A round visits the pulls
+of a queue in order of arrival and runs again each one whose wait is over, for a few milliseconds at
+a time, and the reactor serves other clients between these slices. While a round is in progress, new
+messages do not start a second one; they are collected as the reasons of the next round of that
+queue, so that each queue has at most one round. To keep rounds short, a message only visits the
+pulls that may want its tag (see ``waiting_by_tag``).
 
 Source: PullRequestHoldService @5.3.3.
 """
@@ -37,51 +40,51 @@ from twistmq.protocol.record import MessageRecord
 
 __all__ = ["PullHold"]
 
-#: Pulls that are looked at between two looks at the clock.
+#: The number of pulls that are examined between two checks of the clock.
 _LOOKS: Final = 64
-#: Reasons that a queue's next round keeps apart; when there are more, it wakes every pull.
+#: The number of reasons that a queue's next round keeps apart. With more, it wakes every pull.
 _REASONS_MAX: Final = 100
 
 
 @dataclass(slots=True, eq=False)
 class _HeldPull:
-    """One pull that waits."""
+    """A waiting pull."""
 
     request: Request[Any]
-    #: First queue offset that ends the wait.
+    #: The first queue offset that ends the wait.
     offset: int
-    #: None: every message.
+    #: The filter of the pull; None if it wants every message.
     wants: MessageFilter | None
-    #: By the clock for durations.
+    #: The end of the wait, by the clock for durations.
     deadline_ms: int
-    #: Runs the pull again; it must not be held a second time.
+    #: Runs the pull again; the pull must not be held a second time.
     run_again: Callable[[Request[Any], int], Handled]
-    #: Fires with the reply, or with None when its connection is lost.
+    #: Fires with the reply, or with None when the connection is lost.
     reply: Deferred[Any]
     is_over: bool = False
-    #: Whether it is one of those that its connection may have when there are too many.
+    #: Whether the pull exceeds the limit and uses the allowance of its connection.
     is_extra: bool = False
 
 
-#: Says whether a wait is over.
+#: Returns whether a wait is over.
 _Ends = Callable[[_HeldPull], bool]
-#: The pulls a reason may wake: those that may want one of these records; None for all pulls.
+#: The pulls that a reason may wake: those that may want one of the records; None for all pulls.
 _Reason = tuple[_Ends, Sequence[MessageRecord] | None]
 
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """One way through pulls of a queue."""
+    """One pass through pulls of a queue."""
 
     pulls: list[_HeldPull]
     ends: list[_Ends]
     at: int = 0
-    #: Reasons of the next round.
+    #: The reasons of the next round.
     later: list[_Reason] = field(default_factory=list)
 
 
 class PullHold:
-    """The pulls that wait, by topic and queue.
+    """The waiting pulls, by topic and queue.
 
     :param scheduler: gives slices to long rounds.
     """
@@ -92,12 +95,12 @@ class PullHold:
         self._host = host
         self._store = store
         self._held: dict[tuple[str, int], WaitingByTag[_HeldPull]] = {}
-        #: Rounds that did not end within their first slice go on here.
+        #: Rounds that do not end within their first slice continue here.
         self._lane = scheduler.lane()
-        #: The queues whose pulls are gone through.
+        #: The queues with a round in progress.
         self._rounds: dict[tuple[str, int], _Round] = {}
         self.count = 0
-        #: Those that wait though there are too many, by connection.
+        #: The pulls that wait although the limit is reached, by connection.
         self._extra: Counter[int] = Counter()
         self._full_lines = LineRate()
 
@@ -107,11 +110,11 @@ class PullHold:
     ) -> Deferred[Reply] | None:
         """Let a pull wait.
 
-        :param timeout_ms: how long at most; it counts up to ``HOLD_MS_MAX``.
-        :param run_again: called with the request and the time once a message came or the time
-            is up; what it returns is the pull's reply.
-        :returns: None when too many wait already, and some of this connection: the pull must be
-            answered now.
+        :param timeout_ms: the longest time to wait; values above ``HOLD_MS_MAX`` are reduced.
+        :param run_again: called with the request and the time when a message has come or the time
+            is up; it returns the pull's reply.
+        :returns: None when too many pulls wait already, several of them from this connection. The
+            pull must then be answered now.
         """
         is_extra = self.count >= HELD_PULLS_MAX
         if is_extra:
@@ -153,7 +156,7 @@ class PullHold:
             self._wake(key, (partial(_wants_any, there), there), end_ms)
 
     def check(self, _: int) -> None:
-        """End the waits whose time is up or whose message came unnoticed; run periodically."""
+        """End waits that are over or whose message came unnoticed. Called periodically."""
         end_ms, now_ms = self._turn_end_ms(), self._host.steady.now_ms()
         for topic, queue_id in list(self._held):
             if (topic, queue_id) in self._rounds:
@@ -162,17 +165,17 @@ class PullHold:
             self._wake((topic, queue_id), (partial(_is_over, now_ms, maximum), None), end_ms)
 
     def topic_deleted(self, topic: str) -> None:
-        """End the waits for a topic that is gone, so that its consumers hear of it at once.
+        """End the waits for a deleted topic, so that its consumers learn of it at once.
 
-        Differs from Apache, whose consumers do not notice a topic that is made again soon: they go
-        on at offsets of the old one.
+        Differs from Apache, whose consumers do not notice if the topic is soon created again, and
+        continue at offsets of the old topic.
         """
         end_ms = self._turn_end_ms()
         for key in [key for key in self._held if key[0] == topic]:
             self._wake(key, _ALL_PULLS, end_ms)
 
     def release_all(self) -> None:
-        """End all waits: the broker stops."""
+        """End all waits because the broker stops."""
         for key in list(self._held):
             self._wake(key, _ALL_PULLS, None)
         while self._rounds:
@@ -180,13 +183,13 @@ class PullHold:
             self._continue(key, self._rounds[key], None)
 
     def _turn_end_ms(self) -> float:
-        """The time at which the current slice ends, ms."""
+        """Return the time at which the current slice ends, ms."""
         return self._host.steady.now_ms() + TURN_SECONDS * 1000
 
     def _wake(self, key: tuple[str, int], reason: _Reason, end_ms: float | None) -> None:
         """End the waits of one queue for which there is a reason, now or soon.
 
-        :param end_ms: when to make way; None: the round is not cut.
+        :param end_ms: the end of the slice; None if the round must not be interrupted.
         """
         running = self._rounds.get(key)
         if running is not None:
@@ -201,7 +204,7 @@ class PullHold:
             self._lane.run(self._rest(key), at_once=False)
 
     def _begin(self, key: tuple[str, int], reasons: Sequence[_Reason]) -> _Round | None:
-        """Begin a round for these reasons; :returns: None when they concern no pull."""
+        """Begin a round for these reasons; :returns: None when they do not concern any pull."""
         waiting = self._held.get(key)
         if waiting is None:
             return None
@@ -219,12 +222,12 @@ class PullHold:
         return running
 
     def _rest(self, key: tuple[str, int]) -> Generator[None, None, None]:
-        """Go on with the round of a queue, some pulls at a time."""
+        """Continue the round of a queue, some pulls at a time."""
         while key in self._rounds and not self._continue(key, self._rounds[key], 0):
             yield
 
     def _continue(self, key: tuple[str, int], running: _Round, end_ms: float | None) -> bool:
-        """Go on with a queue's pulls; :returns: False when the time is over."""
+        """Continue with a queue's pulls; :returns: False when the time is over."""
         now_ms, steady_ms = self._host.now_ms, self._host.steady.now_ms
         looks = 0
         while True:
@@ -232,7 +235,7 @@ class PullHold:
                 held = running.pulls[running.at]
                 running.at += 1
                 if held.is_over:
-                    # It was named twice.
+                    # The round contains it twice.
                     continue
                 if any(ends(held) for ends in running.ends):
                     self._leave(key, held)
@@ -251,7 +254,7 @@ class PullHold:
             running = following
 
     def _leave(self, key: tuple[str, int], held: _HeldPull) -> None:
-        """The wait of a pull is over."""
+        """Remove a pull whose wait is over."""
         held.is_over = True
         self.count -= 1
         if held.is_extra:
@@ -285,7 +288,7 @@ def _wants_any(records: Sequence[MessageRecord], held: _HeldPull) -> bool:
 
 
 def _is_over(now_ms: int, max_offset: int, held: _HeldPull) -> bool:
-    """Whether a pull need not wait longer."""
+    """Whether a pull does not have to wait any longer."""
     return (held.deadline_ms <= now_ms or not held.request.channel.active
             or (held.wants is None and held.offset < max_offset))
 

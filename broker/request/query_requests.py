@@ -1,4 +1,4 @@
-"""Messages are looked up by key and by place: 12, 33.
+"""Requests that look up messages by key and by position: 12, 33.
 
 Source: QueryMessageProcessor @5.3.3.
 """
@@ -24,12 +24,12 @@ from twistmq.protocol.record import decode_record
 
 __all__ = ["QueryRequests"]
 
-#: Says that the key is a unique key. Source: MixAll.UNIQUE_MSG_QUERY_FLAG.
+#: Marks the key of a query as a unique key. Source: MixAll.UNIQUE_MSG_QUERY_FLAG.
 _UNIQUE_KEY_FLAG: Final = "_UNIQUE_KEY_QUERY"
 
 
 class QueryRequests:
-    """The handlers of look-ups."""
+    """The handlers of queries for messages."""
 
     def __init__(
         self, settings: Settings, store: MessageStore, dispatcher: Dispatcher,

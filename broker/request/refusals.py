@@ -1,4 +1,4 @@
-"""Refusals that several handlers give in the same words: those of Apache's broker."""
+"""Refusals that several handlers share, with the remarks of Apache's broker."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["no_group", "no_queue", "no_topic"]
 
 
 def _shown(name: str) -> str:
-    """A name as a remark has it: no peer needs more of one that is no name."""
+    """Shorten a name for a remark if it is too long to be a valid name."""
     return name if len(name) <= GROUP_LENGTH_MAX else name[:GROUP_LENGTH_MAX] + "..."
 
 
 def no_topic(topic: str) -> RequestRefused:
-    """There is no such topic to read."""
+    """Refuse a request for a topic that does not exist."""
     return RequestRefused(
         ResponseCode.TOPIC_NOT_EXIST,
         f"topic[{_shown(topic)}] not exist, apply first please! {APPLY_TOPIC_SUGGESTION}")
 
 
 def no_group(group: str) -> RequestRefused:
-    """There is no such group to read for."""
+    """Refuse a request for a group that does not exist."""
     return RequestRefused(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
         f"subscription group [{_shown(group)}] does not exist, {SUBSCRIPTION_GROUP_SUGGESTION}")
 
 
 def no_queue(request: Request[Any], config: TopicConfig, code: int) -> RequestRefused:
-    """The topic does not have the queue that a request would read."""
+    """Refuse a request for a queue that the topic does not have."""
     header = request.header
     return RequestRefused(
         code, f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "

@@ -1,9 +1,9 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE (10, 310, 320).
 
-The send requests of one read, or of several connections, are handled together: each is checked and
-made into records, the records are appended with one write, each request gets its answer. A request
-that is refused does not touch the others. A batch of many messages goes its own way, see
-``large_sends``.
+The send requests of one read, or of several connections, are handled together. Each request is
+checked and turned into records, the records are appended with one write, and each request gets its
+answer. A refused request does not affect other requests. A batch of many messages takes a
+different path, see ``large_sends``.
 
 Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
 """
@@ -65,15 +65,15 @@ from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = ["LARGE_BATCH_COUNT", "SendRequests"]
 
-#: A batch of more messages is handled in slices: these take about four milliseconds.
+#: Batches of more messages are handled in slices: this number takes about four milliseconds.
 LARGE_BATCH_COUNT = 512
 
-#: A member of an enumeration takes ten times as long to look up.
+#: Looking up a member of an enumeration takes ten times as long.
 _MULTI_TAG: Final = TopicFilterType.MULTI_TAG
-#: In the properties of a message whose sender does not wait until it is safe.
+#: Part of the properties of a message whose sender does not wait until it is safe.
 _WAITS_NOT = f"{names.WAIT}\x01false"
 _STORED_WAITS_NOT = _WAITS_NOT.encode()
-#: Properties that are not stored as a client sent them.
+#: Properties that are not stored as the client sent them.
 _REPLACED = frozenset((names.POP_CK, names.MSG_REGION, names.TRACE_ON, names.CLUSTER,
                        names.INNER_NUM))
 
@@ -93,9 +93,9 @@ class SendRequests:
         self._appender = appender
         self._random = random
         self._unclaimed = unclaimed_properties(providers.claimed_properties)
-        #: Properties that make more of a message than a plain one: few messages have any.
+        #: Properties that make a message more than a plain one; few messages have any.
         self._asking = self._unclaimed | {names.TRAN_MSG}
-        #: Those, and all that plugins or the broker look at.
+        #: These properties, and all others that plugins or the broker read.
         self._looked_at = self._asking | providers.claimed_properties | _REPLACED
         self._topics = SendTopics(settings, tables.topic_config, tables.subscription_group,
                                   providers.send_forbidden_topics)
@@ -104,7 +104,7 @@ class SendRequests:
         self._sent_topics = SentTopics(topics.table, _MULTI_TAG, find_queue)
         self._no_topics = SentTopics({}, _MULTI_TAG, find_queue)
         topics.on_change.append(self._sent_topics.forget)
-        #: The queues that half messages of the batch were sent to.
+        #: The original queues of the half messages in the batch.
         self._half_queue_ids: dict[MessageRecord, int] = {}
         self._large = LargeSends(foreground, identity, hooks, appender.store, self)
         self._read_settings({})
@@ -140,9 +140,9 @@ class SendRequests:
         return self._send([request])[0]
 
     def _send(self, requests: Sequence[SendRequest]) -> Sequence[Handled]:
-        """Handle a batch: records, hooks, one append, answers."""
+        """Handle a batch: make the records, call the hooks, append once, and answer."""
         large = self._large.channels
-        # Those of one connection follow each other.
+        # The requests of one connection are adjacent.
         is_joined = requests[0].channel is not requests[-1].channel
         if large and not is_joined and requests[0].channel.channel_id in large:
             return self._large.wait(requests)
@@ -165,7 +165,7 @@ class SendRequests:
                 records_of.append([])
                 replies[index] = self.refused(error)
             except LargeBatch:
-                # Requests before it are stored before it, requests after it wait with it.
+                # Requests before it are stored before it; requests after it wait with it.
                 replies = self.complete(requests[:index], records_of, replies[:index])
                 return replies + self._large.wait(requests[index:])
         return self.complete(requests, records_of, replies)
@@ -173,15 +173,16 @@ class SendRequests:
     def _send_apart(
         self, requests: Sequence[SendRequest], plain: Sequence[MessageRecord | None]
     ) -> list[Handled]:
-        """Handle a batch of several connections of which some send what is not plain.
+        """Handle a batch of several connections, some of which sent messages that are not plain.
 
-        The requests of each of those are handled by themselves, the others' are one batch.
+        The requests of each of these connections are handled separately, and the requests of all
+        other connections form one batch.
 
-        :param plain: the record of each request; None for one that is not plain.
+        :param plain: the record of each request; None for a message that is not plain.
         """
         apart = {request.channel.channel_id for request, record in zip(requests, plain, strict=True)
                  if record is None or request.channel.channel_id in self._large.channels}
-        #: By the connection that is handled by itself; None: all others.
+        #: Indexes by the connection that is handled separately; None for all other connections.
         groups: dict[int | None, list[int]] = {}
         for index, request in enumerate(requests):
             channel_id = request.channel.channel_id
@@ -193,7 +194,7 @@ class SendRequests:
                 found = self._send(own) if group is not None else self._complete(own, LazyBatch(
                     own, single=[cast("MessageRecord", plain[index]) for index in indexes]))
             except Exception as error:
-                # It refuses these, and none of the others.
+                # The error refuses only the requests of this group.
                 found = [fail(error) for _ in own]
             for index, answer in zip(indexes, found, strict=True):
                 answers[index] = answer
@@ -203,7 +204,7 @@ class SendRequests:
         self, requests: Sequence[SendRequest], records_of: list[list[MessageRecord]],
         replies: list[Handled],
     ) -> list[Handled]:
-        """Store the records of requests, but for those that have their reply; answer each."""
+        """Store the records of requests that have no reply yet, and answer each request."""
         return list(self._complete(requests, LazyBatch(list(requests), records_of, replies)))
 
     def _complete(self, requests: Sequence[SendRequest], batch: LazyBatch) -> Sequence[Handled]:
@@ -224,9 +225,9 @@ class SendRequests:
         return answers if batch.made is None else batch.made
 
     def require_topic(self, request: SendRequest) -> None:
-        """Make sure that what was checked a while ago still holds.
+        """Check again that a topic exists and accepts messages, after some time has passed.
 
-        :raises RequestRefused: when nothing may be sent there any more.
+        :raises RequestRefused: when nothing may be sent to the topic now.
         """
         if not self._broker_writable or (
                 request.header.topic not in self._tables.topic_config.table):
@@ -235,9 +236,9 @@ class SendRequests:
     def save_created_topics(self) -> Deferred[None] | None:
         """Save and register topics that the batch created, once for the whole batch.
 
-        :returns: fires when the table is saved, or saving has failed; None if nothing must be
-            saved. The sender waits for it: without its topic, a message cannot be pulled after a
-            kill.
+        :returns: a Deferred that fires when the table is saved or saving has failed; None if
+            nothing must be saved. The sender waits for it: without its topic, a message could not
+            be pulled after a kill.
         """
         if not self._topics.made:
             return None
@@ -286,7 +287,7 @@ class SendRequests:
         return [record]
 
     def _prepare(self, record: MessageRecord, fields: Mapping[str, str]) -> None:
-        """Make a record a half message, or refuse it."""
+        """Turn a record into a half message, or refuse it."""
         if self._reject_transactions:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
@@ -303,7 +304,7 @@ class SendRequests:
     ) -> list[MessageRecord]:
         """Make the records of a request that carries a batch of messages.
 
-        For a batch queue that is one record, an inner batch.
+        For a batch queue this is a single record, an inner batch.
         """
         header: SendMessageRequestHeader = request.header
         if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
@@ -315,7 +316,7 @@ class SendRequests:
         if config.topic_filter_type is _MULTI_TAG:
             sys_flag |= SYS_MULTI_TAGS
         if is_batch_topic(config) and names.UNIQ_KEY in common:
-            # It stays one record; a client that gave it no key of its own expects no such answer.
+            # It stays one record; a client that did not set its own key does not expect one back.
             common.pop(names.INNER_NUM, None)
             return [self._maker.make(
                 header.topic, queue_id, request.command.body, common, "", header.flag,
@@ -349,13 +350,13 @@ class SendRequests:
     # --- from records to replies
 
     def _append(self, requests: Sequence[SendRequest], batch: LazyBatch) -> Sequence[Handled]:
-        """Append what was not refused; :returns: the replies; those made already are left."""
+        """Append the accepted records; :returns: all replies, including those made before."""
         if batch.is_untouched and not self._half_queue_ids and not (
                 self._appender.acknowledgement.stages and any(
                     _STORED_WAITS_NOT in record.stored_properties for record in batch.single)):
             return self._append_single(requests, batch.single)
         records_of, replies = batch.records, batch.replies
-        # A plugin may send a record elsewhere; its sender is told the queue that was meant.
+        # A plugin may redirect a record; the reply names the queue of the request.
         queue_ids = [records[0].queue_id if records else 0 for records in records_of]
         if self._half_queue_ids:
             queue_ids = [self._half_queue_ids.get(records[0], queue_id) if records else 0
@@ -373,7 +374,7 @@ class SendRequests:
     def _append_single(
         self, requests: Sequence[SendRequest], records: Sequence[MessageRecord]
     ) -> Sequence[Handled]:
-        """Append the one record of each request; its reply is made only when it is asked for."""
+        """Append the one record of each request. Its reply is made only when it is needed."""
         queue_ids = queue_ids_of(records)
         refusals = self._appender.append(records)
         if not refusals:
@@ -394,10 +395,10 @@ class SendRequests:
         self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
         replies: list[Handled], queue_ids: Sequence[int], message_ids: str | None = None,
     ) -> None:
-        """Fill in the replies to what is stored, and count it.
+        """Make the replies for stored messages, and count the messages.
 
-        :param queue_ids: the queue each request was sent to.
-        :param message_ids: those of the only request, where they are made already.
+        :param queue_ids: the queue to which each request was sent.
+        :param message_ids: the message ids of the only request, if they are made already.
         """
         host, maker = self._identity.store_host, self._reply_maker
         stored = [index for index, reply in enumerate(replies) if reply is None]
@@ -433,12 +434,12 @@ class SendRequests:
     ) -> None:
         """Hold replies until the messages are as safe as the settings demand.
 
-        The whole batch waits for its last message: one write made all of it, one flush covers it.
+        The whole batch waits for its last message: it was one write, and one flush covers it.
         """
         waiting = [index for index in stored if _waits(requests[index])]
         if not waiting:
             return
-        # While the disk works: a sync may be under way since the append.
+        # This runs while the disk works: a sync may be in progress since the append.
         held: list[tuple[int, Reply]] = []
         for index in waiting:
             reply = replies[index]
@@ -455,12 +456,12 @@ class SendRequests:
             replies[index] = DeferredReply(reply, until)
 
     def refused(self, error: BrokerError) -> Reply:
-        """The reply to a refused send: Apache adds region and trace switch to these too."""
+        """Make the reply to a refused send; Apache adds region and trace switch to it too."""
         return Reply(error.response_code, SendRefusedResponseHeader(
             msg_region=self._region, trace_on=self._trace_on), remark=str(error))
 
     def not_stored(self, error: BrokerError) -> BrokerError:
-        """Tell a store's error in the words of Apache's broker."""
+        """Translate a store's error into the words of Apache's broker."""
         if isinstance(error, LightQueuesFull):
             return RequestRefused(
                 ResponseCode.SYSTEM_ERROR,

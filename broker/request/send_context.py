@@ -1,4 +1,4 @@
-"""The argument of the send hooks: send requests handled together, and the records made of them."""
+"""The argument of the send hooks: send requests that are handled together, and their records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from twistmq.protocol.record import MessageRecord
 
 __all__ = ["LazyBatch", "SendBatch", "SendRequest", "is_stored"]
 
-#: A send; the header V2 is a subclass with other names on the wire.
+#: A send request; the header V2 is a subclass with other names on the wire.
 SendRequest = Request[SendMessageRequestHeader]
 
 
@@ -27,28 +27,28 @@ SendRequest = Request[SendMessageRequestHeader]
 class SendBatch:
     """A batch of send requests.
 
-    All lists have one entry a request, in order. A request has one record, or several when it
-    carries a batch of messages, or none when it was refused.
+    All lists have one entry for each request, in order. A request has one record, several records
+    if it carries a batch of messages, or none if it was refused.
     """
 
-    #: Their headers are SendMessageRequestHeader or its V2, which have the same attributes.
+    #: Their headers are SendMessageRequestHeader or its V2, which has the same attributes.
     requests: list[Request[SendMessageRequestHeader]]
     #: The records of each request; a batch has several.
     records: list[list[MessageRecord]] = field(default_factory=list)
-    #: The answer to each request, filled in once its messages are stored or refused.
+    #: The answer to each request, filled in when its messages are stored or refused.
     replies: list[Handled] = field(default_factory=list)
 
     @property
     def outlines(self) -> Sequence[tuple[str, str, bytes]]:
-        """Topic, producer's group and properties (in UTF-8) of each request, as they came.
+        """Topic, producer group and properties (in UTF-8) of each request, as received.
 
-        They take less than the header of each request, which has them too.
+        Reading them costs less than the header of each request, which contains them too.
         """
         return send_outlines(self.requests)
 
     @property
     def topics(self) -> Collection[str]:
-        """The topics that the records go to."""
+        """The topics of the records."""
         return {record.topic for records in self.records for record in records}
 
     @property
@@ -67,11 +67,12 @@ def is_stored(reply: Handled) -> bool:
 class LazyBatch(SendBatch):
     """A batch whose lists are made when a plugin asks for them.
 
-    Before the messages are stored there is a place for each reply, to be filled by a refusal.
+    Before the messages are stored, ``replies`` has an empty entry for each request, which a refusal
+    can fill.
 
-    :param records: of each request; or else
-    :param single: the one record of each.
-    :param made: replies that are made already.
+    :param records: the records of each request, if ``single`` is not given.
+    :param single: the one record of each request.
+    :param made: replies that exist already.
     """
 
     __slots__ = ("_answers", "_made", "_records", "_single")
@@ -106,12 +107,12 @@ class LazyBatch(SendBatch):
 
     @property
     def single(self) -> Sequence[MessageRecord]:
-        """The one record of each request, if it has one."""
+        """The one record of each request, if each has exactly one."""
         return self._single
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nothing asked for a list that could be changed."""
+        """Whether no plugin has asked for a list that it could change."""
         return self._records is None and self._made is None
 
     @property
@@ -122,10 +123,10 @@ class LazyBatch(SendBatch):
 
     @property
     def made(self) -> list[Handled] | None:
-        """The replies, if they are made: one may have been changed."""
+        """The replies, if they were made; a plugin may have changed one."""
         return self._made
 
     def answered(self, answers: Sequence[Handled]) -> None:
-        """Take the answers; objects of those that are not made are made when asked for."""
+        """Set the answers. Those that are not objects yet are made when they are needed."""
         self._answers = answers
         self._made = answers if isinstance(answers, list) else None

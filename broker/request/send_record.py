@@ -1,6 +1,6 @@
-"""The record of a sent message, and the reply that says where it is.
+"""The record of a sent message, and the reply that states its position.
 
-Leaf module of the hot path: typed, so that mypyc compiles it.
+This is a leaf module of the hot path; it is typed, so that mypyc compiles it.
 
 Source: SendMessageProcessor.sendMessage, AbstractSendMessageProcessor.buildMsgContext @5.3.3.
 """
@@ -42,8 +42,8 @@ from twistmq.protocol.record import SYS_INNER_BATCH, MessageRecord, utf8
 
 __all__ = ["KEYS_MAX", "RecordMaker", "StoredReplyMaker", "queue_ids_of"]
 
-#: Keys of one message. Each is an item of the index, and the shortest take two bytes of a message's
-#: 32 KiB of properties; Apache has no bound, but clients give a message one or a few.
+#: The number of keys of a message. Each key is an index entry, and the shortest keys take two bytes
+#: of a message's 32 KiB of properties. Apache has no bound, but clients give a message few keys.
 KEYS_MAX: Final = 1024
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
@@ -51,9 +51,9 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 class RecordMaker:
     """Makes records of sent messages.
 
-    :param region: MSG_REGION of every message.
-    :param trace_on: TRACE_ON of every message, "true" or "false".
-    :param cluster: CLUSTER of every message.
+    :param region: the value of MSG_REGION in every message.
+    :param trace_on: the value of TRACE_ON in every message, "true" or "false".
+    :param cluster: the value of CLUSTER in every message.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RecordMaker:
     ) -> None:
         self._added: dict[str, str] = {MSG_REGION: region, TRACE_ON: trace_on, CLUSTER: cluster}
         self._added_text: str = format_properties(self._added)
-        #: The same behind properties that end with a separator, and behind those that do not.
+        #: The same text for properties that end with a separator, and for those that do not.
         self._added_bytes: bytes = utf8(self._added_text)
         self._added_after: bytes = utf8(PROPERTY_SEPARATOR) + self._added_bytes
         self._unique_ids: UniqueIdMaker = unique_ids
@@ -73,13 +73,13 @@ class RecordMaker:
     ) -> list[MessageRecord | None]:
         """Make the records of requests that send one plain message each.
 
-        :param requests: with headers as SendMessageRequestHeader.
-        :param topics: the topics that there are.
-        :param forbidden: topics to which not all may be sent.
+        :param requests: requests with headers like SendMessageRequestHeader.
+        :param topics: the existing topics.
+        :param forbidden: topics to which not every message may be sent.
         :param asking: properties of messages that are not plain.
-        :param looked_at: those, and all that plugins or the broker look at.
-        :returns: a record for each request; None for one that must be looked at closely: it may
-            have to be refused.
+        :param looked_at: these, and all other properties that plugins or the broker read.
+        :returns: a record for each request; None if the request must be examined more closely and
+            may have to be refused.
         """
         records: list[MessageRecord | None] = []
         last_topic: str | None = None
@@ -119,7 +119,7 @@ class RecordMaker:
                 assert sent is not None
                 keys, tags_code = plain_keys(data, text, looked_at)
                 if keys is not None and len(keys) <= KEYS_MAX and not sys_flag & SYS_INNER_BATCH:
-                    # Each pair of the text is a property that is stored.
+                    # All pairs of the text are properties that are stored.
                     stored = data + (
                         self._added_bytes if data[-1] == 2 else self._added_after)
                     record = MessageRecord(
@@ -144,16 +144,16 @@ class RecordMaker:
         sys_flag: int, reconsume_times: int, born_timestamp: int, born_host: bytes,
         store_host: bytes, now_ms: int,
     ) -> MessageRecord:
-        """Make a record: with what the client sent, without what is not stored, with what the
-        broker adds.
+        """Make a record from the client's message.
 
-        The order of properties has no meaning; Apache's is that of a Java hash map.
+        Properties that are not stored are removed, and the broker's own are added. The order of
+        properties has no meaning; in Apache's broker it is the order of a Java hash map.
 
-        :param fields: what ``parse_properties`` made of ``text``; gets a unique key when it lacks
-        one.
+        :param fields: the result of ``parse_properties`` for ``text``; a missing unique key is
+            added to it.
         :param text: the client's properties; empty when ``fields`` has other sources.
-        :raises MessageIllegal: when the body of an inner batch is not a batch, or another message
-        is marked as one, or it has too many keys.
+        :raises MessageIllegal: when the body of an inner batch is not a batch, when another message
+            is marked as an inner batch, or when it has too many keys.
         """
         stored: str
         message_count = 1
@@ -165,7 +165,7 @@ class RecordMaker:
             and MSG_REGION not in fields and TRACE_ON not in fields and CLUSTER not in fields
             and INNER_NUM not in fields
         ):
-            # Each pair of the text is a property that is stored: it need not be put together.
+            # All pairs of the text are properties that are stored, so it is used unchanged.
             stored = text if text.endswith(PROPERTY_SEPARATOR) else text + PROPERTY_SEPARATOR
             stored += self._added_text
         else:
@@ -190,17 +190,17 @@ class RecordMaker:
     ) -> list[MessageRecord]:
         """Make the records of a batch's messages, or of a part of them.
 
-        :param messages: what ``decode_batch`` returns.
-        :param common: properties that each message has that does not have its own of the name.
+        :param messages: the result of ``decode_batch``.
+        :param common: properties that each message gets if it does not have them itself.
         :param unclaimed: properties that no message may have.
-        :raises RequestRefused: when one has.
-        :raises MessageIllegal: as ``make``.
+        :raises RequestRefused: when a message has one of them.
+        :raises MessageIllegal: see ``make``.
         """
         records: list[MessageRecord] = []
         for flag, body, text in messages:
             fields = parse_properties(text)
             for name, value in common.items():
-                # A message keeps its own unique key: the batch's is their list.
+                # A message keeps its own unique key, because the batch's key is a list of them.
                 if name not in fields:
                     fields[name] = value
                     if text and not text.endswith(PROPERTY_SEPARATOR):
@@ -215,9 +215,9 @@ class RecordMaker:
 
 
 def _count_inner(body: bytes, fields: dict[str, str]) -> int:
-    """Count the messages of an inner batch, and let its properties say how many they are.
+    """Count the messages of an inner batch, and record the number in its properties.
 
-    :raises MessageIllegal: when the body is no batch, or the client counted otherwise.
+    :raises MessageIllegal: when the body is not a batch, or the client's number is different.
     """
     count = count_batch(body)
     if fields.setdefault(INNER_NUM, str(count)) != str(count):
@@ -227,22 +227,22 @@ def _count_inner(body: bytes, fields: dict[str, str]) -> int:
 
 
 def queue_ids_of(records: Sequence[MessageRecord]) -> list[int]:
-    """The queue ids of records, before a plugin sends some of them elsewhere."""
+    """Return the queue ids of records, before a plugin redirects some of them."""
     return [record.queue_id for record in records]
 
 
 class StoredReplyMaker:
-    """Writes the replies that say where single messages are, without a header object each.
+    """Writes the replies that state the positions of single messages, without a header object.
 
-    :param region: MSG_REGION of every reply.
-    :param trace_on: TRACE_ON of every reply.
+    :param region: the value of MSG_REGION in every reply.
+    :param trace_on: the value of TRACE_ON in every reply.
     """
 
     def __init__(self, region: str, trace_on: bool) -> None:
         self.region: str = region
         self.trace_on: bool = trace_on
         self._end: str = f'"MSG_REGION":{quoted(region)},"TRACE_ON":"{str(trace_on).lower()}"'
-        #: The headers of replies with and without a key, at the address that was used last.
+        #: The headers of replies with and without a key, for the last address that was used.
         self._store_host: bytes = b""
         self._with_key: bytes = b""
         self._without_key: bytes = b""
@@ -251,7 +251,7 @@ class StoredReplyMaker:
         self, requests: Sequence[Request[Any]], records: Sequence[MessageRecord],
         queue_ids: Sequence[int], store_host: bytes,
     ) -> list[bytes]:
-        """Write the replies of success to requests, one record each, but to one-way requests."""
+        """Write the replies of success to requests with one record each, except one-way ones."""
         frames: list[bytes] = []
         for index, record in enumerate(records):
             request = requests[index]
@@ -264,7 +264,7 @@ class StoredReplyMaker:
     def frame(
         self, code: int, opaque: int, record: MessageRecord, queue_id: int, store_host: bytes
     ) -> bytes:
-        """Write the reply as one frame; its fields are those of SendMessageResponseHeader."""
+        """Write the reply as one frame, with the fields of SendMessageResponseHeader."""
         if store_host != self._store_host:
             self._write_formats(store_host)
         header: bytes
@@ -275,7 +275,7 @@ class StoredReplyMaker:
                 code, record.physical_offset, queue_id, record.queue_offset,
                 utf8(key if key.isalnum() else quoted(key)[1:-1]), opaque)
         else:
-            # A plugin's before_append may have taken the keys away.
+            # A plugin's before_append hook may have removed the keys.
             header = self._without_key % (
                 code, record.physical_offset, queue_id, record.queue_offset, opaque)
         return encode_frame(JSON, header, b"")

@@ -1,4 +1,4 @@
-"""The reply to a stored message."""
+"""The replies to stored messages."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from twistmq.protocol.record import MessageRecord
 
 __all__ = ["StoredReplies", "StoredReply", "settle"]
 
-#: A member of an enumeration takes ten times as long to look up.
+#: Looking up a member of an enumeration takes ten times as long.
 _SUCCESS: Final = ResponseCode.SUCCESS
 
 
 class StoredReply(Reply):
-    """Says where a message is. It has a header object only if a plugin looks at it.
+    """Reports the position of a message. A header object is made only if a plugin looks at it.
 
     :param record: the message, stored.
-    :param queue_id: of the queue it was sent to, wherever a plugin let it be stored.
-    :param store_host: the broker's address as records hold it.
+    :param queue_id: the queue to which it was sent, even if a plugin stored it elsewhere.
+    :param store_host: the broker's address in the format of records.
     """
 
     __slots__ = ("_ahead", "_header", "_maker", "_queue_id", "_record", "_store_host")
@@ -69,7 +69,7 @@ class StoredReply(Reply):
         self._header = header
 
     def write_ahead(self, opaque: int) -> None:
-        """Write the frame of success while the disk works; it goes if nothing changes till then."""
+        """Write the success frame while the disk works; it is sent if nothing changes by then."""
         self._ahead = self.frame(opaque)
 
     def frame(self, opaque: int) -> bytes:
@@ -84,12 +84,12 @@ class StoredReply(Reply):
 def settle(
     replies: Sequence[Reply], safe: Deferred[ResponseCode], refused: Callable[[BrokerError], Reply]
 ) -> Deferred[None]:
-    """Give replies of success the code of an acknowledgement, or what refuses them, once it comes.
+    """Set the outcome of an acknowledgement in success replies once it is known.
 
-    :param replies: more may be added until then.
+    :param replies: more replies may be added until then.
     :param safe: fires with the code, or fails with a refusal.
     :param refused: makes the reply of a refusal.
-    :returns: ``safe``, which does not fail any more.
+    :returns: ``safe``, which no longer fails.
     """
 
     def set_code(code: ResponseCode) -> None:
@@ -97,7 +97,7 @@ def settle(
             reply.code = code
 
     def refuse(failure: Failure) -> None:
-        # One Deferred holds replies of several writes: none of them may see it fail.
+        # One Deferred holds replies of several writes, none of which may see it fail.
         assert isinstance(failure.value, RequestRefused)
         by = refused(failure.value)
         for reply in replies:
@@ -107,18 +107,18 @@ def settle(
 
 
 class StoredReplies(UnmadeReplies):
-    """Say where messages are, each the only one of its request; perhaps once they are safe.
+    """Report the positions of messages, one for each request, at once or when they are safe.
 
     :param records: the messages, stored.
-    :param queue_ids: of the queues they were sent to.
-    :param store_host: as of ``StoredReply``.
+    :param queue_ids: the queues to which they were sent.
+    :param store_host: see ``StoredReply``.
     """
 
-    #: The frames of success, written while the disk works.
+    #: The success frames, written while the disk works.
     _ahead: list[bytes] | None = None
-    #: Has the code of all, or what refuses them all; None: they did not wait.
+    #: Holds the common outcome, a code or a refusal; None if the replies did not wait.
     _outcome: Reply | None = None
-    #: It, and the replies that were asked for before the messages were safe.
+    #: The outcome, and the replies that were requested before the messages were safe.
     _waiting: list[Reply]
 
     def __init__(
@@ -136,7 +136,8 @@ class StoredReplies(UnmadeReplies):
     ) -> None:
         """Let the replies wait until the messages are safe.
 
-        :param safe: see ``settle``; so ``refused``.
+        :param safe: see ``settle``.
+        :param refused: see ``settle``.
         """
         self._ahead = self._maker.frames(
             requests, self._records, self._queue_ids, self._store_host)
@@ -150,7 +151,7 @@ class StoredReplies(UnmadeReplies):
         part = StoredReplies(
             self._records[begin:end], self._queue_ids[begin:end], self._store_host, self._maker)
         if self._outcome is not None:
-            # Without one-way requests each has its frame.
+            # If no request is one-way, each has its frame.
             if self._ahead is not None and len(self._ahead) == len(self._records):
                 part._ahead = self._ahead[begin:end]
             part._outcome, part._waiting = self._outcome, self._waiting

@@ -1,4 +1,4 @@
-"""May a message be sent to a topic, and which queues has it? For sends, and for replies.
+"""Checks whether a message may be sent to a topic, and finds its queues; for sends and replies.
 
 Source: AbstractSendMessageProcessor.msgCheck @5.3.3.
 """
@@ -28,7 +28,7 @@ __all__ = ["SendTopics", "queue_refusal"]
 
 
 class SendTopics:
-    """The topics messages are sent to."""
+    """The topics to which messages are sent."""
 
     def __init__(
         self, settings: Settings, topic_config: TopicConfigTable,
@@ -39,7 +39,7 @@ class SendTopics:
         self._subscription_group = subscription_group
         self._forbidden_topics = forbidden_topics
         self._broker_ip = settings.text("brokerIP1")
-        #: Whether topics were made since this was set to False; who calls tells the kernel.
+        #: Whether topics were created since this was set to False; the caller informs the kernel.
         self.made = False
 
     def _broker_writable(self) -> bool:
@@ -48,7 +48,7 @@ class SendTopics:
     def find(self, request: SendRequest) -> TopicConfig:
         """Check the topic's name and permissions; create it where that is allowed.
 
-        :raises RequestRefused: when nothing may be sent there.
+        :raises RequestRefused: when nothing may be sent to the topic.
         """
         header: SendMessageRequestHeader = request.header
         topic = header.topic
@@ -68,7 +68,7 @@ class SendTopics:
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
         if is_retry and self._subscription_group.find(group) is None:
-            # Differs from Apache, which makes the topic of a group that there is not.
+            # Differs from Apache, which creates a topic for a group that does not exist.
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {group} {SUBSCRIPTION_GROUP_SUGGESTION}")
@@ -87,7 +87,7 @@ class SendTopics:
 
 
 def queue_refusal(request: SendRequest, config: TopicConfig) -> RequestRefused:
-    """The refusal of a queue id that the topic does not have."""
+    """Make the refusal of a queue id that the topic does not have."""
     return RequestRefused(
         ResponseCode.INVALID_PARAMETER,
         f"request queueId[{request.header.queue_id}] is illegal, {config} "

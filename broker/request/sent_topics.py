@@ -1,8 +1,8 @@
-"""Topics as the sends of plain messages ask for them: one object for what several tables say.
+"""Topics as the sends of plain messages need them: one object with data from several tables.
 
-Of ten thousand topics hardly one is in the processor's caches when a message to it comes, and each
-table costs several loads from memory.
-Leaf module of the hot path: typed, so that mypyc compiles it.
+When a message arrives, hardly one of ten thousand topics is in the processor's caches, and each
+table costs several loads from memory. This is a leaf module of the hot path; it is typed, so that
+mypyc compiles it.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from twistmq.broker.store.consume_queue import ConsumeQueue
 
 __all__ = ["SentTopic", "SentTopics"]
 
-#: How many queues of a topic are kept.
+#: The number of queues of a topic that are kept.
 _QUEUES_MAX: Final = 64
 
 
 class SentTopic:
-    """One topic, with all that the send of a plain message needs of it."""
+    """One topic, with everything that the send of a plain message needs."""
 
     __slots__ = ("name", "queue_count", "queues")
 
     def __init__(self, name: str, queue_count: int) -> None:
-        #: The topic's own name: that of a request costs each table of topics a comparison.
+        #: The topic's own name object; with a request's copy, each table would compare the text.
         self.name: str = name
-        #: Messages to the queues before this number are plain; 0: each is looked at closely.
+        #: Messages to queues below this number are plain; 0 if each must be examined closely.
         self.queue_count: int = queue_count
-        #: Its queues by id, as far as they were asked for.
+        #: Its queues by id, if they were requested before.
         self.queues: list[ConsumeQueue | None] = [None] * min(queue_count, _QUEUES_MAX)
 
 
 class SentTopics:
-    """The topics that sends asked for, and that there are.
+    """The existing topics to which messages were sent.
 
     :param topics: the table of topics, of TopicConfig.
     :param multi_tag: a topic with this filter type has records that are not plain.
@@ -50,7 +50,7 @@ class SentTopics:
         self._sent: dict[str, SentTopic] = {}
 
     def get(self, topic: str) -> SentTopic | None:
-        """Find a topic; None when no topic has the name."""
+        """Find a topic; None if no topic has this name."""
         sent = self._sent.get(topic)
         return self._look_up(topic) if sent is None else sent
 
@@ -67,7 +67,7 @@ class SentTopics:
         return sent
 
     def queue(self, sent: SentTopic, queue_id: int) -> ConsumeQueue | None:
-        """Find a queue of a topic; None when nothing was stored in it, or it is not kept here."""
+        """Find a queue of a topic; None if nothing was stored in it, or if it is not kept here."""
         if queue_id >= len(sent.queues):
             return None
         queue = sent.queues[queue_id]

@@ -37,15 +37,15 @@ from twistmq.protocol.topic_names import (
 
 __all__ = ["SubscriptionGroupTable", "row_size"]
 
-#: The size of the row of a plain group without its name, which is in it twice, bytes.
+#: The size of the row of a plain group without its name, which the row contains twice; bytes.
 _ROW_SIZE: Final = 380
 #: The size of a mask without the names.
 _MASK_SIZE: Final = 20
-#: The retry policy of a group that was given none.
+#: The default retry policy of a group.
 _POLICY: Final = GroupRetryPolicy()
-#: Groups of another broker that are compared between two looks at the clock.
+#: The number of another broker's groups that are compared between two checks of the clock.
 _ROWS_AT_ONCE: Final = 100
-#: Lines of groups created on demand that are written of a minute.
+#: The number of log lines a minute about groups that are created on demand.
 _LINES_A_MINUTE: Final = 100
 
 
@@ -58,7 +58,7 @@ class SubscriptionGroupTable(SavedTable):
     """Groups by name.
 
     :param file: subscriptionGroup.json.
-    :param has_room_for_topics: says whether a new group could have its topics.
+    :param has_room_for_topics: returns whether there is room for the topics of a new group.
     """
 
     log = Logger()
@@ -74,13 +74,13 @@ class SubscriptionGroupTable(SavedTable):
         self.data_version = DataVersion(timestamp=now_ms())
         self.table: dict[str, SubscriptionGroupConfig] = {
             group: SubscriptionGroupConfig(group) for group in sorted(SYSTEM_GROUPS)}
-        #: Group, topic, mask of what is forbidden.
+        #: Masks of forbidden operations by group and topic.
         self.forbidden: dict[str, dict[str, int]] = {}
-        #: What groups are forbidden as the file has it. It belongs to the thread that saves.
+        #: The rows of these masks in the file. They belong to the thread that saves.
         self._forbidden_rows: dict[str, bytes] = {}
-        #: Groups whose rows there are old.
+        #: Groups with outdated rows.
         self._forbidden_changed: set[str] = set()
-        #: About the size of the groups in an answer to a tool, bytes.
+        #: The approximate size of the groups in a reply to a tool, bytes.
         self.rows_size = 0
         self.has_room_for_topics = has_room_for_topics
         self._created_lines = LineRate(_LINES_A_MINUTE)
@@ -100,7 +100,7 @@ class SubscriptionGroupTable(SavedTable):
         return None if config is None else encode_pretty_row(group, config)
 
     def load(self) -> None:
-        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        """Read the saved groups; :raises StoreDamaged: when the file cannot be read."""
         self._file.load(self._decode)
 
     def _decode(self, text: str) -> None:
@@ -124,7 +124,7 @@ class SubscriptionGroupTable(SavedTable):
         job = self._job(SubscriptionGroupWrapper({}, self.data_version, {}), maps)
 
         def save() -> None:
-            # A group may be forbidden thousands of topics: its row is written on the thread.
+            # A group may have masks for thousands of topics, so the thread writes its row.
             for group, topics in unsaved.items():
                 if topics:
                     self._forbidden_rows[group] = encode_pretty_row(group, topics)
@@ -136,7 +136,7 @@ class SubscriptionGroupTable(SavedTable):
         return save
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group; created when it is not there, the settings allow that and there is room.
+        """Find a group; create it if it does not exist, the settings allow it and there is room.
 
         Differs from Apache: a blank name creates no group.
         """
@@ -161,17 +161,17 @@ class SubscriptionGroupTable(SavedTable):
         return config
 
     def _may_be_made(self, group: str) -> bool:
-        """Whether a group is created on demand."""
+        """Whether a group may be created on demand."""
         wanted = self._settings.flag("autoCreateSubscriptionGroup") or is_system_group(group)
         return wanted and group_fault(group) is None
 
     def _has_room(self, config: SubscriptionGroupConfig, kept: int = 0) -> bool:
-        """Whether all groups, and ``kept`` bytes more, still fit into a tool's reply."""
+        """Whether all groups, and ``kept`` further bytes, still fit into a tool's reply."""
         old = self.table.get(config.group_name)
         return self._fits(row_size(config) - (row_size(old) if old is not None else 0), kept)
 
     def _fits(self, more: int, kept: int = 0) -> bool:
-        """Whether ``size`` bytes more, and ``kept`` besides, still fit into a tool's reply."""
+        """Whether ``more`` additional bytes, and ``kept`` on top, still fit into a tool's reply."""
         if more <= 0 or self.rows_size + more <= GROUP_ROWS_SIZE_MAX - kept:
             return True
         self._log_full("groups")
@@ -185,11 +185,11 @@ class SubscriptionGroupTable(SavedTable):
                           count=len(self.table), what=what, left_out=left_out)
 
     def has(self, group: str) -> bool:
-        """Whether there is such a group; those of light queues always are."""
+        """Whether a group exists; a group of light queues always does."""
         return group in self.table or self._is_light(group)
 
     def _is_light(self, group: str) -> bool:
-        """Whether a group is one of light queues, which is there without being in the table."""
+        """Whether it is a group of light queues, which exists without an entry in the table."""
         return self._light and is_light(group) and len(group) <= GROUP_LENGTH_MAX
 
     def update(
@@ -211,7 +211,7 @@ class SubscriptionGroupTable(SavedTable):
         self._enter(config)
 
     def disable_consume(self, group: str) -> bool:
-        """Let a group get no more messages; :returns: whether it got any before."""
+        """Stop the delivery of messages to a group; :returns: whether it was enabled before."""
         config = self.table.get(group)
         if config is None or not config.consume_enable:
             return False
@@ -221,18 +221,18 @@ class SubscriptionGroupTable(SavedTable):
     def _full(self) -> RequestRefused:
         return RequestRefused(
             ResponseCode.SYSTEM_ERROR,
-            f"the broker has {len(self.table)} groups, about {self.rows_size} bytes as tools "
-            f"are told of them; with another they are over {GROUP_ROWS_SIZE_MAX}")
+            f"the broker has {len(self.table)} groups, about {self.rows_size} bytes in a "
+            f"tool's reply; with another group they would exceed {GROUP_ROWS_SIZE_MAX}")
 
     def _enter(self, config: SubscriptionGroupConfig) -> None:
-        """A group is there or changed."""
+        """Enter a new or changed group."""
         old = self.table.get(config.group_name)
         self.rows_size += row_size(config) - (row_size(old) if old is not None else 0)
         self.table[config.group_name] = config
         self._changed(config.group_name)
 
     def delete(self, group: str) -> bool:
-        """Forget a group and what it is forbidden; :returns: whether it was there."""
+        """Forget a group and its masks; :returns: whether it existed."""
         topics = self.forbidden.pop(group, None)
         if topics is not None:
             self.rows_size -= sum(_forbidden_size(group, topic) for topic in topics)
@@ -251,12 +251,14 @@ class SubscriptionGroupTable(SavedTable):
     ) -> Generator[None, None, list[str]]:
         """Take over the groups of another broker's table; yields in between.
 
-        Only what differs is changed. System groups stay, if the other broker has them or not.
+        Only groups that differ are changed. System groups are kept, whether or not the other broker
+        has them.
 
-        :param forbidden: masks by group and topic; None: of an older broker, which has none to
-            tell of.
-        :returns: groups that are not there: who calls deletes them before :meth:`take_version`.
-        :raises WireError: when there cannot be such a group; nothing is changed then.
+        :param forbidden: masks by group and topic; None from an older broker, which does not send
+            any.
+        :returns: groups that the other broker does not have: the caller deletes them before
+            :meth:`take_version`.
+        :raises WireError: when a group is not valid; nothing is changed then.
         """
         for name, config in groups.items():
             if name != config.group_name or not name:
@@ -274,7 +276,7 @@ class SubscriptionGroupTable(SavedTable):
         return [name for name in self.table if name not in groups and not is_system_group(name)]
 
     def take_version(self, version: DataVersion) -> None:
-        """Have the data version of the table that this one was made equal to."""
+        """Adopt the data version of the table that this one was made equal to."""
         if self.data_version != version:
             self.data_version.assign(version)
             self.dirty = True
@@ -287,7 +289,7 @@ class SubscriptionGroupTable(SavedTable):
     def forbid(self, group: str, topic: str, index: int, *, forbidden: bool) -> None:
         """Set or clear bit ``index`` of the group's mask for a topic.
 
-        Differs from Apache: a mask that becomes 0 takes no other topic's with it.
+        Differs from Apache: clearing the last bit of one mask does not remove the other masks.
 
         :raises RequestRefused: when there is no room for another mask.
         """
@@ -313,19 +315,19 @@ class SubscriptionGroupTable(SavedTable):
         self.dirty = True
 
     def _changed(self, group: str) -> None:
-        """Count one more change, to be saved."""
+        """Count a change, so that the table is saved."""
         self._file_rows.changed(group)
         self.data_version.next_version(self._now_ms())
         self.dirty = True
 
 
 def row_size(config: SubscriptionGroupConfig) -> int:
-    """About the size of a group in an answer to a tool, bytes."""
+    """Estimate the size of a group in a reply to a tool, bytes."""
     if config.attributes or config.subscription_data_set or config.group_retry_policy != _POLICY:
         return len(map_row(config.group_name, config))
     return _ROW_SIZE + 2 * len(config.group_name)
 
 
 def _forbidden_size(group: str, topic: str) -> int:
-    """The largest size of a mask in an answer to a tool, bytes."""
+    """Return the largest size of a mask in a reply to a tool, bytes."""
     return len(group) + len(topic) + _MASK_SIZE

@@ -1,4 +1,4 @@
-"""The tables every broker has: topics, groups, offsets, clients, connections and statistics.
+"""The tables of every broker: topics, groups, offsets, clients, connections and statistics.
 
 Source: BrokerController's managers @5.3.3.
 """
@@ -31,7 +31,7 @@ __all__ = ["Tables"]
 class Tables:
     """The tables of one broker.
 
-    :param store: keeps their files, and removes the queues of a deleted topic.
+    :param store: stores the files of the tables, and removes the queues of a deleted topic.
     :param slices: runs long work, such as the encoding of a large table.
     """
 
@@ -94,7 +94,7 @@ class Tables:
 
     @property
     def unsaved(self) -> list[Persistable]:
-        """Tables that could not be saved; saving them is tried again."""
+        """Tables that could not be saved; their saves are tried again."""
         return self.saves.unsaved
 
     # --- topics
@@ -102,15 +102,15 @@ class Tables:
     def topics_changed(self) -> Deferred[None] | None:
         """Save the topics soon and register them with the name servers.
 
-        :returns: fires once the name servers are informed, and never fails; None when there is no
-            name server to inform.
+        :returns: a Deferred that fires once the name servers are informed, and never fails; None if
+            the broker has no name servers.
         """
-        # A message sent to a topic that a kill removes cannot be pulled until the next send.
+        # If a kill removes the topic, messages sent to it cannot be pulled until the next send.
         self.saves.save_if_changed(self.topic_config)
         return self._host.register_soon()
 
     def save_topics(self) -> Deferred[None] | None:
-        """Save the topics now; fires when that is done or failed; None when it is done already."""
+        """Save the topics now; fires when this is done or failed; None if it is done already."""
         saved = self.saves.save(self.topic_config)
         return None if saved.called else saved
 
@@ -119,13 +119,13 @@ class Tables:
         return _all([self.save_topics(), self.topics_changed()])
 
     def registration(self, compressed: bool) -> Callable[[], bytes]:
-        """The topics in a registration; see :meth:`TopicConfigTable.registration`."""
+        """Return the topics in a registration; see :meth:`TopicConfigTable.registration`."""
         tables = self.topic_config.topic_tables()
         self._hooks.complete_topic_tables(tables, registering=True)
         return self.topic_config.registration(compressed, tables)
 
     def plain_registration(self, compressed: bool) -> Callable[[], bytes]:
-        """The same without what plugins tell beyond the topics."""
+        """Return the same without the data that plugins add to the topics."""
         return self.topic_config.registration(compressed)
 
     def delete_topic(self, topic: str) -> None:
@@ -147,9 +147,10 @@ class Tables:
     ) -> Generator[None, None, None]:
         """Make the topics equal to another broker's, with its data version; yields in between.
 
-        Topics that it does not have are deleted with their offsets and queues; system topics stay.
+        Topics that the other broker does not have are deleted with their offsets and queues; system
+        topics are kept.
 
-        :raises WireError: when it is not a valid topic; nothing is changed then.
+        :raises WireError: when a topic is not valid; nothing is changed then.
         """
         for topic in (yield from self.topic_config.replacing(topics)):
             self.delete_topic(topic)
@@ -164,9 +165,10 @@ class Tables:
     ) -> Generator[None, None, None]:
         """Make the groups equal to another broker's, with its data version; yields in between.
 
-        Groups that it does not have are deleted; their offsets and the system's groups stay.
+        Groups that the other broker does not have are deleted; their offsets and the system's
+        groups are kept.
 
-        :raises WireError: when there cannot be such a group; nothing is changed then.
+        :raises WireError: when a group is not valid; nothing is changed then.
         """
         for group in (yield from self.subscription_group.replacing(groups, forbidden)):
             self.delete_group(group, clean_offset=False)
@@ -190,13 +192,13 @@ class Tables:
         self._hooks.client_changed(change)
 
     def _is_counted(self, key: tuple[str, ...]) -> bool:
-        """Whether there are the topic and the group, if any, that a statistic's key names."""
+        """Whether the topic and the group (if any) in the key of a statistic exist."""
         return self.topic_config.get(key[1]) is not None and (
             len(key) == 2 or self.subscription_group.has(key[2]))
 
 
 def _all(parts: Sequence[Deferred[None] | None]) -> Deferred[None] | None:
-    """Fires when all of the given Deferreds did; None when there is no Deferred among them."""
+    """Fire when all of the given Deferreds have fired; None if there is no Deferred among them."""
     waiting = [deferred for deferred in parts if deferred is not None]
     if not waiting:
         return None

@@ -47,18 +47,19 @@ from twistmq.protocol.topic_names import can_be_directory, group_of_topic, retry
 
 __all__ = ["TopicConfigTable", "is_batch_topic"]
 
-#: The size of the row of a topic without its name, which is in it twice, and attributes, bytes.
+#: The size of the row of a topic without attributes and without its name, which the row contains
+#: twice; bytes.
 _ROW_SIZE: Final = 200
-#: Topics that one line names.
+#: The number of topics that a log line names.
 _NAMED_MAX: Final = 20
-#: Topics of another broker that are compared between two looks at the clock.
+#: The number of another broker's topics that are compared between two checks of the clock.
 _ROWS_AT_ONCE: Final = 100
-#: Lines of topics created on demand that are written of a minute.
+#: The number of log lines a minute about topics that are created on demand.
 _LINES_A_MINUTE: Final = 100
 
 
 def _is_no_group(group: str) -> bool:
-    """The default of ``is_group``: no name is a group."""
+    """The default of ``is_group``, for which no name is a group."""
     return False
 
 
@@ -67,7 +68,7 @@ class TopicConfigTable(SavedTable):
 
     :param file: topics.json.
     :param now_ms: the clock, for the data version.
-    :param is_group: says whether there is a group.
+    :param is_group: returns whether a group exists.
     """
 
     log = Logger()
@@ -81,14 +82,14 @@ class TopicConfigTable(SavedTable):
         self._light = settings.flag("enableLmq")
         self._settings = settings
         self.data_version = DataVersion(timestamp=now_ms())
-        #: Topics only the broker itself may create or delete.
+        #: Topics that only the broker itself may create or delete.
         self.system_topics: set[str] = set()
         self.table: dict[str, TopicConfig] = {}
-        #: Called with the name of a topic that is new, changed or gone.
+        #: Called with the name of a topic that was added, changed or removed.
         self.on_change: list[Callable[[str], None]] = []
         #: Topics that were deleted since the start and not created again, the oldest first.
         self._deleted: OrderedDict[str, None] = OrderedDict()
-        #: The topics as answers and registrations have them, and what these rows take, bytes.
+        #: The rows of the topics in replies and registrations, and the size of these rows, bytes.
         self.rows: dict[str, bytes] = {}
         self.rows_size = 0
         self.is_group = is_group
@@ -99,7 +100,7 @@ class TopicConfigTable(SavedTable):
         self._create_system_topics(settings)
 
     def _create_system_topics(self, settings: Settings) -> None:
-        """Make what a fresh broker of 5.3.3 has; what was saved replaces it."""
+        """Make the topics of a fresh broker of 5.3.3; saved topics replace them."""
         cluster, broker = settings.text("brokerClusterName"), settings.text("brokerName")
         template_queues = settings.int("defaultTopicQueueNums")
         cluster_perm = PERM_READ_WRITE if settings.flag("clusterTopicEnable") else 0
@@ -130,25 +131,27 @@ class TopicConfigTable(SavedTable):
     # --- file
 
     def load(self) -> None:
-        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        """Read the saved topics; :raises StoreDamaged: when the file cannot be read."""
         self._was_saved = self._file.load(self._decode)
 
     def make_again(self, queues: Mapping[str, Collection[int]],
                    is_batch: Callable[[str], bool], *, of_lost_master: bool = False,
                    is_slave: bool = False) -> None:
-        """Look at topics that have queues and are not in the table; none loses its queues.
+        """Find topics that have queues but no entry in the table, without removing any queues.
 
-        Where nothing was saved, as when the folder ``config`` was removed, they are made again,
-        with the queues there are. Else each was deleted, by a request that a kill cut short, or
-        came after the backup that was put back: they stay as they are. One line names them. On a
-        slave whose master is lost, messages came with the log before their topic, which is copied
-        less often: those that were not deleted are made.
-        Differs from Apache, whose broker knows none of them until a client sends.
+        If no topics were saved, for example because the folder ``config`` was removed, these topics
+        are created again with their existing queues. In all other cases such a topic was deleted by
+        a request that a kill interrupted, or it is newer than a restored backup; it is not changed.
+        A single log line names these topics. On a slave whose master is lost, messages arrived with
+        the log before their topic, because topics are copied less often. The topics that were not
+        deleted are then created.
+
+        Differs from Apache, whose broker knows none of these topics until a client sends to them.
 
         :param queues: ids of queues by topic.
         :param is_batch: whether a topic's queues are batch queues.
-        :param of_lost_master: whether this broker takes the place of its master now.
-        :param is_slave: whether the topics are a master's, from whom they are copied.
+        :param of_lost_master: whether this broker takes over from its master now.
+        :param is_slave: whether the topics are copied from a master.
         """
         unknown = sorted(topic for topic in queues
                          if topic not in self.table and not topic_names.is_light(topic)
@@ -157,7 +160,7 @@ class TopicConfigTable(SavedTable):
             return
         names = ", ".join(unknown[:_NAMED_MAX]) + (", ..." if len(unknown) > _NAMED_MAX else "")
         if self._was_saved and is_slave:
-            # Its master's topics come later than the log.
+            # The master's topics arrive later than the log.
             self.log.info("{count} topics have queues but no configuration yet: {names}",
                           count=len(unknown), names=names)
             return
@@ -217,8 +220,8 @@ class TopicConfigTable(SavedTable):
     # --- rows
 
     def _enter(self, config: TopicConfig) -> None:
-        """Put a topic into the table, or note that it changed."""
-        # One string for the names of all tables: they find it without a comparison.
+        """Put a new or changed topic into the table."""
+        # All tables share one string for the name, so that a look-up needs no comparison.
         name = config.topic_name = sys.intern(config.topic_name)
         row = map_row(name, config)
         self.rows_size += len(row) - len(self.rows.get(name, b""))
@@ -237,9 +240,9 @@ class TopicConfigTable(SavedTable):
     ) -> None:
         """Refuse topics for which the table has no room.
 
-        :param kept: bytes that stay free for others, unless all of these are topics of groups that
-            there are, or the system's.
-        :raises RequestRefused: when the table with these topics would leave less.
+        :param kept: bytes that must stay free, unless all of these are topics of existing groups or
+            system topics.
+        :raises RequestRefused: when less would stay free.
         """
         new = [config for config in configs if config.topic_name not in self.table]
         if not new:
@@ -263,7 +266,7 @@ class TopicConfigTable(SavedTable):
             f"registration; {size} bytes more exceed the limit of {most}")
 
     def _is_served_first(self, topic: str) -> bool:
-        """Whether a topic may have the room that is kept."""
+        """Whether a topic may use the reserved room."""
         group = group_of_topic(topic)
         return self.is_system_topic(topic) if group is None else self.is_group(group)
 
@@ -280,11 +283,12 @@ class TopicConfigTable(SavedTable):
         return self.light_topic(topic) if config is None else config
 
     def shown_queue(self, topic: str, queue_id: int) -> int:
-        """The queue that a message goes to after it has waited: its own, if clients can read it.
+        """Return the queue to which a message goes after it has waited.
 
-        A topic may have lost queues meanwhile, and no route shows those. Differs from Apache, whose
-        broker stores a message there all the same, so that nobody reads it. Topics of the system
-        have queues of their own kind.
+        This is its own queue, if clients can read it. The topic may have lost queues in the
+        meantime, and no route shows those. Differs from Apache, whose broker stores the message in
+        such a queue, where no client reads it. System topics have queues with a special meaning, so
+        their queue ids are not changed.
         """
         config = self.table.get(topic)
         if (config is None or not 0 < config.read_queue_nums <= queue_id
@@ -296,12 +300,12 @@ class TopicConfigTable(SavedTable):
     def is_deleted(self, topic: str) -> bool:
         """Whether a topic was deleted, as far as that is known.
 
-        One that is not there may as well be one that a kill made forgotten.
+        A missing topic may also be one that was forgotten because of a kill.
         """
         return topic in self._deleted
 
     def light_topic(self, topic: str) -> TopicConfig | None:
-        """The topic of a light queue, which is there without being in the table."""
+        """Return the topic of a light queue, which exists without an entry in the table."""
         if self._light and topic_names.is_light(topic) and can_be_directory(topic):
             return TopicConfig(topic, 1, 1, PERM_READ_WRITE)
         return None
@@ -311,7 +315,7 @@ class TopicConfigTable(SavedTable):
         return config is not None and config.order
 
     def is_batch_topic(self, topic: str) -> bool | None:
-        """Whether a topic's queues are batch queues; None: there is no such topic."""
+        """Whether a topic's queues are batch queues; None if the topic does not exist."""
         config = self.get(topic)
         return None if config is None else is_batch_topic(config)
 
@@ -319,17 +323,17 @@ class TopicConfigTable(SavedTable):
         return topic in self.system_topics or topic_names.is_system_topic(topic)
 
     def topic_tables(self) -> TopicConfigSerializeWrapper:
-        """A body for all topics, still without the topics."""
+        """Make a body for all topics, still without the topics."""
         return TopicConfigSerializeWrapper({}, copy(self.data_version),
                                            topic_queue_mapping_info_map={})
 
     def registration(
         self, compressed: bool, tables: TopicConfigSerializeWrapper | None = None
     ) -> Callable[[], bytes]:
-        """All topics as they are registered, masked by the broker's own permission.
+        """Return all topics for a registration, masked by the broker's own permission.
 
-        :param tables: the body without the topics, which hooks may have completed; None: that of
-            :meth:`topic_tables`.
+        :param tables: the body without the topics, which hooks may have completed; None for a new
+            one, see :meth:`topic_tables`.
         :returns: encodes the body of a registration; call it on a thread if there are many topics.
         """
         wrapper = tables or self.topic_tables()
@@ -350,16 +354,17 @@ class TopicConfigTable(SavedTable):
 
         return encode
 
-    # --- creation and change; the caller tells the kernel of it
+    # --- creation and change; the caller informs the kernel
 
     def create_in_send(
         self, topic: str, default_topic: str, remote_address: str, client_queue_nums: int,
         sys_flag: int,
     ) -> TopicConfig | None:
-        """Create a topic in a send, if its template allows that.
+        """Create a topic in a send, if its template allows it.
 
-        :param client_queue_nums: queues the client asks for; the template's are the most.
-        :returns: the topic, which may be there already; None when it is not created.
+        :param client_queue_nums: the number of queues that the client asks for; the template's
+            number is the maximum.
+        :returns: the topic, which may exist already; None if it is not created.
         :raises RequestRefused: when there is no room for another topic.
         """
         config = self.table.get(topic)
@@ -384,7 +389,7 @@ class TopicConfigTable(SavedTable):
     def create_in_send_back(
         self, topic: str, queue_nums: int, perm: int, sys_flag: int, order: bool = False
     ) -> TopicConfig:
-        """The topic of a group's retries, created when it is not there.
+        """Find or create the retry topic of a group.
 
         :raises RequestRefused: when there is no room for another topic.
         """
@@ -400,10 +405,10 @@ class TopicConfigTable(SavedTable):
         return config
 
     def give_queues(self, topic: str, queue_nums: int) -> bool:
-        """Give a topic more queues, to read and to write; it never loses any.
+        """Give a topic more queues for reading and writing. It never removes any.
 
-        :param queue_nums: how many it has at least afterwards, up to TOPIC_QUEUES_MAX.
-        :returns: whether the topic was there and had fewer.
+        :param queue_nums: the minimum number of queues afterwards, up to TOPIC_QUEUES_MAX.
+        :returns: whether the topic exists and had fewer queues.
         """
         config = self.table.get(topic)
         count = min(queue_nums, TOPIC_QUEUES_MAX)
@@ -418,7 +423,7 @@ class TopicConfigTable(SavedTable):
 
     def _add(self, config: TopicConfig, creator: str, kept: int) -> TopicConfig:
         if not can_be_directory(config.topic_name):
-            # Saved, it would make the whole table one that cannot be read.
+            # Once saved, such a topic would make the whole table unreadable.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"the name cannot be that of a directory: {config.topic_name}")
         self.require_room((config,), kept)
@@ -437,7 +442,7 @@ class TopicConfigTable(SavedTable):
         :raises RequestRefused: when an attribute change is not allowed; nothing is changed then.
         """
         if self.light_topic(config.topic_name) is not None:
-            # It is what it is; Apache's broker does not say so either.
+            # A light topic cannot be changed; Apache's broker does not report that either.
             return
         old = self.table.get(config.topic_name)
         config.attributes = alter_attributes(
@@ -446,7 +451,7 @@ class TopicConfigTable(SavedTable):
         self._changed(config)
 
     def delete(self, topic: str) -> bool:
-        """Forget a topic; :returns: whether it was there."""
+        """Forget a topic; :returns: whether it existed."""
         if self.table.pop(topic, None) is None:
             return False
         self._deleted[topic] = None
@@ -458,7 +463,7 @@ class TopicConfigTable(SavedTable):
         return True
 
     def update_order_topics(self, order_topics: Mapping[str, str]) -> None:
-        """Mark topics whose order the name servers' configuration says matters."""
+        """Mark the topics that are ordered according to the name servers' configuration."""
         configs = [self.table[topic] for topic in order_topics if topic in self.table]
         new = [config for config in configs if not config.order]
         for config in new:
@@ -468,7 +473,7 @@ class TopicConfigTable(SavedTable):
             self._count_change()
 
     def _changed(self, config: TopicConfig) -> None:
-        """A topic is there or changed."""
+        """Enter a new or changed topic, and count the change."""
         self._enter(config)
         self._count_change()
 
@@ -477,12 +482,12 @@ class TopicConfigTable(SavedTable):
     ) -> Generator[None, None, list[str]]:
         """Take over the topics of another broker's table; yields in between.
 
-        Only topics that differ are changed. System topics stay, if the other broker has them or
-        not.
+        Only topics that differ are changed. System topics are kept, whether or not the other broker
+        has them.
 
-        :returns: topics that are not there: who calls deletes them, with their queues, before
-            :meth:`take_version`.
-        :raises WireError: when it is not a valid topic; nothing is changed then.
+        :returns: topics that the other broker does not have: the caller deletes them, with their
+            queues, before :meth:`take_version`.
+        :raises WireError: when a topic is not valid; nothing is changed then.
         """
         for name, config in topics.items():
             if name != config.topic_name or not can_be_directory(name):
@@ -497,17 +502,17 @@ class TopicConfigTable(SavedTable):
                 if name not in topics and name not in self.system_topics]
 
     def take_version(self, version: DataVersion) -> None:
-        """Have the data version of the table that this one was made equal to."""
+        """Adopt the data version of the table that this one was made equal to."""
         if self.data_version != version:
             self.data_version.assign(version)
             self.dirty = True
 
     def permissions_changed(self) -> None:
-        """The broker's own permission, by which topics are masked, is another now."""
+        """Note that the broker's own permission, by which topics are masked, has changed."""
         self._count_change()
 
     def _count_change(self) -> None:
-        """Count one more change, to be saved."""
+        """Count a change, so that the table is saved."""
         self.data_version.next_version(self._now_ms())
         self.dirty = True
 

@@ -1,6 +1,6 @@
-"""Topics and groups are created, changed, deleted, listed: 17, 18, 21, 200, 207, 215, 225.
+"""Requests that create, change, delete and list topics and groups: 17, 18, 21, 200, 207, 215, 225.
 
-A change is answered once the name servers know of it, so that what a tool asks next shows it.
+A change is answered once the name servers know it, so that the next request of a tool sees it.
 
 Source: AdminBrokerProcessor @5.3.3.
 """
@@ -48,7 +48,7 @@ from twistmq.protocol.topic_names import (
 
 __all__ = ["TopicRequests"]
 
-#: Topics or groups taken in between two looks at the clock.
+#: The number of topics or groups that are processed between two checks of the clock.
 _TOPICS_AT_ONCE: Final = 10
 
 
@@ -61,7 +61,7 @@ class TopicRequests:
         self._tables = tables
         self._hooks = hooks
         self._slices = slices
-        #: Of tables that are empty, and never change, unless a plugin has them.
+        #: The version of tables that are empty and never change, unless a plugin provides them.
         self._mapping_version = DataVersion(timestamp=identity.started_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -96,9 +96,9 @@ class TopicRequests:
         return self._when_registered() if self._update_topic(config, changes) else Reply()
 
     def _create_topics(self, request: Request[EmptyHeader]) -> Handled:
-        """Several at once.
+        """Create or change several topics.
 
-        Differs from Apache, which does nothing about the others when one is as it was already.
+        Differs from Apache, which ignores all other topics if one of them is unchanged.
         """
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
         updated = self._slices.run(self._update_topics(configs))
@@ -106,7 +106,7 @@ class TopicRequests:
             lambda changed: self._when_registered() if changed else Reply()))
 
     def _update_topics(self, configs: Sequence[TopicConfig]) -> Generator[None, None, bool]:
-        """The steps of that; whether they change anything."""
+        """Create or change topics, in steps; :returns: whether this changed anything."""
         for number, config in enumerate(configs):
             self._check_topic(config)
             _check_message_type(config.attributes)
@@ -121,7 +121,7 @@ class TopicRequests:
                 if not number % _TOPICS_AT_ONCE:
                     yield
         except RequestRefused:
-            # Those before the one that is refused are there.
+            # The topics before the refused one exist.
             self._tables.topics_saved_and_registered()
             raise
         return changed
@@ -136,7 +136,7 @@ class TopicRequests:
             _check_queue_nums(number)
 
     def _update_topic(self, config: TopicConfig, changes: Mapping[str, str]) -> bool:
-        """Create or replace a topic; :returns: whether that changed anything."""
+        """Create or replace a topic; :returns: whether this changed anything."""
         table = self._tables.topic_config
         old = table.get(config.topic_name)
         if old is not None and not changes:
@@ -169,7 +169,7 @@ class TopicRequests:
             wrapper, b'"topicConfigTable":{}', table.rows.values()))
 
     def _when_registered(self) -> Handled:
-        """Answer once the topics are saved and the name servers know."""
+        """Answer once the topics are saved and the name servers know them."""
         registered = self._tables.topics_saved_and_registered()
         if registered is None:
             return Reply()
@@ -196,7 +196,7 @@ class TopicRequests:
             _check_group(config)
             if not number % _TOPICS_AT_ONCE:
                 yield
-        # Those before one that is refused are there, and saved soon.
+        # If a group is refused, the groups before it exist, and are saved soon.
         for number, config in enumerate(configs):
             self._update_group(config)
             if not number % _TOPICS_AT_ONCE:
@@ -209,7 +209,7 @@ class TopicRequests:
     def _update_group(self, config: SubscriptionGroupConfig) -> None:
         changes, config.attributes = config.attributes, {}
         self._tables.subscription_group.update(config, changes)
-        # Differs from Apache, whose retries go to queues that no route shows.
+        # Differs from Apache, where retries go to queues that no route shows.
         if self._tables.topic_config.give_queues(
             retry_topic(config.group_name), config.retry_queue_nums
         ):
@@ -221,14 +221,14 @@ class TopicRequests:
 
 
 def _check_message_type(changes: Mapping[str, str]) -> None:
-    """:raises RequestRefused: when a topic is to hold messages of every type."""
+    """:raises RequestRefused: when a topic would hold messages of every type."""
     if changes.get("+message.type") == "MIXED":
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              "MIXED message type is not supported.")
 
 
 def _check_group(config: SubscriptionGroupConfig) -> None:
-    """:raises RequestRefused: when there cannot be such a group."""
+    """:raises RequestRefused: when it is not a valid group."""
     fault = group_fault(config.group_name)
     if fault is not None:
         # Differs from Apache, which creates a group that every client refuses.
@@ -238,12 +238,12 @@ def _check_group(config: SubscriptionGroupConfig) -> None:
 
 
 def _check_queue_nums(number: int) -> None:
-    """:raises RequestRefused: when no topic can have so many queues."""
+    """:raises RequestRefused: when a topic cannot have this number of queues."""
     if number < 0:
         # Differs from Apache, which creates a topic that no client can use or find.
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              "The numbers of queues must not be negative.")
     if number > TOPIC_QUEUES_MAX:
-        # Differs from Apache, where a topic may have as many as its clients can bear.
+        # Differs from Apache, where a topic may have as many queues as its clients can handle.
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              f"The numbers of queues must not be over {TOPIC_QUEUES_MAX}.")

@@ -1,8 +1,9 @@
-"""Features that messages ask for by a property, and the refusal where no plugin provides them.
+"""Refuses messages that ask for a feature by a property, where no plugin provides the feature.
 
-A plugin that gives it claims the property (``claim_properties``). Stored as ordinary ones, such
-messages would be delivered at once: that is refused, not done in silence. Transactions are the
-property TRAN_MSG; their plugin is ``kernel.transaction_service``.
+A plugin that provides the feature claims the property (``claim_properties``). Without one, such
+messages would be stored as ordinary messages and delivered at once; they are refused instead, so
+that the sender notices. Transactions use the property TRAN_MSG; their plugin is
+``kernel.transaction_service``.
 
 Source: HookUtils.handleScheduleMessage, SendMessageProcessor.handlePutMessageResult @5.3.3.
 """
@@ -21,8 +22,8 @@ __all__ = ["refuse_unclaimed", "unclaimed_properties"]
 
 _NO_TIMERS: Final = (ResponseCode.SYSTEM_ERROR,
                      "accurate timer message is not enabled, timerWheelEnable is false")
-#: By property, how a message is refused that has it. A level wins over a time.
-# Differs from Apache: its broker has levels always, so it has no words for their absence.
+#: The refusal of a message by the property it has. A delay level has precedence over a time.
+# Differs from Apache: its broker always has levels, so it has no remark for their absence.
 _REFUSALS: Final[Mapping[str, tuple[int, str]]] = {
     names.DELAY: (ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                   "no plugin of this broker delays messages by level"),
@@ -33,7 +34,7 @@ _REFUSALS: Final[Mapping[str, tuple[int, str]]] = {
 
 
 def unclaimed_properties(claimed: Collection[str]) -> frozenset[str]:
-    """The properties that ask for what no plugin gives."""
+    """Return the properties whose features no plugin provides."""
     return frozenset(_REFUSALS).difference(claimed)
 
 
@@ -42,11 +43,11 @@ def refuse_unclaimed(
 ) -> None:
     """Refuse a message that asks for a feature without a provider.
 
-    On a retry topic a delay level is no wish of the sender's: without who delays, the next try
-    comes at once.
+    On a retry topic the sender did not choose the delay level. Without a plugin that delays, the
+    next attempt comes at once.
 
     :param fields: the message's properties.
-    :raises RequestRefused: as Apache's broker refuses where the feature is off.
+    :raises RequestRefused: as Apache's broker does when the feature is off.
     """
     delayed = _is_delayed(fields.get(names.DELAY))
     for name, (code, remark) in _REFUSALS.items():
@@ -55,14 +56,14 @@ def refuse_unclaimed(
         if name == names.DELAY:
             is_asked = delayed and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         else:
-            # One that was a timer has TIMER_OUT_MS, and may be sent on.
+            # A message that was a timed message has TIMER_OUT_MS, and may be sent again.
             is_asked = not delayed and names.TIMER_OUT_MS not in fields
         if is_asked:
             raise RequestRefused(code, remark)
 
 
 def _is_delayed(level: str | None) -> bool:
-    """Whether a level asks for a delay; what is no number may mean one."""
+    """Whether a level asks for a delay; a text that is not a number may mean one."""
     if level is None:
         return False
     try:

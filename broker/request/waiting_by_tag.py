@@ -1,9 +1,9 @@
-"""Waiting requests of one queue, found by the tags of new messages.
+"""The waiting requests of one queue, indexed by the tags of new messages.
 
-As long as they are few they are all looked at. When they are many, those with a filter of tags
-stand where the hashes of their tags put them, so that a message of a tag which none of them wants
-costs as much as without any. The places depend on a number that is another in each process: no
-client can choose tags that share a place.
+A few waiting requests are all examined for each message. When there are many, the requests with a
+tag filter are put into buckets by the hashes of their tags. If none of them wants the tag of a
+message, the message costs as much as if no request waited. The buckets depend on a random
+number that differs in each process, so that no client can choose tags that share a bucket.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from twistmq.protocol.record import MessageRecord
 
 __all__ = ["WaitingByTag", "index_size"]
 
-#: So many are all looked at; below half of it they are again.
+#: Up to this number all requests are examined, and again when fewer than half of it remain.
 _FEW_MAX: Final = 64
-#: Places of tags; a list of 5,000 tags stands in all of them.
+#: The number of buckets, as a power of two. A list of 5,000 tags is in all of them.
 _PLACE_BITS: Final = 10
-#: Bytes of one place in a list, as lists grow.
+#: The size of an entry of a bucket in bytes, including the reserve of a growing list.
 _PLACE_BYTES: Final = 16
 _WORD_BITS: Final = 64
 _WORD: Final = 2**_WORD_BITS - 1
@@ -30,9 +30,9 @@ _SALT: Final = int.from_bytes(os.urandom(_WORD_BITS // 8), "big") | 1
 
 
 class Waits(Protocol):
-    """One who waits."""
+    """A waiting request."""
 
-    #: The filter; None: every message.
+    #: The filter; None if the request wants every message.
     wants: MessageFilter | None
     is_over: bool
 
@@ -45,7 +45,7 @@ def _places(tags_codes: Iterable[int]) -> set[int]:
 
 
 def index_size(wants: MessageFilter | None) -> int:
-    """Bytes that one who waits takes where many do, beside itself."""
+    """The bytes that a waiting request takes in the buckets, in addition to its own size."""
     if not isinstance(wants, TagFilter):
         return 0
     return _PLACE_BYTES * min(wants.tag_count, 1 << _PLACE_BITS)
@@ -57,22 +57,22 @@ class WaitingByTag(Generic[W]):
     __slots__ = ("_count", "_everything", "_listed", "_places", "_waiting")
 
     def __init__(self) -> None:
-        #: In the order they came; some are over where they are many.
+        #: All requests in order of arrival; when there are many, this includes ended ones.
         self._waiting: list[W] = []
         self._count = 0
-        #: The waiting requests by place; None: they are few. Ended requests stay until they are too
-        #: many.
+        #: The waiting requests by bucket; None if there are few. Ended requests are removed when
+        #: there are too many of them.
         self._places: dict[int, list[W]] | None = None
-        #: Those that look at more than tags.
+        #: The requests that examine more than tags.
         self._everything: list[W] = []
-        #: How many there were when the places were made, and came since.
+        #: The number of requests that were put into buckets, including ended ones.
         self._listed = 0
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[W]:
-        """All of them, in the order they came."""
+        """Iterate over all of them, in order of arrival."""
         return iter(self._waiting) if self._places is None else (
             each for each in self._waiting if not each.is_over)
 
@@ -80,7 +80,7 @@ class WaitingByTag(Generic[W]):
         return (each for each in reversed(self._waiting) if not each.is_over)
 
     def add(self, waiting: W) -> None:
-        """One more waits."""
+        """Add a waiting request."""
         self._count += 1
         self._waiting.append(waiting)
         if self._places is not None:
@@ -89,7 +89,7 @@ class WaitingByTag(Generic[W]):
             self._list()
 
     def remove(self, waiting: W) -> None:
-        """One of them is over, and says so."""
+        """Remove a request that has ended and is marked as such."""
         assert waiting.is_over
         self._count -= 1
         if self._places is None:
@@ -102,10 +102,10 @@ class WaitingByTag(Generic[W]):
             self._list()
 
     def candidates(self, records: Sequence[MessageRecord]) -> list[W]:
-        """The requests that may match one of these records: first those that look at more than
-        tags.
+        """Return the requests that may match one of these records.
 
-        Of each the first that came is the first; some may be named twice.
+        Requests that examine more than tags come first. The requests of each group are in order of
+        arrival, and a request may occur twice.
         """
         places = self._places
         if places is None:
@@ -116,7 +116,7 @@ class WaitingByTag(Generic[W]):
         return found
 
     def _list(self) -> None:
-        """Give each request its place again, and drop requests that ended."""
+        """Put each request into its buckets again, and drop requests that ended."""
         self._waiting = [each for each in self._waiting if not each.is_over]
         self._everything = []
         self._listed = 0

@@ -1,1 +1,1 @@
-"""Long work in slices, periodic tasks, and the clock for durations. No reactor."""
+"""Long work in slices, periodic tasks, and the clock for durations, all without a reactor."""

@@ -1,4 +1,4 @@
-"""Limits log lines that would repeat endlessly, about clients and lasting failures."""
+"""Limits for log lines that would repeat endlessly, about clients and lasting failures."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Final
 
 __all__ = ["LINES_A_MINUTE", "LineRate", "Outage"]
 
-#: Lines that are written of each minute, before the others are only counted.
+#: The number of lines that are written in a minute; further lines are only counted.
 LINES_A_MINUTE: Final = 10
 _MINUTE_MS: Final = 60_000
 
 
 class LineRate:
-    """Decides whether a line of one kind is written: a few a minute, then only their number.
+    """Decides whether to write a line of one kind: a few lines a minute, then only their number.
 
-    :param lines_max: how many are written of a minute.
+    :param lines_max: the number of lines that are written in a minute.
     """
 
     def __init__(self, lines_max: int = LINES_A_MINUTE) -> None:
@@ -23,9 +23,10 @@ class LineRate:
         self._lines = 0
 
     def left_out(self, now_ms: int) -> int | None:
-        """Ask for one line.
+        """Ask whether to write a line.
 
-        :returns: how many were left out since one was written last; None: this one is, too.
+        :returns: the number of lines that were left out since the last written one; None: this line
+            is left out as well.
         """
         left = 0
         if not 0 <= now_ms - self._begin_ms < _MINUTE_MS:
@@ -36,16 +37,16 @@ class LineRate:
 
 
 class Outage:
-    """Something that fails each time it is tried: a line when that begins is enough."""
+    """An operation that fails at every attempt; only the first failure needs a log line."""
 
     def __init__(self) -> None:
         self._repeats = False
 
     def begins(self) -> bool:
-        """It failed; :returns: whether it had not failed the time before."""
+        """Record a failure; return whether the previous attempt did not fail."""
         begins, self._repeats = not self._repeats, True
         return begins
 
     def ends(self) -> None:
-        """It did not fail."""
+        """Record a success."""
         self._repeats = False

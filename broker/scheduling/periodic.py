@@ -1,6 +1,6 @@
-"""Tasks that run again and again.
+"""Tasks that run periodically.
 
-A task is a row; the edge runs it. One that raises is logged and runs again next period.
+A task is a row, and the edge runs it. A task that raises is logged and runs again after its period.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ __all__ = ["PeriodicTask"]
 class PeriodicTask:
     """One task.
 
-    :param name: what the log calls it.
-    :param first_ms: from the start to the first run, ms.
-    :param period_ms: from one run to the next, ms; a function of no arguments is asked each time.
-    :param run: called with the time, Unix ms; while a Deferred it returned waits, the task is
-        not run again.
+    :param name: the name of the task in the log.
+    :param first_ms: the time from the start to the first run, ms.
+    :param period_ms: the time between two runs, ms; a function without arguments is called each
+        time.
+    :param run: called with the time, Unix ms; the task does not run again until a returned Deferred
+        has fired.
     """
 
     name: str

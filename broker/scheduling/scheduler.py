@@ -1,7 +1,12 @@
-"""Long work in slices: the reactor serves other clients in between.
+"""Long work in slices, so that the reactor serves other clients in between.
 
-Such work is a generator: it yields wherever it can pause, and returns its result. Most of it is
-done within its first slice. Work belongs to a lane; the lanes of a scheduler have slices in turn.
+One reactor serves all clients, so a single long piece of work, such as reading a large table, would
+stop all of them. Threads would not help: they would share the interpreter lock, and every table
+would need a lock. Long work is therefore a generator, which yields wherever it can pause and
+returns its result. The scheduler runs a generator for a slice of a few milliseconds, lets the
+reactor serve other events, and continues with the next slice. Most work is done within its first
+slice and costs no more than a function call. Every piece of work belongs to a lane, and the lanes
+of a scheduler get slices in turn, so that one kind of work cannot delay the other kinds.
 
 Source: none; Apache's broker has threads for it.
 """
@@ -21,37 +26,37 @@ __all__ = ["CONTINUE_PERIOD_MS", "IDLE_PERIOD_MS", "SLICE_MS", "Lane", "Schedule
 
 T = TypeVar("T")
 
-#: A slice holds the reactor for about so long, ms; a handler may hold it for 10.
+#: The approximate duration of a slice, ms; a handler may block the reactor for 10 ms.
 SLICE_MS: Final = 4
-#: From one slice of a scheduler without ``run_soon`` to the next, ms.
+#: The time between two slices of a scheduler without ``run_soon``, ms.
 CONTINUE_PERIOD_MS: Final = 8
-#: The longest time until such a scheduler sees work that did not fit into its first slice, ms.
+#: The longest time until such a scheduler notices work that did not fit into its first slice, ms.
 IDLE_PERIOD_MS: Final = 50
 
-#: The end of a slice of work that goes on.
+#: Marks the end of a slice of work that is not done.
 _NOT_DONE: Final = object()
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """One piece of work that waits for its next slice."""
+    """A piece of work that waits for its next slice."""
 
     work: Generator[None, None, Any]
     #: Fires with the result of the work.
     done: Deferred[Any]
-    #: Returns whether the result still has a reader; None: the work is done in any case.
+    #: Returns whether the result is still needed; None: the work is always completed.
     is_wanted: Callable[[], bool] | None
-    #: The caller's facts of the work.
+    #: Data of the caller about the work.
     about: Any
 
 
 class Scheduler:
-    """Gives slices to long work, a lane at a time.
+    """Gives slices to long work, one lane at a time.
 
     :param now_ms: the clock for durations.
-    :param run_soon: calls a function once the reactor has served other events: work goes on as
-        soon as that. None: :meth:`step` is called periodically, each :meth:`period_ms`, and work
-        has half of the reactor's time at most.
+    :param run_soon: calls a function once the reactor has served other events; work continues at
+        that time. None: :meth:`step` is called periodically, each :meth:`period_ms`, and work gets
+        at most half of the reactor's time.
     """
 
     def __init__(
@@ -60,23 +65,24 @@ class Scheduler:
     ) -> None:
         self.now_ms = now_ms
         self._run_soon = run_soon
-        #: The lanes with work that waits; the one whose turn it is in front.
+        #: The lanes with waiting work; the lane whose turn it is comes first.
         self._busy: OrderedDict[Lane, None] = OrderedDict()
         self._is_called = False
 
     def lane(self, *, one_at_a_time: bool = False) -> Lane:
         """Make a lane.
 
-        :param one_at_a_time: work that began is done before other work of the lane begins.
+        :param one_at_a_time: whether work of the lane is completed before other work of the lane
+            begins.
         """
         return Lane(self, one_at_a_time)
 
     def period_ms(self) -> int:
-        """From one :meth:`step` to the next, ms."""
+        """Return the time between two calls of :meth:`step`, ms."""
         return CONTINUE_PERIOD_MS if self._busy else IDLE_PERIOD_MS
 
     def step(self, now_ms: int = 0) -> None:
-        """Go on with work for a slice; periodic."""
+        """Continue work for a slice; called periodically."""
         end_ms = self.now_ms() + SLICE_MS
         while self._busy and self.now_ms() < end_ms:
             lane, _ = self._busy.popitem(last=False)
@@ -85,14 +91,14 @@ class Scheduler:
                 self._busy[lane] = None
 
     def wake(self, lane: Lane) -> None:
-        """Note that work of a lane waits."""
+        """Record that work of a lane is waiting."""
         self._busy[lane] = None
         if self._run_soon is not None and not self._is_called:
             self._is_called = True
             self._run_soon(self._turn)
 
     def _turn(self) -> None:
-        """Go on for a slice, and again once others had their turn."""
+        """Continue for a slice, and again after other events have had their turn."""
         self._is_called = False
         self.step()
         if self._busy:
@@ -100,14 +106,14 @@ class Scheduler:
 
 
 class Lane:
-    """Work of one kind; made by :meth:`Scheduler.lane`."""
+    """Work of one kind; created by :meth:`Scheduler.lane`."""
 
     def __init__(self, scheduler: Scheduler, one_at_a_time: bool) -> None:
         self._scheduler = scheduler
         self._now_ms = scheduler.now_ms
         self._one_at_a_time = one_at_a_time
         self._waiting: Turns[_Job] = Turns()
-        #: The begun work of a lane with one at a time.
+        #: The work in progress of a lane that runs one piece of work at a time.
         self._begun: tuple[tuple[Hashable, ...], _Job] | None = None
         self._is_running = False
 
@@ -118,21 +124,21 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        """Whether new work may begin at once: no work waits, and none runs one at a time."""
+        """Whether new work may begin at once: nothing waits, and nothing runs exclusively."""
         return not self.is_waiting and not (self._one_at_a_time and self._is_running)
 
     @property
     def count(self) -> int:
-        """The pieces of work that wait."""
+        """The number of waiting pieces of work."""
         return len(self._waiting) + (self._begun is not None)
 
     @property
     def owners(self) -> int:
-        """The first keys of turns that wait."""
+        """The number of owners, the first keys of turns, with waiting work."""
         return self._waiting.owners
 
     def waiting_of(self, turn: tuple[Hashable, ...]) -> int:
-        """The pieces of work that wait for the same turn."""
+        """Return the number of pieces of work that wait for the same turn."""
         return self._waiting.of(turn)
 
     def run(
@@ -142,13 +148,13 @@ class Lane:
     ) -> Deferred[T]:
         """Begin work.
 
-        :param turn: keys of its owner, such as a host and a connection. Owners have slices in
-            turn, and work of one owner is done in its order. None: the work is its own owner.
-        :param at_once: whether it has its first slice now; None: if no other work waits.
-        :param is_wanted: asked before each later slice; once it returns False, the work is closed
+        :param turn: the keys of its owner, such as a host and a connection. Owners get slices in
+            turn, and the work of one owner is done in its order. None: the work is its own owner.
+        :param at_once: whether it gets its first slice now; None: only if no other work waits.
+        :param is_wanted: called before each later slice; once it returns False, the work is closed
             and its Deferred fires with None.
-        :param about: the caller's facts of the work, for :meth:`drop`.
-        :returns: fires with the result of the work; it has fired when one slice was enough.
+        :param about: data of the caller about the work, for :meth:`drop`.
+        :returns: fires with the result of the work; it has fired already if one slice was enough.
         """
         if at_once or (at_once is None and self.is_idle):
             try:
@@ -167,7 +173,7 @@ class Lane:
         return job.done
 
     def run_until(self, end_ms: float) -> None:
-        """Run the work whose turn it is until a time; called by the scheduler."""
+        """Run the work whose turn it is, until a given time; called by the scheduler."""
         if self._begun is not None:
             path, job = self._begun
             self._begun = None
@@ -192,16 +198,16 @@ class Lane:
             self._waiting.put_back(path, job)
 
     def finish(self) -> None:
-        """Do all work that waits, however long it takes; for the end."""
+        """Complete all waiting work, regardless of its duration; called at the end."""
         while self.is_waiting:
             self.run_until(float("inf"))
 
     def drop(self, turn: tuple[Hashable, ...], is_dropped: Callable[[Any], bool]) -> list[
             tuple[Deferred[Any], Any]]:
-        """Close work that has not begun.
+        """Close work that has not begun yet.
 
         :param is_dropped: called with ``about`` of each piece of work of this turn.
-        :returns: the Deferred of each, which has not fired, and its ``about``.
+        :returns: the Deferred of each closed piece of work, which has not fired, and its ``about``.
         """
         dropped = self._waiting.drop(turn, lambda job: is_dropped(job.about))
         for job in dropped:
@@ -209,7 +215,7 @@ class Lane:
         return [(job.done, job.about) for job in dropped]
 
     def _advance(self, work: Generator[None, None, Any], end_ms: float) -> Any:
-        """Go on with a piece of work until it is done or a time; :returns: its result."""
+        """Continue a piece of work until its end or a given time; return its result."""
         self._is_running = True
         try:
             while True:

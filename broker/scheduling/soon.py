@@ -1,8 +1,9 @@
-"""Work that is done soon, once for all who ask meanwhile; asked for while it runs, done again.
+"""Work that is done soon, once for all callers that ask for it in the meantime.
 
-A flag or a Deferred that stands for work under way must be set before the work begins and cleared
-when it ends. Work that ends within the call that begins it would else leave it set for good, and
-nothing would ever be done again. This is the one place that does so.
+If callers ask while the work runs, it is done again. A flag or a Deferred that marks work in
+progress must be set before the work begins and cleared when it ends. Otherwise work that ends
+within the call that starts it would leave the flag set forever, and the work would never be done
+again. This module is the only place that handles this.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ __all__ = ["Soon"]
 class Soon:
     """One kind of work.
 
-    :param work: does it; what it raises is logged.
-    :param name: of the work, for the log: "the registration".
+    :param work: does the work; its exceptions are logged.
+    :param name: the name of the work in the log, such as "the registration".
     """
 
     log = Logger()
@@ -29,20 +30,21 @@ class Soon:
         self._work = work
         self._name = name
         self._is_running = self._is_working = False
-        #: Those who asked before the work that runs began, and since.
+        #: The callers that asked before the current run began, and those that have asked since.
         self._current: list[Deferred[None]] = []
         self._waiting: list[Deferred[None]] = []
 
     @property
     def is_running(self) -> bool:
-        """Whether the work is under way."""
+        """Whether the work is in progress."""
         return self._is_running
 
     def ask(self, *, again: bool = True) -> Deferred[None]:
-        """Have the work done.
+        """Ask for the work to be done.
 
-        :param again: whether work that began before does not count; else that is waited for.
-        :returns: fires when the work has ended, however it did. Never fails.
+        :param again: whether a run that has already begun does not count; otherwise the call waits
+            for that run.
+        :returns: fires when the work has ended, with or without success. Never fails.
         """
         done: Deferred[None] = Deferred()
         if self._is_working and not again:

@@ -1,4 +1,4 @@
-"""Items that wait for their turn: each owner has one in turn, and of an owner each part of it."""
+"""Items that wait for their turn: owners take turns, and so do the parts of an owner."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class Turns(Generic[T]):
     """
 
     def __init__(self) -> None:
-        #: By the first key of a path a map by the second, and so on; at last the items, oldest
-        #: first. The key whose turn it is stands in front of its map.
+        #: Maps the first key of a path to a map of its second keys, and so on; the last level
+        #: contains the items, oldest first. The key whose turn it is comes first in its map.
         self._root: OrderedDict[Hashable, Any] = OrderedDict()
         self._count = 0
 
     def __len__(self) -> int:
-        """The items that wait."""
+        """The number of waiting items."""
         return self._count
 
     @property
     def owners(self) -> int:
-        """The first keys that have items."""
+        """The number of first keys that have items."""
         return len(self._root)
 
     def of(self, path: tuple[Hashable, ...]) -> int:
-        """The items of a path that wait."""
+        """Return the number of waiting items of a path."""
         node: Any = self._root
         for key in path:
             node = node.get(key)
@@ -42,19 +42,19 @@ class Turns(Generic[T]):
         return len(node)
 
     def add(self, path: tuple[Hashable, ...], item: T) -> None:
-        """Let an item wait behind the others of its path."""
+        """Add an item at the end of its path."""
         self._queue(path).append(item)
         self._count += 1
 
     def put_back(self, path: tuple[Hashable, ...], item: T) -> None:
-        """Let an item that was taken wait again, before the others of its path."""
+        """Return a taken item to the front of its path."""
         self._queue(path).appendleft(item)
         self._count += 1
 
     def take(self) -> tuple[tuple[Hashable, ...], T]:
-        """Remove the item whose turn it is; its keys have their next turn after all others.
+        """Remove the item whose turn it is; its keys get their next turn after all other keys.
 
-        :returns: its path and the item.
+        :returns: the path of the item, and the item.
         :raises StopIteration: when no item waits.
         """
         path: list[Hashable] = []
@@ -90,7 +90,7 @@ class Turns(Generic[T]):
         return queue
 
     def _forget_empty(self, path: tuple[Hashable, ...]) -> None:
-        """Remove the maps of a path that have no item any more."""
+        """Remove the maps of a path that no longer have items."""
         nodes: list[Any] = [self._root]
         for key in path:
             nodes.append(nodes[-1][key])

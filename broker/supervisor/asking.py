@@ -1,4 +1,4 @@
-"""Asks brokers for their HTTP pages.
+"""Requests for the HTTP pages of brokers.
 
 Source: design of twistmq.
 """
@@ -15,16 +15,16 @@ from twistmq.broker.observe.supervisor_pages import PageAnswer
 
 __all__ = ["PATIENCE", "ask_pages"]
 
-#: The time for a connection and an answer together, seconds. A hung broker must not cost who asks
-#: all pages: Prometheus waits 10 s, the health check of the image 4 s.
+#: The time for a connection and an answer together, seconds. A broker that hangs must not make the
+#: requester lose all pages: Prometheus waits 10 s, and the health check of the image waits 4 s.
 PATIENCE: Final = 3
 
 
 def ask_pages(reactor: Any, urls: Mapping[str, str]) -> Deferred[dict[str, PageAnswer]]:
-    """Ask for pages, all at once.
+    """Request several pages at the same time.
 
-    :param urls: by name.
-    :returns: fires with the answers by name, those without an answer too.
+    :param urls: the URLs by name.
+    :returns: fires with the answers by name, including the requests that got no answer.
     """
     agent = Agent(reactor, connectTimeout=PATIENCE)  # type: ignore[no-untyped-call]
     asked = [Deferred.fromCoroutine(_ask(reactor, agent, url)) for url in urls.values()]

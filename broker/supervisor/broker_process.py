@@ -1,4 +1,4 @@
-"""One broker of several: its process, and what becomes of it when it ends.
+"""The process of one broker of several, and its restart after it has ended.
 
 States::
 
@@ -6,7 +6,7 @@ States::
     starting -- boot line -->    ready
     starting -- exit -->         stopped   the first time: the start failed
     ready    -- exit -->         waiting   and starting after the first time
-    waiting  -- back-off -->     starting or, when no process can be made, waiting
+    waiting  -- back-off -->     starting or, if no process can be created, waiting
     any      -- stop -->         stopping, and stopped when the process has ended
 
 Source: design of twistmq.
@@ -32,12 +32,12 @@ from twistmq.protocol.errors import BrokerError
 
 __all__ = ["BACK_OFF_FIRST", "BACK_OFF_MAX", "BrokerProcess", "StartFailed"]
 
-#: The first wait before a broker that ended is started again, and the longest, seconds.
+#: The shortest and the longest wait before a broker that has ended is restarted, seconds.
 BACK_OFF_FIRST: Final = 1.0
 BACK_OFF_MAX: Final = 60.0
 #: The first words of the line that a broker prints once it answers.
 _BOOT: Final = b"The broker["
-#: A line without an end is cut here, bytes.
+#: The length at which a line without an end is cut, bytes.
 _LINE_MAX: Final = 1 << 16
 _CHILD: Final = "twistmq.broker.supervisor.child"
 #: The beginning of lines on standard error.
@@ -45,7 +45,7 @@ _PREFIX: Final = "twistmq: "
 
 
 class StartFailed(BrokerError):
-    """A broker ended before it answered.
+    """A broker ended before it was ready.
 
     :param status: its exit status.
     """
@@ -58,10 +58,10 @@ class StartFailed(BrokerError):
 class BrokerProcess:
     """A process with a broker.
 
-    :param name: the broker's.
-    :param arguments: of ``twistmq``, for each start.
-    :param told: called with each line that it prints; True: on its standard error. It must not
-        raise.
+    :param name: the name of the broker.
+    :param arguments: returns the arguments of ``twistmq`` for each start.
+    :param told: called with the broker's name, each printed line, and whether the line was printed
+        on standard error. It must not raise.
     """
 
     log = Logger()
@@ -76,10 +76,11 @@ class BrokerProcess:
         self._told = told
         #: "stopped", "starting", "ready", "waiting" or "stopping".
         self.state = "stopped"
-        #: The exit status of its last process: 256 and the signal for one that a signal ended, 0
-        #: when that was the stop's and came before the process could take it.
+        #: The exit status of its last process. If a signal ended the process, the status is 256
+        #: plus the signal, or 0 if that was the signal of a stop which arrived before the process
+        #: could handle it.
         self.status = 0
-        #: How often it was started again.
+        #: How often the broker was restarted.
         self.restarts = 0
         #: The last line that its process printed on standard error.
         self.last_error = ""
@@ -89,13 +90,13 @@ class BrokerProcess:
         self._back_off = BACK_OFF_FIRST
         self._since = 0.0
         self._waiting: IDelayedCall | None = None
-        #: Whether its last process answered.
+        #: Whether its last process was ready.
         self._was_ready = False
 
     def start(self) -> Deferred[None]:
-        """Start it for the first time.
+        """Start the broker for the first time.
 
-        :returns: fires once it answers, or fails with StartFailed.
+        :returns: fires once the broker answers, or fails with StartFailed.
         """
         started = self._started = Deferred()
         try:
@@ -105,7 +106,7 @@ class BrokerProcess:
         return started
 
     def stop(self) -> Deferred[None]:
-        """Ask it to stop, and keep it stopped; fires once its process has ended."""
+        """Ask the broker to stop for good; the Deferred fires once its process has ended."""
         if self._stopped is None:
             self._stopped = Deferred()
             if self._waiting is not None:
@@ -121,25 +122,25 @@ class BrokerProcess:
         return answer
 
     def signal(self, number: int) -> None:
-        """Send a signal to its process, if it has one."""
+        """Send a signal to the process, if it exists."""
         if self._transport is not None:
             with contextlib.suppress(ProcessExitedAlready):
                 self._transport.signalProcess(number)
 
     def _spawn(self) -> None:
-        """:raises OSError: when there is no process, memory or descriptor left for it."""
+        """:raises OSError: when the system lacks processes, memory or descriptors."""
         self.state = "starting"
         self.last_error = ""
         self._was_ready = False
         self._since = self._reactor.seconds()
-        # -P: what lies in the working directory is not imported.
+        # -P: modules in the working directory are not imported.
         arguments = [sys.executable, "-P", "-m", _CHILD, *self._arguments()]
-        # Its standard input stays open: a broker whose supervisor is gone reads the end of it.
+        # Its standard input stays open, so that a broker whose supervisor is gone reads its end.
         self._transport = self._reactor.spawnProcess(
             _Output(self), sys.executable, arguments, env=None)
 
     def printed(self, line: bytes, *, is_error: bool) -> None:
-        """The process printed a line."""
+        """Handle a line that the process printed."""
         text = line.decode("utf-8", "replace")
         if is_error:
             self.last_error = text
@@ -153,12 +154,13 @@ class BrokerProcess:
             started.callback(None)
 
     def ended(self, reason: Failure) -> None:
-        """The process ended."""
+        """Handle the end of the process."""
         self._transport = None
         self.status = _status(reason)
         if self._stopped is not None:
             if not self._was_ready and self.status == 256 + signal.SIGTERM:
-                # It was ended before it took the signal for a stop: it had opened nothing yet.
+                # The signal ended the process before its handler was installed, so it had opened
+                # nothing yet.
                 self.status = 0
             self._end()
         elif self._started is not None:
@@ -183,9 +185,9 @@ class BrokerProcess:
         self._stopped.callback(None)
 
     def _wait(self, what: str) -> None:
-        """Start it again after a while, which is longer each time that it ends soon.
+        """Restart the broker after a delay that grows each time the broker ends soon.
 
-        :param what: happened to it.
+        :param what: the event that happened to the broker.
         """
         self.log.error("the broker {name} {what}; it is started again in {back_off:.0f} s",
                        name=self.name, what=what, back_off=self._back_off)
@@ -208,7 +210,7 @@ class BrokerProcess:
 
 
 class _Output(ProcessProtocol):
-    """Cuts the output of a process into lines."""
+    """Splits the output of a process into lines."""
 
     def __init__(self, owner: BrokerProcess) -> None:
         self._owner = owner
@@ -235,7 +237,7 @@ def _no_process(error: OSError) -> str:
 
 
 def _status(reason: Failure) -> int:
-    """The exit status of a process; 256 and the signal when one ended it."""
+    """Return the exit status of a process; 256 plus the signal if a signal ended it."""
     value: Any = reason.value
     if isinstance(value, ProcessDone):
         return 0

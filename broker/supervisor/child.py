@@ -1,8 +1,9 @@
-"""The process of one broker of several: ``twistmq``, for as long as its supervisor is there.
+"""The process of one broker of several: ``twistmq``, as long as its supervisor runs.
 
-It has a process group of its own, so that Ctrl-C on a terminal reaches the supervisor alone, which
-stops it. It has it before anything large is imported. A supervisor that was killed leaves the other
-end of standard input closed: then this process stops as by SIGTERM.
+The process has its own process group, so that Ctrl-C on a terminal reaches only the supervisor,
+which then stops the broker. It creates the group before it imports any large module. If the
+supervisor is killed, the other end of standard input is closed, and this process stops as it does
+after SIGTERM.
 
 Source: design of twistmq.
 """
@@ -35,7 +36,7 @@ def run() -> int:
     from twistmq.broker.edge.readiness import NOTIFY_SOCKET
     from twistmq.tools.command_line import main
 
-    # The supervisor is the service that systemd knows.
+    # systemd knows only the supervisor as its service.
     os.environ.pop(NOTIFY_SOCKET, None)
     threading.Thread(target=_stop_without_supervisor, name="supervisor watch", daemon=True).start()
     return main(sys.argv[1:])

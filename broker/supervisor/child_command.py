@@ -1,4 +1,4 @@
-"""The brokers of one command: how many, and the command line of each.
+"""The command lines of the brokers that one command starts.
 
 Source: design of twistmq.
 """
@@ -17,19 +17,20 @@ from twistmq.broker.supervisor.members import broker_count
 
 __all__ = ["ChildCommand", "child_command"]
 
-#: Settings whose defaults under ``twistmq up`` are not those of ``twistmq broker``.
+#: The settings whose defaults differ between ``twistmq up`` and ``twistmq broker``.
 _OF_UP: Final = ("bindAddress", "brokerIP1", "brokerIP2", "brokerConfigPath", "namesrvAddr")
 
 
 @dataclass(frozen=True, slots=True)
 class ChildCommand:
-    """A command ``twistmq broker``, but for the settings that each broker has of its own.
+    """A command ``twistmq broker`` without the settings that differ between the brokers.
 
-    :param count: how many brokers are started with it.
-    :param file: of settings, absolute: brokers may start in another working directory. All of them
-        read it.
-    :param overrides: settings of the command line.
-    :param is_optional: whether the file need not be there; else a broker does not start without it.
+    :param count: the number of brokers that are started with it.
+    :param file: the settings file that all brokers read; its path is absolute, because brokers may
+        start in another working directory.
+    :param overrides: the settings of the command line.
+    :param is_optional: whether the file may be missing; otherwise a broker does not start without
+        it.
     """
 
     count: int
@@ -38,23 +39,23 @@ class ChildCommand:
     is_optional: bool = False
 
     def arguments(self, values: Mapping[str, str]) -> list[str]:
-        """The arguments for one broker.
+        """Return the arguments for one broker.
 
-        :param values: the settings of its own.
+        :param values: the settings of this broker.
         """
         pairs = [f"{name}={text}" for name, text in {**self.overrides, **values}.items()]
         file = self._file()
         return ["broker", *([] if file is None else ["-c", file]), *pairs]
 
     def settings(self, values: Mapping[str, str]) -> Settings:
-        """The settings of one broker.
+        """Return the settings of one broker.
 
-        :raises SettingsError: when they cannot be a broker's.
+        :raises SettingsError: when they are not valid for a broker.
         """
         return boot.broker_settings(self._file(), {**self.overrides, **values})
 
     def _file(self) -> str | None:
-        """The file to read."""
+        """Return the file to read, or None."""
         if self.file is None or (self.is_optional and not os.path.exists(self.file)):
             return None
         return self.file
@@ -64,14 +65,14 @@ def child_command(
     brokers: str | None, kind: str, settings: Settings, file: str | None,
     overrides: Mapping[str, str],
 ) -> ChildCommand | None:
-    """The command of the brokers of a command; None when it runs one, in its own process.
+    """Return the command of each broker; None if there is one broker, in the same process.
 
-    :param brokers: the text of the option ``--brokers``; None: it was not given.
+    :param brokers: the text of the option ``--brokers``; None if it was not given.
     :param kind: "broker" or "up".
-    :param settings: those of the command.
-    :param file: the file of settings it was given; None: none.
-    :param overrides: the settings it was given.
-    :raises StartRefused: as a bad command line, when ``brokers`` is not a number of them.
+    :param settings: the settings of the command.
+    :param file: the settings file of the command line; None if there is no such file.
+    :param overrides: the settings of the command line.
+    :raises StartRefused: as a bad command line, when ``brokers`` is not a valid number of brokers.
     """
     if brokers is None:
         return None

@@ -1,6 +1,7 @@
-"""The cores that a process may use: those of its affinity, and no more than its CPU quota.
+"""The number of cores that a process may use, from its affinity and its CPU quota.
 
-A container's quota is in its control group, and so is ``CPUQuota`` of a unit of systemd.
+The control group of a container holds its quota; ``CPUQuota`` of a systemd unit is stored in the
+same way.
 
 Source: design of twistmq; the kernel's cgroup-v2.rst for ``cpu.max``.
 """
@@ -18,10 +19,10 @@ _OWN_GROUP: Final = Path("/proc/self/cgroup")
 
 
 def usable_cores(groups: Path = _GROUPS, own_group: Path = _OWN_GROUP) -> int:
-    """The number of whole cores, at least 1.
+    """Return the number of whole cores, at least 1.
 
-    :param groups: where the control groups are mounted, version 2.
-    :param own_group: the file that says which one is this process's.
+    :param groups: the mount point of the control groups, version 2.
+    :param own_group: the file that names the control group of this process.
     """
     found = float(len(os.sched_getaffinity(0)))
     for folder in {groups, groups / _name(own_group).lstrip("/")}:
@@ -30,7 +31,7 @@ def usable_cores(groups: Path = _GROUPS, own_group: Path = _OWN_GROUP) -> int:
 
 
 def _name(file: Path) -> str:
-    """The path of a control group, as "/system.slice/x.service"; "/" when it is not known."""
+    """Return the path of a control group, as "/system.slice/x.service"; "/" if it is unknown."""
     try:
         lines = file.read_text().splitlines()
     except OSError:
@@ -39,12 +40,12 @@ def _name(file: Path) -> str:
 
 
 def _quota(file: Path) -> float:
-    """The cores of a quota; infinite without one.
+    """Return the number of cores of a quota; infinite without a quota.
 
-    :param file: with the microseconds of a quota and of its period, as "150000 100000".
+    :param file: a file with the microseconds of a quota and of its period, as "150000 100000".
     """
     try:
         quota, period = file.read_text().split()
         return int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):  # "max" is no number
+    except (OSError, ValueError, ZeroDivisionError):  # "max" is not a number
         return float("inf")

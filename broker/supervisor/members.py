@@ -1,7 +1,7 @@
-"""The brokers of one command: how many, and the settings in which they differ.
+"""The number of brokers of a command, and the settings in which they differ.
 
-A row of a setting says how its values differ (``Setting.of_each``), so that a plugin's port or
-folder is a different one in each broker too.
+The row of a setting states how its values differ (``Setting.of_each``), so that a port or folder of
+a plugin also differs between the brokers.
 
 Source: design of twistmq.
 """
@@ -21,25 +21,25 @@ from twistmq.broker.supervisor.cores import usable_cores
 __all__ = ["AUTO", "BROKERS_MAX", "PORT_STEP", "Member", "broker_count", "inner_values",
            "members_of"]
 
-#: As many brokers as this process may use cores, less one.
+#: Stands for one broker less than the number of cores that this process may use.
 AUTO: Final = "auto"
 BROKERS_MAX: Final = 64
-#: Between the ports of a broker and of the next.
+#: The difference between the ports of two consecutive brokers.
 PORT_STEP: Final = 10
 _PORT_MAX: Final = 65_535
 _LOCAL: Final = "127.0.0.1"
 _STORE: Final = "storePathRootDir"
-#: A broker's own file of settings, below its store.
+#: The own settings file of a broker, below its store.
 _OWN_FILE: Final = os.path.join("config", "broker.conf")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of the brokers.
+    """One of the brokers of a command.
 
-    :param index: its number, from 0 on.
+    :param index: its number, counted from 0.
     :param name: its ``brokerName``.
-    :param values: texts of the settings in which it differs, by name.
+    :param values: the texts of the settings in which it differs, by name.
     """
 
     index: int
@@ -48,10 +48,11 @@ class Member:
 
 
 def broker_count(text: str) -> int:
-    """The number of brokers that ``--brokers`` asks for.
+    """Return the number of brokers that ``--brokers`` requests.
 
-    :param text: a number, or "auto": one for each core that this process may use, less one.
-    :raises StartRefused: as a bad command line, when it is neither, or out of bounds.
+    :param text: a number, or "auto" for the number of usable cores minus one.
+    :raises StartRefused: as a bad command line, when the text is neither or the number is out of
+        bounds.
     """
     if text == AUTO:
         return min(max(1, usable_cores() - 1), BROKERS_MAX)
@@ -62,11 +63,11 @@ def broker_count(text: str) -> int:
 
 
 def members_of(settings: Settings, count: int) -> list[Member]:
-    """The brokers, with the settings in which each differs.
+    """Return the brokers, with the settings in which each one differs.
 
-    :param settings: those of the command, with the rows of plugins.
-    :raises SettingsError: when ports are out of bounds, two of them are one, or a setting that all
-        would have can be that of one only.
+    :param settings: the settings of the command, with the rows of plugins.
+    :raises SettingsError: when ports are out of bounds or equal, or when a setting that can only
+        apply to one broker would apply to all.
     """
     ports = _Ports(settings)
     found = []
@@ -92,9 +93,9 @@ def members_of(settings: Settings, count: int) -> list[Member]:
 
 
 def inner_values(settings: Settings, count: int) -> dict[str, SettingValue]:
-    """The settings of the name server's pages, which the supervisor asks for behind the brokers'.
+    """Return the settings for the name server's pages, which follow the pages of the brokers.
 
-    :param count: of brokers.
+    :param count: the number of brokers.
     """
     return {row.name: _LOCAL if row.of_each == "inner_host" else int(
                 _inner_port(settings, row, count, ""))
@@ -106,7 +107,7 @@ def _name(settings: Settings, row: Setting, index: int, name: str) -> str:
 
 
 def _port(settings: Settings, row: Setting, index: int, name: str) -> str:
-    # 0 asks for a free port, each time.
+    # 0 requests a free port each time.
     port = settings.int(row.name)
     return str(port and port + PORT_STEP * index)
 
@@ -117,8 +118,8 @@ def _inner_port(settings: Settings, row: Setting, index: int, name: str) -> str:
 
 def _folder(settings: Settings, row: Setting, index: int, name: str) -> str | None:
     if not settings.is_given(row.name) and not row.default_value():
-        return None  # it follows from another folder
-    # A broker may start in another working directory than the command: twistd has --rundir.
+        return None  # it is derived from another folder
+    # A broker may start in a different working directory than the command: twistd has --rundir.
     return os.path.abspath(os.path.join(setting_text(settings.value(row.name)), name))
 
 
@@ -139,7 +140,8 @@ def _inner_host(settings: Settings, row: Setting, index: int, name: str) -> str:
     return _LOCAL
 
 
-#: Each gives the text of a setting of one broker, or None: it has the value of the command.
+#: Functions that return the text of a setting for one broker, or None if the broker has the value
+#: of the command.
 _WAYS: Final[dict[OfEach, Callable[[Settings, Setting, int, str], str | None]]] = {
     "name": _name, "port": _port, "folder": _folder, "inner_port": _inner_port,
     "inner_host": _inner_host, "above_store": _above_store, "own_file": _own_file,
@@ -147,14 +149,14 @@ _WAYS: Final[dict[OfEach, Callable[[Settings, Setting, int, str], str | None]]] 
 
 
 class _Ports:
-    """The ports of all servers of a command, each of which one server has.
+    """The ports of all servers of a command; only one server may have each port.
 
-    Those that are known before there is a broker are taken at once.
+    Ports that are known before any broker are taken at once.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        #: The server that has each.
+        #: The server of each port.
         self._taken: dict[int, str] = {}
         for row in settings.rows:
             if row.name == "namesrv.port":
@@ -163,10 +165,10 @@ class _Ports:
                 self.take(row, settings.int(row.name), "the supervisor")
 
     def take(self, row: Setting, port: int, who: str) -> None:
-        """Take a port of a server, if one is listened on.
+        """Take a port for a server, if the server listens on it.
 
         :param who: the server.
-        :raises SettingsError: when there is no such port, or another server has it.
+        :raises SettingsError: when the port does not exist or another server has it.
         """
         settings = self._settings
         if not port or not settings.is_read(row):

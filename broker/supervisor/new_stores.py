@@ -1,8 +1,9 @@
-"""The stores of new brokers: they are given the topics and groups that the others have.
+"""Copies the topics and groups of existing brokers to the stores of new brokers.
 
-A store is new that has neither saved topics nor a file of the commit log; its folder may be there,
-as the mount point of a disk. One that has messages and has lost its topics is left to its broker,
-which makes them again from its own queues: topics of the others may have fewer.
+A store is new if it has neither saved topics nor a file of the commit log; its folder may exist,
+for example as the mount point of a disk. A store that has messages but has lost its topics is left
+to its broker, which restores the topics from its own queues, because the topics of other brokers
+may have fewer queues.
 
 Source: design of twistmq.
 """
@@ -32,13 +33,14 @@ _log = Logger()
 
 
 def give_tables(io: IStoreIO, settings: Settings, members: Sequence[Member]) -> list[str]:
-    """Give brokers with a new store the topics and groups that the others have.
+    """Copy the topics and groups of the other brokers to brokers with a new store.
 
-    Queues of a topic lie on all brokers, so a new one takes part in the topics that there are.
-    Messages and offsets are not copied: offsets of messages it does not have mean nothing.
+    The queues of a topic are spread over all brokers, so a new broker takes part in the existing
+    topics. Messages and offsets are not copied, because offsets of messages that a broker does not
+    have are meaningless.
 
-    :returns: the names of the brokers that were given tables.
-    :raises StoreDamaged: when the tables that there are cannot be read.
+    :returns: the names of the brokers that received tables.
+    :raises StoreDamaged: when an existing table cannot be read.
     """
     folders = {member.name: member.values["storePathRootDir"] for member in members}
     having = [folder for folder in folders.values() if _has_topics(io, folder)]
@@ -47,7 +49,7 @@ def give_tables(io: IStoreIO, settings: Settings, members: Sequence[Member]) -> 
         return []
     own = {settings.text("brokerClusterName"), *folders}
     topics, groups = TopicConfigSerializeWrapper(), SubscriptionGroupWrapper()
-    for folder in having:  # of two rows with one name the first broker's is kept
+    for folder in having:  # of two rows with the same name, the first one is kept
         saved = _read(io, _path(folder, _TOPICS), TopicConfigSerializeWrapper)
         topics.data_version = saved.data_version
         for name, topic in saved.topic_config_table.items():
@@ -58,7 +60,8 @@ def give_tables(io: IStoreIO, settings: Settings, members: Sequence[Member]) -> 
         for name, group in of_groups.subscription_group_table.items():
             groups.subscription_group_table.setdefault(name, group)
     for name in new:
-        # The topics last: a store without them is still new after a crash between the two.
+        # The topics are written last: after a crash between the two files, a store without topics
+        # still counts as new.
         for file, body in ((_GROUPS, groups), (_TOPICS, topics)):
             ConfigFile(io, _path(folders[name], file)).save_bytes(body.encode_pretty())
         _log.info("the new broker {name} is given {topics} topics and {groups} groups of the "
@@ -68,13 +71,13 @@ def give_tables(io: IStoreIO, settings: Settings, members: Sequence[Member]) -> 
 
 
 def _has_topics(io: IStoreIO, folder: str) -> bool:
-    """Whether a store has saved topics, or their backup."""
+    """Return whether a store has saved topics, or their backup."""
     path = _path(folder, _TOPICS)
     return io.exists(path) or io.exists(f"{path}.bak")
 
 
 def _is_new(io: IStoreIO, member: Member) -> bool:
-    """Whether a broker has yet to store anything."""
+    """Return whether a broker has not stored anything yet."""
     folder = member.values["storePathRootDir"]
     log = member.values.get("storePathCommitLog", f"{folder}/commitlog")
     try:
@@ -85,9 +88,9 @@ def _is_new(io: IStoreIO, member: Member) -> bool:
 
 
 def _read(io: IStoreIO, path: str, kind: type[T]) -> T:
-    """A table from its file; an empty table where there is no file.
+    """Return a table from its file; an empty table if there is no file.
 
-    :raises StoreDamaged: when it cannot be read.
+    :raises StoreDamaged: when the file cannot be read.
     """
     found = [kind()]
     ConfigFile(io, path).load(lambda text: found.append(kind.decode_saved(text.encode())))

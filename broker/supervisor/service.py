@@ -32,17 +32,19 @@ T = TypeVar("T")
 
 
 class SupervisorService(Service):
-    """Runs brokers, each in a process of its own.
+    """Runs brokers, each in its own process.
 
-    A stop sends SIGTERM to each of them; no other signal is passed on.
+    A stop sends SIGTERM to each broker; no other signal is passed on.
 
-    ``started`` fires with this service once all of them answer, or fails with why one does not.
+    ``started`` fires with this service once all brokers answer, or fails with the reason why one of
+    them does not.
 
-    :param settings: those of the command.
-    :param command: that of each broker.
-    :param hooks: the plugins of a broker; those with pages for a supervisor are asked for them.
+    :param settings: the settings of the command.
+    :param command: the command of each broker.
+    :param hooks: the plugins of a broker; some of them provide pages for a supervisor.
     :param name_server: the name server of ``twistmq up``; it runs in this process.
-    :param told: called with a broker's name and each line that it prints; True: on standard error.
+    :param told: called with a broker's name, each line that it prints, and whether the line was
+        printed on standard error.
     """
 
     log = Logger()
@@ -66,7 +68,7 @@ class SupervisorService(Service):
         self.started: Deferred[SupervisorService] = Deferred()
 
     def _arguments_of(self, member: Member) -> Callable[[], list[str]]:
-        """Give the arguments of a broker at each start: the name server's port is known then."""
+        """Return a function for the arguments of a start, when the name server's port is known."""
         def arguments() -> list[str]:
             values = dict(member.values)
             if self.name_server is not None:
@@ -82,9 +84,9 @@ class SupervisorService(Service):
 
     @property
     def status(self) -> int:
-        """The exit status when all have ended: the first that is not 0."""
+        """The exit status after all brokers have ended: the first one that is not 0."""
         found = [broker.status for broker in self.brokers if broker.status]
-        # A signal that ended a broker has no exit status of its own.
+        # A broker that was ended by a signal has no exit status of its own.
         return min(found[0], EXIT_FAILED) if found else EXIT_OK
 
     def startService(self) -> None:
@@ -105,7 +107,7 @@ class SupervisorService(Service):
             failure = error.subFailure.value
             if not isinstance(failure, StartFailed) or self._stopping:
                 raise CancelledError from None
-            # A broker that ends with 0 before it answers has not started either.
+            # A broker that ends with status 0 before it answers has not started either.
             raise StartRefused(
                 min(failure.status or EXIT_FAILED, EXIT_FAILED), str(failure)) from None
         for pages in self.hooks.supervisor_pages(self.settings, self):
@@ -119,7 +121,7 @@ class SupervisorService(Service):
 
     def ask(self, port_setting: str, path: str) -> Deferred[dict[str, PageAnswer]]:
         """See BrokerPages."""
-        from twistmq.broker.supervisor.asking import ask_pages  # twisted.web takes megabytes
+        from twistmq.broker.supervisor.asking import ask_pages  # twisted.web is large
 
         urls = {member.name: f"http://127.0.0.1:{member.values[port_setting]}{path}"
                 for member in self.members}
@@ -140,7 +142,7 @@ class SupervisorService(Service):
         return made
 
     def stopService(self) -> Deferred[None]:
-        """Stop the brokers, all at once, and then the name server, which they still leave."""
+        """Stop all brokers at the same time, then the name server, so that they can unregister."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._stopping = True
         return Deferred.fromCoroutine(self._stop())

@@ -1,4 +1,4 @@
-"""Starts several brokers for a command line, and says what they print.
+"""Starts several brokers for a command line, and prints their lines.
 
 Source: design of twistmq.
 """
@@ -22,7 +22,7 @@ __all__ = ["SupervisorStarter"]
 class SupervisorStarter(Starter):
     """Makes the service of several brokers.
 
-    :param command: that of the brokers.
+    :param command: the command of the brokers.
     """
 
     service: Any
@@ -32,7 +32,7 @@ class SupervisorStarter(Starter):
         prints: bool = True,
     ) -> None:
         self._command = command
-        #: Said of all brokers, each of which prints it.
+        #: Lines about durability, which every broker prints and which are shown only once.
         self._durability_lines: set[str] = set()
         super().__init__(reactor, kind, settings, prints=prints)
 
@@ -41,7 +41,7 @@ class SupervisorStarter(Starter):
             self._reactor, self.kind, self.settings, self._command, self._told)
 
     def _told(self, name: str, line: str, is_error: bool) -> None:
-        """A broker printed a line."""
+        """Handle a line that a broker printed."""
         if is_error:
             self._warn(f"{name}: {line.removeprefix('twistmq: ')}")
             return
@@ -58,7 +58,7 @@ class SupervisorStarter(Starter):
             {member.values["storePathRootDir"] for member in self.service.members})
 
     def _plugin_notices(self) -> list[str]:
-        # The brokers say the rest, each for itself.
+        # Each broker prints its own notices.
         name_server = self.service.name_server
         return [] if name_server is None else list(name_server.name_server.hooks.notices)
 
@@ -66,7 +66,7 @@ class SupervisorStarter(Starter):
         return {}
 
     def boot_lines(self) -> list[str]:
-        """The lines when all brokers answer; each has printed its own."""
+        """Return the lines for the time when all brokers answer; each has printed its own."""
         name_server = self.service.name_server
         lines = [f"{self._command.count} brokers are up: "
                  f"{', '.join(member.name for member in self.service.members)}"]
@@ -75,7 +75,7 @@ class SupervisorStarter(Starter):
         return [namesrv_line(name_server), *lines, *self.next_steps(name_server)]
 
     def end_status(self) -> int:
-        """See Starter: the first status of a broker that is not 0."""
+        """Return the exit status; see Starter. It is the first broker's status that is not 0."""
         status: int = self.status or self.service.status
         if status and not self.status:
             self._print("twistmq: not all brokers could be stopped cleanly", sys.stderr)

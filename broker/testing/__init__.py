@@ -5,14 +5,15 @@
     with running_broker() as broker, broker.client() as client:
         client.send("orders", b"paid")
 
-``running_broker`` takes settings as texts, plugins beside those that are installed, and a folder
-whose data stays: ``running_broker({"mine.rate": "5"}, plugins=[("mine", plugin)], data="d")``.
+``running_broker`` takes settings as texts, plugins in addition to the installed ones, and a folder
+whose data is kept: ``running_broker({"mine.rate": "5"}, plugins=[("mine", plugin)], data="d")``.
 ``client.send`` takes ``queue_id=``, ``tag=``, ``keys=`` and ``properties=``, ``client.pull`` also
-``group=``, ``expression=``, ``expression_type=``, ``max_count=`` and ``hold_ms=``, how long the
-broker may wait for a message; both raise RequestRefused when the broker refuses.
-``client.request(code, header, body)`` sends any request and gives the reply whatever its code.
+takes ``group=``, ``expression=``, ``expression_type=``, ``max_count=`` and ``hold_ms=``, the time
+that the broker may wait for a message; both raise RequestRefused when the broker refuses the
+request. ``client.request(code, header, body)`` sends any request and returns the reply regardless
+of its code.
 
-``BrokerTestCase`` is for trial; its ``send`` gives the reply whatever its code:
+``BrokerTestCase`` is for trial; its ``send`` returns the reply regardless of its code:
 
     class OrderTests(BrokerTestCase):
         settings = {"autoCreateTopicEnable": "false"}
@@ -23,11 +24,11 @@ broker may wait for a message; both raise RequestRefused when the broker refuses
             self.assertEqual(reply.code, ResponseCode.TOPIC_NOT_EXIST)
             self.assertEqual(await self.pull("orders"), [])
 
-``trial test_orders`` does not look in the working directory: ``python -m twisted.trial
+``trial test_orders`` does not search the working directory, while ``python -m twisted.trial
 test_orders`` does.
 
-Names are imported when they are first used: pytest imports this package in every project it is
-installed beside, through its plugin, and must not import Twisted there.
+Names are imported when they are first used, because pytest imports this package through its plugin
+in every project with this package installed, and must not import Twisted there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Conversations for tests: a client that says frames and hears replies, without a network.
+"""Conversations for tests: a client that sends frames and receives replies without a network.
 
 A :class:`Conversation` joins a :class:`RemotingProtocol` to a connection in memory that buffers,
-pauses and closes as Twisted's own does (it is Twisted's own, without the socket). Time is a
-``Clock`` the test advances. A test reads as what is said and what is heard:
+pauses and closes like a connection of Twisted (it is Twisted's class without the socket). Time is a
+``Clock`` that the test advances. A test consists of frames that the client says and replies that it
+hears:
 
     server = make_server([RequestHandler(RequestCode.HEART_BEAT, lambda request: Reply())])
     client = Conversation(server)
@@ -34,12 +35,12 @@ from twistmq.protocol.frame import FrameDecoder
 
 __all__ = ["Conversation", "MemoryConnection", "make_server", "read_commands"]
 
-#: When conversations begin, Unix ms; an arbitrary time.
+#: The time at which conversations begin, Unix ms; it is arbitrary.
 BEGIN_MS = 1_700_000_000_000
 
 
 def read_commands(data: bytes) -> list[RemotingCommand]:
-    """Decode whole frames; :raises AssertionError: when something is left over."""
+    """Decode complete frames; :raises AssertionError: when bytes are left over."""
     decoder = FrameDecoder()
     commands = [decode_command(frame) for frame in decoder.feed(data)]
     assert not decoder.failure, decoder.failure
@@ -53,7 +54,7 @@ def make_server(
     first_bytes: Sequence[FirstBytesStage] | None = None, clock: Clock | None = None,
     kept: KeptBytes | None = None, connections: ConnectionCount | None = None,
 ) -> RemotingFactory:
-    """A port's factory whose reactor is a ``Clock``; it stands in ``factory.reactor``."""
+    """Make the factory of a port; its reactor, ``factory.reactor``, is a ``Clock``."""
     time = clock or Clock()
     dispatcher = Dispatcher({row.code: row for row in handlers}, Hooks(plugins), validators)
     return RemotingFactory(
@@ -64,7 +65,7 @@ def make_server(
 
 
 class _Selector:
-    """The part of a reactor that a descriptor uses: notice of readiness to read and write."""
+    """The part of a reactor that a descriptor uses: notification of readiness to read and write."""
 
     def __init__(self) -> None:
         self.reading = False
@@ -83,21 +84,21 @@ class _Selector:
         self.writing = False
 
     def callLater(self, delay: float, function: Any, *arguments: Any) -> None:
-        """Twisted ends a stopped producer's connection a turn later; here at once."""
+        """Call at once; Twisted closes the connection of a stopped producer one turn later."""
         function(*arguments)
 
 
 class MemoryConnection(FileDescriptor):
-    """A connection to a peer in memory.
+    """A connection in memory to a peer.
 
-    ``peer_reads`` is set False to be a peer that takes nothing; ``taken`` is what it took;
-    ``writes`` what the protocol wrote, a call an item.
+    If ``peer_reads`` is set to False, the peer does not read; ``taken`` contains the bytes that it
+    has read. ``writes`` contains the data of each write call of the protocol.
     """
 
     def __init__(self, protocol: Any, peer: str, peer_port: int, local_port: int) -> None:
         self._selector = _Selector()
         super().__init__(self._selector)  # type: ignore[arg-type]
-        # As Twisted's transports have it: a layer between takes its place.
+        # An attribute like that of Twisted's transports: an intermediate layer replaces it.
         self.protocol = protocol
         address = IPv6Address if ":" in peer else IPv4Address
         self._peer = address("TCP", peer, peer_port)
@@ -113,7 +114,7 @@ class MemoryConnection(FileDescriptor):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the protocol takes what the peer sends."""
+        """Whether the protocol reads the data of the peer."""
         return self._selector.reading
 
     def deliver(self, data: bytes) -> None:
@@ -123,7 +124,7 @@ class MemoryConnection(FileDescriptor):
         self.pump()
 
     def pump(self) -> None:
-        """Let the peer take what waits for it."""
+        """Let the peer read the waiting data."""
         while self._selector.writing and self.peer_reads:
             self._pumping = True
             result = self.doWrite()  # type: ignore[no-untyped-call]
@@ -132,13 +133,13 @@ class MemoryConnection(FileDescriptor):
                 self.drop(ConnectionDone())
 
     def drop(self, why: Exception | None = None) -> None:
-        """Lose the connection."""
+        """Break the connection."""
         if self.lost is None:
             self.lost = Failure(why or ConnectionDone())
             self.connectionLost(self.lost)  # type: ignore[no-untyped-call]
             self.protocol.connectionLost(self.lost)
 
-    # --- what the protocol and Twisted call
+    # # --- called by the protocol and by Twisted
 
     def write(self, data: bytes) -> None:
         self.writes.append(data)
@@ -156,7 +157,7 @@ class MemoryConnection(FileDescriptor):
         self.drop(ConnectionAborted())
 
     def setTcpNoDelay(self, enabled: bool) -> None:
-        """There is no Nagle in memory."""
+        """Do nothing: a connection in memory has no Nagle algorithm."""
 
     def getPeer(self) -> IPv4Address | IPv6Address:
         return self._peer
@@ -166,7 +167,7 @@ class MemoryConnection(FileDescriptor):
 
 
 class Conversation:
-    """One client of a server made by :func:`make_server`, or of a broker's factory."""
+    """A client of a server that :func:`make_server` made, or of the factory of a broker."""
 
     def __init__(
         self, server: RemotingFactory, *, peer: str = "10.1.2.3", peer_port: int = 40_000,
@@ -179,17 +180,17 @@ class Conversation:
         self.connection = MemoryConnection(self.protocol, peer, peer_port, local_port)
 
     def says(self, *frames: bytes) -> None:
-        """Send frames, or parts of them, that arrive in one read."""
+        """Send frames or parts of frames that arrive in a single read."""
         self.connection.deliver(b"".join(frames))
 
     def heard(self) -> list[RemotingCommand]:
-        """The commands that came since this was last asked, replies and requests."""
+        """Return the replies and requests that have arrived since the last call."""
         self.connection.pump()
         data, self.connection.taken = self.connection.taken, b""
         return read_commands(data)
 
     def hears(self) -> list[tuple[int, int]]:
-        """Like :meth:`heard`, as (opaque, code)."""
+        """Return the same as :meth:`heard`, as pairs of (opaque, code)."""
         return [(command.opaque, command.code) for command in self.heard()]
 
     @property

@@ -1,8 +1,8 @@
-"""Disks for tests: one in memory, and one that fails when it is told to.
+"""Disks for tests: one in memory, and one that fails on demand.
 
-``MemoryDisk`` behaves as ``RealDisk`` does and is seen by any number of stores, so that a test can
-abandon one store and open another over what it left, as after a kill. ``FaultyDisk`` is a
-``MemoryDisk`` whose nth write fails, or whose room runs out.
+``MemoryDisk`` behaves like ``RealDisk``, and any number of stores can use it, so that a test can
+abandon one store and open another over its files, as after a kill. ``FaultyDisk`` is a
+``MemoryDisk`` whose nth write fails, or which runs out of space.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["FaultyDisk", "FileContents", "MemoryDisk", "MemoryFile"]
 
 
 class FileContents:
-    """The contents of a file; pages that were never written take no memory."""
+    """The contents of a file; pages that were never written do not use memory."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.data = mmap.mmap(-1, max(size, 1))
-        #: No byte from here on was ever written.
+        #: No byte at or after this position was ever written.
         self.written = 0
-        #: When it was written to last, ms.
+        #: The time of the last write, ms.
         self.modified_ms = 0
 
 
@@ -50,7 +50,7 @@ class MemoryFile:
         assert 0 <= position <= self.size - len(data), (self.path, position, len(data))
         contents = self._contents
         end = position + len(data)
-        # Bytes that were written once have their place on the disk.
+        # Bytes that were written before already have space on the disk.
         new = max(0, end - max(position, contents.written))
         end -= new - self._disk.before_write(self.path, new)
         contents.data[position:end] = bytes(data)[: end - position]
@@ -98,7 +98,7 @@ class MemoryFile:
 
 @implementer(IDirectoryLock)
 class DirectoryLock:
-    """A directory of a MemoryDisk that is held."""
+    """A locked directory of a MemoryDisk."""
 
     def __init__(self, disk: MemoryDisk, path: str, locks: set[str]) -> None:
         self._disk = disk
@@ -116,16 +116,16 @@ class DirectoryLock:
 
 @implementer(IStoreIO)
 class MemoryDisk:
-    """A disk in memory. ``sync_count`` counts what was made durable, for tests of flushing."""
+    """A disk in memory. ``sync_count`` counts syncs, for tests of flushing."""
 
     syncs_at_once = 1
 
     def __init__(self) -> None:
         self.sync_count = 0
-        #: (path, position, size) of the syncs that were begun early.
+        #: The (path, position, size) of the syncs that were begun early.
         self.begun: list[tuple[str, int, int]] = []
         self.used_ratio = 0.1
-        #: The clock that files get their times from.
+        #: The clock for the times of files.
         self.now_ms: Callable[[], int] = lambda: 0
         self._files: dict[str, FileContents] = {}
         self._directories: set[str] = {"/"}
@@ -134,8 +134,8 @@ class MemoryDisk:
     def before_write(self, path: str, size: int) -> int:
         """Called before each write; a subclass may raise.
 
-        :param size: bytes that need room.
-        :returns: how many of them there is room for.
+        :param size: the number of bytes that need space.
+        :returns: the number of bytes for which there is space.
         """
         return size
 
@@ -144,7 +144,7 @@ class MemoryDisk:
         self.sync_count += 1
 
     def forget_locks(self) -> None:
-        """Release all locks, as the end of a process does."""
+        """Release all locks, as at the end of a process."""
         self._locks.clear()
 
     def open_file(self, path: str) -> MemoryFile:
@@ -277,17 +277,17 @@ class MemoryDisk:
         return 4711
 
     def has(self, path: str, contents: FileContents) -> bool:
-        """Whether a path is that of a file."""
+        """Return whether a path leads to a file."""
         return self._files.get(path) is contents
 
     def cut(self, path: str, size: int) -> None:
-        """Cut a file, as another process would: a store that has it open finds it shorter."""
+        """Truncate a file as another process would; a store with the open file finds it shorter."""
         contents = self._contents(path)
         contents.size = size
         contents.data[size:] = bytes(len(contents.data) - size)
 
     def _contents(self, path: str) -> FileContents:
-        """Find a file or fail as the real disk does."""
+        """Find a file, or fail like the real disk."""
         if path in self._directories:
             raise IsADirectoryError(errno.EISDIR, "a directory", path)
         if path not in self._files:
@@ -300,7 +300,7 @@ class MemoryDisk:
             raise FileNotFoundError(errno.ENOENT, "no directory", path)
 
     def _resized(self, contents: FileContents | None, size: int) -> FileContents:
-        """Copy contents into a file of another length."""
+        """Copy contents into a file of a different length."""
         resized = FileContents(size)
         if contents is not None:
             kept = min(contents.size, size)
@@ -311,9 +311,9 @@ class MemoryDisk:
 class FaultyDisk(MemoryDisk):
     """A disk that fails on demand.
 
-    Set ``room_bytes`` to make it full after this many more bytes; set ``fail_write_in`` or
-    ``fail_sync_in`` to n to make the nth write or sync from now and all after it fail with EIO.
-    None is healthy.
+    Set ``room_bytes`` to make the disk full after that number of further bytes. Set
+    ``fail_write_in`` or ``fail_sync_in`` to n to make the nth write or sync from now, and all later
+    ones, fail with EIO. None means no fault.
     """
 
     def __init__(self) -> None:
@@ -323,7 +323,7 @@ class FaultyDisk(MemoryDisk):
         self.fail_sync_in: int | None = None
 
     def before_write(self, path: str, size: int) -> int:
-        """Fail, or say how much of a write fits."""
+        """Fail, or return how much of a write fits."""
         self.fail_write_in = self._count_down(self.fail_write_in, path)
         if self.room_bytes is None:
             return size
@@ -337,7 +337,7 @@ class FaultyDisk(MemoryDisk):
         super().before_sync(path)
 
     def _count_down(self, left: int | None, path: str) -> int | None:
-        """One step nearer to a failure."""
+        """Count down to a failure."""
         if left is None:
             return None
         if left <= 1:

@@ -1,9 +1,9 @@
-"""A broker's kernel for tests: a store in memory, a clock the test moves, peers without sockets.
+"""A broker's kernel for tests, with a store in memory, a test clock, and peers without sockets.
 
     box = KernelBox(plugins=[("mine", my_plugin)])
     reply = box.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic="T", queue_id=0))
 
-Requests go through the dispatcher as frames, so codecs, checks and hooks take part.
+Requests pass through the dispatcher as frames, so that codecs, checks and hooks are tested too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass
 class SentRequest:
-    """A request the broker sent to a peer; ``reply`` is None when it wants no answer."""
+    """A request that the broker sent to a peer; ``reply`` is None for a one-way request."""
 
     code: int
     header: CommandHeader | None
@@ -55,7 +55,7 @@ class SentRequest:
 
 
 class Peer:
-    """The other side of a connection; it remembers what the broker sent."""
+    """The other side of a connection; it keeps everything that the broker sends."""
 
     def __init__(self, channel_id: int, port: int) -> None:
         self.channel_id = channel_id
@@ -94,7 +94,7 @@ class Peer:
         self.held_bytes -= size_bytes
 
     def waited(self, requests: Sequence[Request[Any]]) -> None:
-        """Does nothing: waiting times are not measured."""
+        """Do nothing: waiting times are not measured."""
 
     def may_run_more(self, reply_bytes: int) -> bool:
         return True
@@ -106,10 +106,10 @@ class Peer:
 class KernelBox:
     """A started kernel.
 
-    :param plugins: (name, plugin) in the order of registration.
-    :param settings: texts by name.
-    :param clock: the kernel's clock; None: ``now_ms``.
-    :param in_thread: does the store's work for threads.
+    :param plugins: pairs of (name, plugin) in the order of registration.
+    :param settings: the texts of settings by name.
+    :param clock: the clock of the kernel; None: ``now_ms``.
+    :param in_thread: runs the work that the store gives to threads.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class KernelBox:
         self.now_ms = 1_700_000_000_000
         #: The kernel's clock; replace it to let time pass while something runs.
         self.clock: Callable[[], int] = clock or (lambda: self.now_ms)
-        #: How far the wall clock jumped away from it, ms.
+        #: The difference between the wall clock and this clock after jumps, ms.
         self.jump_ms = 0
         self.disk = disk or MemoryDisk()
         if isinstance(self.disk, MemoryDisk):
@@ -132,7 +132,7 @@ class KernelBox:
         self.settings.start_checks += kernel_checks(hooks)
         store = MessageStore(self.settings.store_settings(), self.disk, self._now, in_thread,
                              steady_ms=lambda: self.clock())
-        #: The broker's surroundings: a test gives it name servers and other servers.
+        #: The environment of the broker, to which a test adds name servers and other servers.
         self.host = LocalHost(self._now, lambda: self.clock())
         self.kernel = Kernel(self.settings, store, hooks, self.host)
         self._peers = 0
@@ -152,13 +152,13 @@ class KernelBox:
         assert ensureDeferred(self.kernel.stop()).called, "the stop waits for something"
 
     def plugin(self, kind: type[T]) -> T:
-        """The object of a plugin's class."""
+        """Return the object of a plugin's class."""
         found = self.kernel.hooks.find(kind)
         assert found is not None, f"{kind} is not in use"
         return found
 
     def peer(self) -> Peer:
-        """A new connection."""
+        """Open a new connection."""
         self._peers += 1
         peer = Peer(self._peers, 50_000 + self._peers)
         self.kernel.channels.add(peer)
@@ -168,7 +168,7 @@ class KernelBox:
         self, peer: Peer, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
         oneway: bool = False, extra_fields: dict[str, str] | None = None,
     ) -> RemotingCommand | None:
-        """Send a request; :returns: the reply if it is there, else see :meth:`late_replies`."""
+        """Send a request and return its reply, or None; see :meth:`late_replies`."""
         self._opaque += 1
         frame = encode_request(code, self._opaque, header, body, oneway=oneway,
                                extra_fields=extra_fields)
@@ -181,13 +181,13 @@ class KernelBox:
         self, code: int, header: CommandHeader | None = None, body: bytes = b"",
         peer: Peer | None = None,
     ) -> RemotingCommand:
-        """Send a request whose reply does not wait, on a connection of its own or a given one."""
+        """Send a request with an immediate reply, on a new connection or a given one."""
         reply = self.send(peer or self.peer(), code, header, body)
         assert reply is not None, "the reply waits"
         return reply
 
     def stored(self, topic: str, queue_id: int) -> list[StoredMessage]:
-        """All messages of a queue, as a pull reads them."""
+        """Return all messages of a queue, as a pull reads them."""
         messages: list[StoredMessage] = []
         while True:
             found = self.kernel.store.get_message(topic, queue_id, len(messages), 32).messages
@@ -197,6 +197,6 @@ class KernelBox:
 
     @staticmethod
     def late_replies(peer: Peer) -> list[RemotingCommand]:
-        """The replies that came later than the request."""
+        """Return the replies that arrived later than their requests."""
         decoder = FrameDecoder()
         return [decode_command(frame) for data in peer.written for frame in decoder.feed(data)]

@@ -33,9 +33,10 @@ class _ClosedPort:
 
 
 class LocalHost:
-    """A host whose clock the test moves; see :class:`twistmq.broker.request.host.Host`.
+    """A host whose clock the test controls; see :class:`twistmq.broker.request.host.Host`.
 
-    It has no name servers and no other server. A test changes that by an attribute or a subclass.
+    It has no name servers and knows no other server. A test changes that with an attribute or a
+    subclass.
 
     :param now_ms: the wall clock, Unix ms.
     :param steady_ms: the clock for durations.
@@ -50,17 +51,19 @@ class LocalHost:
         self.health_checks: dict[str, Callable[[], str]] = {}
         self._soon: deque[Callable[[], None]] = deque()
         self._is_running = False
-        #: Resources by the port they are to be served on.
+        #: The served resources by port.
         self.pages: dict[int, Any] = {}
-        #: Factories by the port that they are to serve.
+        #: The served factories by port.
         self.streams: dict[int, IProtocolFactory] = {}
-        #: Connections to be made: the factory, "host:port", what fires with its protocol.
+        #: The requested connections: the factory, "host:port", and a Deferred that fires with the
+        #: protocol.
         self.connecting: list[tuple[IProtocolFactory, str, Deferred[IProtocol]]] = []
-        #: Called when topics changed; each may return a Deferred that the answer waits for.
+        #: Called after topics changed; each function may return a Deferred, for which the answer
+        #: waits.
         self.on_topic_change: list[Callable[[], Deferred[None] | None]] = []
 
     def run_soon(self, run: Callable[[], None]) -> None:
-        """Run a function at once, or behind the one that runs."""
+        """Run a function at once, or after the function that is running."""
         self._soon.append(run)
         if self._is_running:
             return
@@ -93,37 +96,37 @@ class LocalHost:
     def connect_stream(
         self, factory: IProtocolFactory, address: str, timeout_ms: int, *, encrypted: bool = False
     ) -> Deferred[IProtocol]:
-        """Keep the wish in ``connecting``; a test makes the connection, or fails it."""
+        """Keep the request in ``connecting``; a test makes the connection, or lets it fail."""
         made: Deferred[IProtocol] = Deferred()
         self.connecting.append((factory, address, made))
         return made
 
     async def find_route(self, topic: str) -> TopicRouteData | None:
-        """:raises BrokerError: always; there are no name servers."""
+        """:raises BrokerError: always, because it has no name servers."""
         raise BrokerError("there are no name servers")
 
     async def find_broker(self, broker_name: str) -> str | None:
-        """:raises BrokerError: always; there are no name servers."""
+        """:raises BrokerError: always, because it has no name servers."""
         raise BrokerError("there are no name servers")
 
     async def find_members(self, broker_name: str) -> dict[int, str]:
-        """:raises BrokerError: always; there are no name servers."""
+        """:raises BrokerError: always, because it has no name servers."""
         raise BrokerError("there are no name servers")
 
     async def ask_name_server(
         self, code: int, header: CommandHeader, *, timeout_ms: int
     ) -> RemotingCommand:
-        """:raises BrokerError: always; there are no name servers."""
+        """:raises BrokerError: always, because it has no name servers."""
         raise BrokerError("there are no name servers")
 
     async def tell_name_servers(
         self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
     ) -> None:
-        """Do nothing; there are no name servers."""
+        """Do nothing, because it has no name servers."""
 
     async def ask_server(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,
     ) -> RemotingCommand:
-        """:raises BrokerError: always; there is no other server."""
+        """:raises BrokerError: always, because it knows no other server."""
         raise BrokerError(f"there is no server at {address}")

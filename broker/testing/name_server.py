@@ -1,4 +1,4 @@
-"""A name server without a port: asked directly, its disk in memory, its time what the test says."""
+"""A name server for tests, without a port, with a disk in memory and a test clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _numbers = itertools.count(1)
 
 
 class StillChannel:
-    """A connection over which nothing is sent; ``active`` says whether it was closed."""
+    """A connection over which nothing is sent; ``active`` shows whether it was closed."""
 
     remote_address = "127.0.0.1:50000"
     remote_host = bytes((127, 0, 0, 1)) + (50_000).to_bytes(4, "big")
@@ -58,11 +58,11 @@ def make_registration(
     name: str = "a", broker_id: int = 0, cluster: str = "C", counter: int = 1, state: int = 0,
     **others: Any,
 ) -> Registration:
-    """A broker's registration.
+    """Make the registration of a broker.
 
-    :param topics: each topic's ``perm``; two topics when None.
-    :param counter: with ``state``, the version of its data.
-    :param others: more fields of a Registration.
+    :param topics: the ``perm`` of each topic; None for two default topics.
+    :param counter: together with ``state``, the version of its data.
+    :param others: further fields of a Registration.
     """
     perms = {"T": 6, "U": 6} if topics is None else topics
     wrapper = TopicConfigSerializeWrapper(
@@ -76,11 +76,12 @@ def make_registration(
 class PortlessNameServer(NameServer):
     """A started name server.
 
-    :param overrides: settings, as on a command line; KV configuration is in ``/ns/kvConfig.json``.
-    :param disk: the disk of an earlier one, to start from.
-    :param settings: all of them, in place of ``overrides``.
-    :param clock: the clock by which long registrations pause for other requests; None: they never
-        pause.
+    :param overrides: settings, as on a command line; the KV configuration is in
+        ``/ns/kvConfig.json``.
+    :param disk: the disk of an earlier name server, to start from its files.
+    :param settings: all settings, in place of ``overrides``.
+    :param clock: the clock for the pauses of long registrations, in which other requests run; None:
+        they never pause.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class PortlessNameServer(NameServer):
         self.settings = settings or Settings.load(
             namesrv_rows(), None, {"kvConfigPath": "/ns/kvConfig.json", **(overrides or {})})
         self.disk = disk or MemoryDisk()
-        #: As late as the last request.
+        #: The time of the latest request.
         self.time_ms = now_ms
         super().__init__(
             self.settings, self.disk, now_ms=lambda: self.time_ms if clock is None else clock())
@@ -102,7 +103,7 @@ class PortlessNameServer(NameServer):
         self, code: int, header: CommandHeader | dict[str, str] | None = None, body: bytes = b"",
         *, version: int = VERSION, channel: StillChannel | None = None, now_ms: int = 0,
     ) -> Reply:
-        """Ask as a connection would, and get the reply, a refusal too."""
+        """Send a request like a connection, and return the reply, which may be a refusal."""
         try:
             answer = self.handle(code, header, body, version=version, channel=channel,
                                  now_ms=now_ms)
@@ -117,7 +118,7 @@ class PortlessNameServer(NameServer):
         self, code: int, header: CommandHeader | dict[str, str] | None = None, body: bytes = b"",
         *, version: int = VERSION, channel: StillChannel | None = None, now_ms: int = 0,
     ) -> Handled:
-        """Ask as a connection would; :returns: the reply, or what it comes from later."""
+        """Send a request like a connection; return the reply, or the source of a later reply."""
         self.time_ms = now_ms
         fields = header if isinstance(header, dict) else ext_fields_of(header) if header else {}
         command = RemotingCommand(code, version=version, body=body,
@@ -128,7 +129,7 @@ class PortlessNameServer(NameServer):
 
 
 def _fired(answer: Deferred[Reply]) -> Reply:
-    """The result of a Deferred that has fired; :raises BrokerError: when it failed with one."""
+    """Return the result of a fired Deferred; :raises BrokerError: when it failed with one."""
     results: list[Reply | Failure] = []
     answer.addBoth(results.append)
     [result] = results

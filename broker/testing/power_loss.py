@@ -1,25 +1,25 @@
-"""A disk in memory that forgets what was not synced, as a machine's does when its power goes.
+"""A disk in memory that loses data without a sync, like a real disk after a power failure.
 
     disk = PowerLossDisk()
     ...                             # a store works on it
-    disk.crash(random.Random(1))    # and another is opened over what is left
+    disk.crash(random.Random(1))    # and another one is opened over its files
 
-What a disk may do, and this one does at random:
+A real disk may do the following, and this disk does it at random:
 
-* of each sector, any of the states it went through since the file was synced is kept. Synced data
-  is never lost;
-* the sector that is being written when the power goes may be torn at any byte, if there was nothing
-  before where the write goes to; then no sector behind it is written. All other sectors are whole;
-* a file that was never synced may have no length;
-* names of files that were made, renamed or removed are lost from some change on, for each
-  directory by itself, if the directory was not synced since. The order is kept because every
-  journalling file system keeps it;
-* when a sync fails, the kernel takes what it could not write for written: a later sync that
-  succeeds does not make it durable, unless the sector was written again.
+* each sector keeps any of the states that it had since the last sync of the file. Synced data is
+  never lost;
+* the sector that is being written at the power failure may be torn at any byte, if its place was
+  empty before; in that case no later sector is written. All other sectors are complete;
+* a file that was never synced may have a length of zero;
+* in each directory that was not synced, the created, renamed and removed names are lost from some
+  change on. The order of changes is kept, because every journalling file system keeps it;
+* after a failed sync, the kernel treats the data that it could not write as written: a later
+  successful sync does not make this data durable, unless the sector is written again.
 
-``kill`` is the death of the process alone: nothing that was written is lost. ``cut_in`` lets either
-come in the middle of what the store does. ``before_change`` and ``copy`` let either come to a copy
-of the disk, while the store goes on. Room and failures are FaultyDisk's.
+``kill`` ends only the process, so that no written data is lost. With ``cut_in``, either end happens
+in the middle of an operation of the store. With ``before_change`` and ``copy``, either end happens
+to a copy of the disk while the store continues. FaultyDisk provides the limit of space and the
+failures.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["PowerCut", "PowerLossDisk"]
 
 
 class PowerCut(BaseException):
-    """The process ends here. No code of a store may catch it."""
+    """The process ends at this point. The code of a store must not catch this exception."""
 
 
 @implementer(IStoreFile)
@@ -73,20 +73,20 @@ class _File(MemoryFile):
 
 
 class _Directory:
-    """One life of a directory: a directory that is made again starts empty."""
+    """One life of a directory: a directory that is created again starts empty."""
 
 
-#: A change of a name: (path; the file or directory it leads to now, or None; its directory).
+#: A change of a name: its path, its new file or directory (or None), and its parent directory.
 _Change = tuple[str, TrackedContents | _Directory | None, _Directory]
 
 
 @implementer(IStoreIO)
 class PowerLossDisk(FaultyDisk):
-    """A disk that forgets.
+    """A disk that loses data without a sync.
 
-    Set ``cut_in`` to n to make the nth change or sync from now and all after it raise PowerCut,
-    until ``crash`` or ``kill``; ``fail_sync_of`` to the beginning of a path to make the next sync
-    of such a path fail, and no other. ``before_change`` is called before each change and sync.
+    Set ``cut_in`` to n to make the nth change or sync from now, and all later ones, raise PowerCut
+    until ``crash`` or ``kill``. Set ``fail_sync_of`` to the beginning of a path to make only the
+    next sync of such a path fail. ``before_change`` is called before each change and sync.
     """
 
     _files: dict[str, TrackedContents]  # type: ignore[assignment]
@@ -97,16 +97,16 @@ class PowerLossDisk(FaultyDisk):
         self.fail_sync_of: str | None = None
         self.before_change: Callable[[], None] | None = None
         root = _Directory()
-        #: The directories there are.
+        #: The existing directories.
         self._lives = {"/": root}
-        #: By path: the file or directory on the disk, and the directory that contains it.
+        #: The file or directory on the disk, and the directory that contains it, by path.
         self._durable: dict[str, tuple[TrackedContents | _Directory, _Directory]] = {
             "/": (root, root)}
-        #: By directory, in order.
+        #: The changes of names in each directory, in their order.
         self._changes: dict[str, list[_Change]] = {}
 
     def copy(self) -> PowerLossDisk:
-        """Another disk that holds the same, synced or not; it has no faults and no clock."""
+        """Return a disk with the same data, synced or not, without faults and clock."""
         twin = PowerLossDisk()
         twin._files, twin._directories, twin._lives, twin._durable, twin._changes = deepcopy(
             (self._files, self._directories, self._lives, self._durable, self._changes))
@@ -117,21 +117,21 @@ class PowerLossDisk(FaultyDisk):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the process counts as dead."""
+        """Whether the process counts as ended."""
         return self.cut_in == 0
 
     @property
     def has_dropped(self) -> bool:
-        """Whether a failed sync left anything behind that a process can read."""
+        """Whether a process can still read data that a failed sync dropped."""
         return any(contents.dropped for contents in self._files.values())
 
     def kill(self) -> None:
-        """End the process: its locks are free, and all that it wrote is there."""
+        """End the process: its locks are released, and all written data is kept."""
         self.cut_in = None
         self.forget_locks()
 
     def crash(self, chance: random.Random) -> None:
-        """Lose power: some of what was not synced is gone."""
+        """Lose power: some of the data without a sync is lost."""
         self.kill()
         for directory in sorted(self._changes):
             changes = self._changes[directory]
@@ -161,14 +161,14 @@ class PowerLossDisk(FaultyDisk):
                 del self._durable[path]
 
     def _note(self, path: str, now: TrackedContents | _Directory | None) -> None:
-        """A name was given, or taken away."""
+        """Record that a name was given or removed."""
         parent = _parent(path)
         self._changes.setdefault(parent, []).append((path, now, self._lives[parent]))
 
     # --- faults
 
     def before_write(self, path: str, size: int) -> int:
-        """Cut, fail, or say how much fits."""
+        """Cut, fail, or return how much fits."""
         self._count_to_cut()
         return super().before_write(path, size)
 
@@ -192,7 +192,7 @@ class PowerLossDisk(FaultyDisk):
     # --- files
 
     def write(self, path: str, contents: TrackedContents, position: int, data: bytes) -> None:
-        """Write into a file, in part if there is not enough room."""
+        """Write into a file, only in part if there is not enough space."""
         end = position + len(data)
         new = max(0, end - max(position, contents.written))
         fitting = len(data) - new + self.before_write(path, new)
@@ -243,7 +243,7 @@ class PowerLossDisk(FaultyDisk):
         if path not in self._directories:
             self.sync_contents(path, self._contents(path))
             return
-        # The journal keeps names whose sync failed, and tries again.
+        # The journal keeps the names whose sync failed, and tries to write them again.
         self.before_sync(path)
         self._apply(self._changes.pop(path, []))
 
@@ -269,7 +269,7 @@ class PowerLossDisk(FaultyDisk):
         self.sync_path(_parent(path))
 
     def _made(self, path: str, data: bytes) -> TrackedContents:
-        """Make a file without a name."""
+        """Create a file without a name."""
         contents = TrackedContents(len(data))
         self.write(path, contents, 0, data)
         return contents

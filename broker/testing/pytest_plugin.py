@@ -1,7 +1,7 @@
-"""pytest fixtures: ``twistmq_broker``, and ``twistmq_producer`` and ``twistmq_consumer`` of it.
+"""The pytest fixtures ``twistmq_broker``, ``twistmq_producer`` and ``twistmq_consumer``.
 
-pytest imports this module in every run where twistmq is installed, so it imports nothing else
-until a fixture is used.
+pytest imports this module in every run if twistmq is installed, so the module does not import
+anything else until a fixture is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["twistmq_broker", "twistmq_consumer", "twistmq_producer"]
 
 
 def pytest_report_header() -> list[str]:
-    """A line above the tests if they would run compiled modules of other sources."""
+    """Return a line for the report's header if compiled modules do not match their sources."""
     from twistmq.broker.compiled import build_warning
 
     warning = build_warning()
@@ -29,9 +29,9 @@ def pytest_report_header() -> list[str]:
 
 @pytest.fixture
 def twistmq_broker() -> Iterator[RunningBroker]:
-    """A name server and a broker on free ports, with a store of their own.
+    """A name server and a broker on free ports, with their own store.
 
-    ``twistmq_broker.namesrv_address`` is what a client is configured with.
+    A client is configured with ``twistmq_broker.namesrv_address``.
     """
     from twistmq.broker.testing.running import running_broker
 
@@ -41,7 +41,7 @@ def twistmq_broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def twistmq_producer(twistmq_broker: RunningBroker) -> Iterator[Producer]:
-    """A producer of ``twistmq_broker``."""
+    """A producer for ``twistmq_broker``."""
     from twistmq.client import Producer
 
     with Producer(twistmq_broker.namesrv_address) as producer:
@@ -50,10 +50,10 @@ def twistmq_producer(twistmq_broker: RunningBroker) -> Iterator[Producer]:
 
 @pytest.fixture
 def twistmq_consumer(twistmq_broker: RunningBroker) -> Iterator[Callable[..., Consumer[Any]]]:
-    """Makes consumers of ``twistmq_broker``: ``twistmq_consumer("orders")``.
+    """A factory of consumers for ``twistmq_broker``: ``twistmq_consumer("orders")``.
 
-    Keywords are the options of ``Consumer``. Without ``group`` the group is "tests", and it starts
-    with the first message. The consumers are closed after the test.
+    Keyword arguments are options of ``Consumer``. Without ``group``, the group is "tests", and it
+    starts with the first message. The consumers are closed after the test.
     """
     from twistmq.client import Consumer
 

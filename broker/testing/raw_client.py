@@ -1,7 +1,7 @@
-"""A client for tests: one connection to one address, plain calls, whatever the server answers.
+"""A client for tests, with one connection to one address and plain calls.
 
-It is a front of ``twistmq.client.blocking.connection.Connection``: it knows no routes, retries or
-groups, and adds no property to a message. The client for programs is ``twistmq.client``.
+It is based on ``twistmq.client.blocking.connection.Connection``: it has no routes, retries or
+groups, and does not add properties to messages. Programs use ``twistmq.client`` instead.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = ["RawClient", "pull_header", "records_of", "send_header"]
 
 
 class RawClient(Connection):
-    """One connection to a broker or a name server, and what tests mostly ask of one."""
+    """One connection to a broker or a name server, with the requests that tests use most."""
 
     def send(
         self, topic: str, body: bytes, *, queue_id: int = 0, tag: str | None = None,
         keys: str | None = None, properties: Mapping[str, str] | None = None,
     ) -> SendMessageResponseHeader:
-        """Send one message; a topic that is not there is created with four queues.
+        """Send a message; a topic that does not exist is created with four queues.
 
-        :returns: where it is.
+        :returns: the position of the message.
         :raises RequestRefused: with the broker's code and remark.
         """
         header = send_header(topic, time.time_ns() // 1_000_000, queue_id=queue_id, tag=tag,
@@ -56,8 +56,8 @@ class RawClient(Connection):
     ) -> list[StoredMessage]:
         """Pull messages of one queue.
 
-        :param hold_ms: how long the broker may hold the pull until a message arrives.
-        :returns: empty when no message arrived.
+        :param hold_ms: the time that the broker may hold the pull until a message arrives.
+        :returns: the messages; empty if no message arrived.
         :raises RequestRefused: with the broker's code and remark.
         """
         header = pull_header(topic, offset, queue_id=queue_id, group=group, expression=expression,
@@ -69,7 +69,7 @@ class RawClient(Connection):
         return records_of(reply.body)
 
     def max_offset(self, topic: str, queue_id: int = 0) -> int:
-        """The offset the next message of a queue will have."""
+        """Return the offset that the next message of a queue will have."""
         reply = self.request(RequestCode.GET_MAX_OFFSET,
                              GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id))
         _require(reply, ResponseCode.SUCCESS)
@@ -85,7 +85,7 @@ def send_header(
     topic: str, now_ms: int, *, queue_id: int = 0, tag: str | None = None,
     keys: str | None = None, properties: Mapping[str, str] | None = None,
 ) -> SendMessageRequestHeaderV2:
-    """The header of a send of one message, as clients write it."""
+    """Return the header for sending one message, as clients write it."""
     fields = dict(properties or {})
     if tag is not None:
         fields[TAGS] = tag
@@ -98,7 +98,7 @@ def pull_header(
     topic: str, offset: int = 0, *, queue_id: int = 0, group: str = "test_consumer",
     expression: str = "*", expression_type: str = "TAG", max_count: int = 32, hold_ms: int = 0,
 ) -> PullMessageRequestHeader:
-    """The header of a pull that brings its own subscription."""
+    """Return the header of a pull that contains its own subscription."""
     return pulling.pull_header(
         MessageQueue(topic, "", queue_id), offset, group, max_count=max_count,
         expression=expression, expression_type=expression_type, hold_ms=hold_ms)

@@ -1,8 +1,8 @@
-"""A name server and a broker that run beside the code under test, in the same process.
+"""A name server and a broker that run in the same process as the code under test.
 
-They run on a reactor of their own, on a thread of its own: the process's reactor stays what it
-is, installed or not, running or not. So plain synchronous code can use them, and under pytest
-they do not disturb trial's test cases, which run the process's reactor.
+They run on a separate reactor in a separate thread, and the reactor of the process is not affected,
+whether or not it is installed or running. Plain synchronous code can therefore use them, and under
+pytest they do not disturb trial's test cases, which run the reactor of the process.
 
 The start takes a few hundredths of a second once Twisted is imported.
 """
@@ -38,7 +38,7 @@ __all__ = [
 T = TypeVar("T")
 S = TypeVar("S", UpService, BrokerService)
 
-#: Bound on anything that is waited for here, seconds; a start takes far less.
+#: The limit for every wait in this module, seconds; a start takes far less.
 _TIMEOUT_S = 30.0
 
 Plugins = Sequence[tuple[str, object]]
@@ -48,14 +48,14 @@ def up_service(
     reactor: Any, data: Path, settings: Mapping[str, str] | None = None, plugins: Plugins = (),
     io: IStoreIO | None = None, namesrv_plugins: Plugins = (),
 ) -> UpService:
-    """A name server and a broker on free ports, not yet started.
+    """Make a name server and a broker on free ports, without starting them.
 
-    :param data: the folder of everything they keep.
-    :param settings: texts by name, as on the command line.
-    :param plugins: (name, plugin) to use beside those that are installed.
-    :param io: the broker's disk; None: the real one.
-    :param namesrv_plugins: (name, plugin) that the name server uses, beside those installed.
-    :raises SettingsError: when a setting has no meaning.
+    :param data: the folder of all their data.
+    :param settings: the texts of settings by name, as on the command line.
+    :param plugins: pairs of (name, plugin) to use in addition to the installed plugins.
+    :param io: the disk of the broker; None: the real one.
+    :param namesrv_plugins: pairs of (name, plugin) for the name server, in the same way.
+    :raises SettingsError: when a setting is not valid.
     """
     overrides = {"listenPort": "0", "namesrv.port": "0", **(settings or {})}
     values: Settings = boot.up_settings(str(data), None, overrides)
@@ -64,7 +64,7 @@ def up_service(
 
 
 class ReactorThread:
-    """A reactor of its own on a thread of its own."""
+    """A separate reactor on a separate thread."""
 
     def __init__(self) -> None:
         self.reactor = _new_reactor()
@@ -77,9 +77,9 @@ class ReactorThread:
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function on the reactor's thread and wait.
 
-        :returns: what it returns, or what the Deferred or coroutine it returns fires with.
-        :raises Exception: what it raises.
-        :raises TimeoutError: when that takes too long.
+        :returns: the result of the function, or of the Deferred or coroutine that it returns.
+        :raises Exception: the exception of the function.
+        :raises TimeoutError: when the call takes too long.
         """
         future: Future[Any] = Future()
 
@@ -94,10 +94,10 @@ class ReactorThread:
 
     @contextmanager
     def serving(self, make: Callable[[Any], S]) -> Iterator[S]:
-        """Run a service while the block runs; the thread ends with it.
+        """Run a service while the block runs; the thread ends with the block.
 
-        :param make: makes the service, on the thread, from the reactor.
-        :raises Exception: the fault of a start that fails.
+        :param make: called with the reactor on its thread; makes the service.
+        :raises Exception: the error of a failed start.
         """
         service: S | None = None
 
@@ -119,10 +119,10 @@ class ReactorThread:
             self.stop()
 
     def stop(self) -> None:
-        """Stop the reactor and give back what it holds."""
+        """Stop the reactor and release its resources."""
         self.reactor.callFromThread(self.reactor.stop)
         self._thread.join(_TIMEOUT_S)
-        # A process has one reactor for its whole life, so a reactor leaves these to its end.
+        # A reactor usually lives as long as its process, so it does not close these itself.
         self.reactor.waker.connectionLost(None)
         poller: Any = getattr(self.reactor, "_poller", None)
         if poller is not None:
@@ -130,7 +130,7 @@ class ReactorThread:
 
 
 def _new_reactor() -> Any:
-    """A reactor that is not installed as the process's."""
+    """Return a reactor that is not installed as the reactor of the process."""
     try:
         from twisted.internet.epollreactor import EPollReactor
     except ImportError:
@@ -141,7 +141,7 @@ def _new_reactor() -> Any:
 
 
 class ServedAddresses:
-    """Where the services of a name server and a broker answer, once they have started."""
+    """The addresses of a name server and a broker, once they have started."""
 
     service: UpService
 
@@ -152,34 +152,34 @@ class ServedAddresses:
 
     @property
     def namesrv_address(self) -> str:
-        """The address for the configuration of clients: "127.0.0.1:port"."""
+        """The name server's address for the configuration of clients: "127.0.0.1:port"."""
         return f"127.0.0.1:{self.service.namesrv.port}"
 
     @property
     def broker_address(self) -> str:
-        """The broker's own address: "127.0.0.1:port"."""
+        """The address of the broker itself: "127.0.0.1:port"."""
         return f"127.0.0.1:{self.service.broker.port}"
 
 
 class RunningBroker(ServedAddresses):
-    """A name server and a broker that answer.
+    """A running name server and broker.
 
-    :param data: the folder of everything they keep.
+    :param data: the folder of all their data.
     """
 
     def __init__(self, thread: ReactorThread, service: UpService, data: Path) -> None:
         self._thread = thread
-        #: The services; touch them, and the kernel, only in :meth:`call`.
+        #: The services; use them, and the kernel, only in :meth:`call`.
         self.service = service
         self.data = data
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function on the reactor's thread; :returns: its result, waited for."""
+        """Call a function on the reactor's thread and return its result."""
         result: T = self._thread.call(function, *arguments)
         return result
 
     def client(self) -> RawClient:
-        """A new connection to the broker, by TLS where the settings have clients speak it."""
+        """Open a connection to the broker, with TLS if the settings enable it for clients."""
         settings = self.kernel.settings
         context = ssl_context(tls_client_options(settings)) if tls_enabled(settings) else None
         return RawClient(self.broker_address, tls=context)
@@ -192,13 +192,13 @@ def running_broker(
 ) -> Iterator[RunningBroker]:
     """Run a name server and a broker on free ports of 127.0.0.1 while the block runs.
 
-    :param settings: texts by name, as on the command line.
-    :param plugins: (name, plugin) to use beside those that are installed.
-    :param data: the folder of everything they keep; None: a temporary one, removed afterwards.
-    :param io: the broker's disk; None: the real one.
-    :param namesrv_plugins: those of the name server.
+    :param settings: the texts of settings by name, as on the command line.
+    :param plugins: pairs of (name, plugin) to use in addition to the installed plugins.
+    :param data: the folder of all their data; None: a temporary one, removed afterwards.
+    :param io: the disk of the broker; None: the real one.
+    :param namesrv_plugins: the plugins of the name server.
     :raises BrokerError, SettingsError: when they cannot start, or one of ``plugins`` is left out;
-        the text says why.
+        the text gives the reason.
     """
     folder = Path(tempfile.mkdtemp(prefix="twistmq-")) if data is None else Path(data)
     thread = ReactorThread()

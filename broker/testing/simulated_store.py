@@ -1,8 +1,8 @@
-"""A store that is simulated: on a disk that forgets and fails, beside a model of what it must hold.
+"""A simulated store on a disk with losses and failures, and a model of its expected contents.
 
-Jobs for threads run later than they are asked for, in any order. The store is opened again after
-each of its ends, and what it holds then is compared with the model. ``simulation`` says what is
-done with it.
+Jobs for threads run later than requested and in any order. The store is opened again after each of
+its ends, and its contents are then compared with the model. ``simulation`` contains the steps that
+are performed with it.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from twistmq.protocol.record import MessageRecord
 
 __all__ = ["SimulatedStore"]
 
-#: Changes of the disk after which a process dies that is told to die soon.
+#: The numbers of disk changes after which a process may be made to die.
 _DEATHS: Final = (1, 2, 3, 5, 8, 13, 21)
 
 
 class SimulatedStore:
-    """A store, its disk, its clock and its model.
+    """A store with its disk, its clock and its model.
 
-    :param chance: decides all.
+    :param chance: makes all random decisions.
     """
 
     def __init__(self, settings: StoreSettings, chance: random.Random) -> None:
-        #: The steps so far, as texts for the report.
+        #: The steps up to now, as texts for the report.
         self.steps: list[str] = []
-        #: Called with each step when it is done.
+        #: Called with each completed step.
         self.on_step: Callable[[str], object] = lambda step: None
         self.settings = settings
         self.chance = chance
         self.disk = PowerLossDisk()
         self.disk.now_ms = self.wall_ms
-        #: The clock for durations; the wall clock is off by ``jumped_ms``.
+        #: The clock for durations; the wall clock differs from it by ``jumped_ms``.
         self.now_ms = 1_700_000_000_000
         self.jumped_ms = 0
         self.model = StoreModel(settings.mapped_file_size_commit_log, settings.message_index_safe)
-        #: Whether jobs wait for a step of their own.
+        #: Whether jobs wait until a separate step runs them.
         self.jobs_wait = chance.random() < 0.6
-        #: Topics whose queues are batch queues.
+        #: The topics whose queues are batch queues.
         self.batch_topics: set[str] = set()
-        #: The records of the append under way.
+        #: The records of the append in progress.
         self.giving: list[MessageRecord] = []
-        #: The removal of files that is going on.
+        #: The removal of files in progress.
         self.removing: Deferred[None] | None = None
         self._jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
 
@@ -61,21 +61,21 @@ class SimulatedStore:
         return self.now_ms + self.jumped_ms
 
     def note(self, text: str) -> None:
-        """Write down what was done."""
+        """Record a completed step."""
         self.steps.append(text)
         self.on_step(text)
 
     # --- life of the store
 
     def open(self, ending: Ending) -> None:
-        """Open a store over what the last one left, and compare it."""
+        """Open a store over the files of the last one, and compare it with the model."""
         endings = [ending]
         cut = self.model.attempted([each for each in self.giving if each.next_offset])
         self.giving = []
         while True:
             self._jobs = []
             self.removing = None
-            # It is for a store that runs: the failed sync is over before the next one starts.
+            # This fault is meant for a running store, so it ends before the next store starts.
             self.disk.fail_sync_of = None
             self.store = MessageStore(
                 self.settings, self.disk, self.wall_ms, self._in_thread,
@@ -101,7 +101,7 @@ class SimulatedStore:
         self.model.after_restart(self.store, worst, cut)
 
     def _cut_power(self, ending: Ending) -> Ending:
-        """End the process, and perhaps more; :returns: how it ended."""
+        """End the process, and possibly lose power; return the kind of end."""
         self.store.close()
         # Data that a failed sync dropped can still be read until the machine restarts.
         if self.disk.has_dropped or self.chance.random() < 0.2:
@@ -122,7 +122,7 @@ class SimulatedStore:
         self.open(ending)
 
     def stop(self) -> None:
-        """Stop cleanly, if the disk lets it."""
+        """Stop cleanly, if the disk allows it."""
         stopped = self.store.stop()
         while not stopped.called:
             if not self._jobs:
@@ -137,14 +137,14 @@ class SimulatedStore:
         self.end(Ending.STOP if clean else Ending.KILL)
 
     def arm(self) -> None:
-        """Let the process die soon, in the middle of something."""
+        """Make the process die soon, in the middle of an operation."""
         self.disk.cut_in = self.chance.choice(_DEATHS)
         self.note(f"it will die in {self.disk.cut_in}")
 
     # --- jobs
 
     def _in_thread(self, job: Callable[[], None]) -> Deferred[None]:
-        """Run a job, now or when its step comes."""
+        """Run a job, now or in a later step."""
         done: Deferred[None] = Deferred()
         self._jobs.append((job, done))
         if not self.jobs_wait:

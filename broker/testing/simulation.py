@@ -1,11 +1,14 @@
-"""A seeded simulation of a message store on a disk that forgets and fails.
+"""A seeded simulation of a message store on a disk with losses and failures.
 
     Simulation(seed=17).run()       # raises SimulationFailed, which lists the steps
 
-Each seed chooses settings, sends messages of every kind, lets time pass, and stops, kills or cuts
-the power of the store, also in the middle of what it does; between, the disk runs full or fails.
-After each start, and now and then, everything is compared with a model. Files are so small that a
-few messages fill one. The same seed does the same always.
+A store has to survive crashes at every point of its work, and there are far too many combinations
+of operations, faults and crashes to write a test for each. The simulation therefore explores them
+at random. Each seed chooses settings, sends messages of every kind, lets time pass, and stops or
+kills the store or cuts its power, also in the middle of an operation; in between, the disk becomes
+full or fails. After each start, and from time to time, everything is compared with a model. The
+files are so small that a few messages fill one. There are no threads, sockets or real clocks, so a
+seed always does the same, and each failure can be replayed.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from twistmq.protocol.record import (
 __all__ = ["Simulation", "SimulationFailed"]
 
 _TOPICS: Final = ("orders", "Aufträge-订单", "long" + "g" * 130)
-#: Of these each may be a batch topic, and any message name some of those as light queues.
+#: The topics that may be batch topics, and the light queues that any message may name.
 _BATCH_TOPICS: Final = ("orders", "parts")
 _LIGHT_TOPICS: Final = ("%LMQ%a", "%LMQ%b", "%LMQ%группа")
 _QUEUE_DIRECTORIES: Final = (
@@ -39,20 +42,21 @@ _QUEUE_DIRECTORIES: Final = (
 _TAGS: Final = ("", "", "red", "grün")
 _SYS_FLAGS: Final = (0, 0, 0, 0, 0, SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 _BODY_SIZES: Final = (0, 1, 20, 100, 300, 700)
-#: Jumps of the wall clock: a correction, a change by hand, a host without the time at its start.
+#: Jumps of the wall clock: a correction, a manual change, or a host that starts without the time.
 _JUMPS_MS: Final = (-1, -700, -2500, -10_000, -3_600_000, 5000, 7_200_000)
-#: Steps of time: within a batch, past the flush of the log, of the checkpoint, of index and queues.
+#: Steps of time: within a batch, or longer than the flush period of the log, of the checkpoint, or
+#: of the index and the queues.
 _ELAPSED_MS: Final = (0, 1, 60, 600, 1100, 4000, 11_000, 61_000)
 
 
 class SimulationFailed(AssertionError):
-    """A seed found something; the text has its steps and the command that replays it."""
+    """A seed found a fault; the text contains its steps and the command that replays it."""
 
 
 class Simulation(SimulatedStore):
-    """One run.
+    """One run of the simulation.
 
-    :param seed: says everything.
+    :param seed: determines everything.
     """
 
     def __init__(self, seed: int) -> None:
@@ -84,9 +88,9 @@ class Simulation(SimulatedStore):
     # --- running
 
     def run(self, step_count: int = 40) -> None:
-        """Do the given number of steps, then stop the store and compare it a last time.
+        """Perform the given number of steps, then stop the store and compare it a last time.
 
-        :raises SimulationFailed: when the store broke a promise or failed otherwise.
+        :raises SimulationFailed: when the store broke a guarantee or failed in another way.
         """
         try:
             self.open(Ending.STOP)
@@ -99,7 +103,7 @@ class Simulation(SimulatedStore):
             raise SimulationFailed(self._report(error)) from error
 
     def _report(self, error: BaseException) -> str:
-        """Say what went wrong, after what, and how to see it again."""
+        """Describe the fault, the steps before it, and the command that replays it."""
         lines = [f"{number:4}  {step}" for number, step in enumerate(self.steps, 1)]
         return "\n".join([
             f"seed {self.seed}: {type(error).__name__}: {error}",
@@ -108,7 +112,7 @@ class Simulation(SimulatedStore):
         ])
 
     def _do(self, step: Callable[[], None]) -> None:
-        """Do a step; when the process died in it, start again."""
+        """Perform a step; if the process died in it, start it again."""
         try:
             step()
         except PowerCut:
@@ -125,13 +129,13 @@ class Simulation(SimulatedStore):
     # --- messages
 
     def _message(self) -> MessageRecord:
-        """Make a message that is like no other."""
+        """Make a unique message."""
         chance, number = self.chance, next(self._numbers)
         size = chance.choice(_BODY_SIZES)
         body = bytes(size) if chance.random() < 0.2 else chance.randbytes(size)
         keys = chance.choice(("", "all", f"key{number} all", f"ключ{number}"))
         if chance.random() < 0.1:
-            # Longer than a sector, which a loss of power can then leave out.
+            # Longer than a sector, so that a loss of power can leave out a whole sector.
             keys = "x" * 600
         topic, queue_id = chance.choice(self._topics), chance.randrange(2)
         body = b"%d:" % number + body
@@ -153,7 +157,7 @@ class Simulation(SimulatedStore):
         self._append()
 
     def _send_and_wait(self) -> None:
-        """Send, and count it as safe once the store says that it is."""
+        """Send messages, and count them as safe once the store confirms it."""
         end = self._append()
         if end is None:
             return
@@ -164,7 +168,7 @@ class Simulation(SimulatedStore):
             waiting.addCallbacks(lambda _: self.model.promised(end), lambda _: None)
 
     def _append(self) -> int | None:
-        """Give messages to the store; :returns: where they end, None when it refused them."""
+        """Give messages to the store; return their end in the log, or None if refused."""
         records = [self._message() for _ in range(self.chance.choice((1, 1, 1, 2, 5)))]
         self.giving = records
         try:
@@ -183,7 +187,7 @@ class Simulation(SimulatedStore):
     # --- time
 
     def _pass_time(self) -> None:
-        """Let time pass and the store do what is due."""
+        """Let time pass, and let the store run its due work."""
         elapsed_ms = self.chance.choice(_ELAPSED_MS)
         steps = self.chance.choice((1, 1, 8))
         self.note(f"{elapsed_ms} ms, {steps} steps")
@@ -192,13 +196,13 @@ class Simulation(SimulatedStore):
             self.store.flush_step(self.now_ms)
 
     def _set_clock(self) -> None:
-        """Let the wall clock jump."""
+        """Make the wall clock jump."""
         jump_ms = self.chance.choice(_JUMPS_MS)
         self.note(f"the wall clock jumps by {jump_ms} ms")
         self.jumped_ms += jump_ms
 
     def _rest(self) -> None:
-        """Run the periodic work until everything that it flushes is durable."""
+        """Run the periodic work until all flushed data is durable."""
         self.note("rest")
         for elapsed_ms in (61_000, 1100, 1100):
             self.now_ms += elapsed_ms
@@ -207,12 +211,13 @@ class Simulation(SimulatedStore):
                 self.run_job()
 
     def _remove_expired(self) -> None:
-        """Remove old files, and what points into them."""
+        """Remove old files, and the entries that point into them."""
         store = self.store
         store.log_retention.remove_expired()
         for retention in (store.log_retention, store.queue_retention):
             for _ in range(self.chance.choice((0, 1, 9))):
-                # One step at a time: the next waits until the files of the last are removed.
+                # One step at a time: the next step waits until the files of the previous one are
+                # removed.
                 if self.removing is None or self.removing.called:
                     self.removing = retention.step(self.wall_ms())
                 else:
@@ -229,7 +234,7 @@ class Simulation(SimulatedStore):
         self.note(f"room for {self.disk.room_bytes} bytes")
 
     def _break_disk(self) -> None:
-        """Let writes or syncs fail from soon on."""
+        """Make writes or syncs fail after a few more of them."""
         after = self.chance.choice((1, 2, 5))
         if self.chance.random() < 0.5:
             self.disk.fail_write_in = after
@@ -240,7 +245,7 @@ class Simulation(SimulatedStore):
             self.note(f"syncs fail in {after}")
 
     def _lose_entries(self) -> None:
-        """Let the next sync of entries, of units or of their directories fail, once."""
+        """Make the next sync of entries, of units or of their directories fail once."""
         kinds = [path for path in _QUEUE_DIRECTORIES if self.disk.exists(path)]
         if not kinds:
             return
@@ -252,7 +257,7 @@ class Simulation(SimulatedStore):
 
 
 def _choose_settings(chance: random.Random) -> StoreSettings:
-    """Files of a few messages."""
+    """Choose settings with files for a few messages."""
     return small_settings(
         mapped_file_size_commit_log=chance.choice((1500, 2048, 4096, 10_000)),
         mapped_file_size_consume_queue=chance.choice((60, 100, 400)),

@@ -1,10 +1,10 @@
-"""A message store for tests, over any disk, with a clock the test moves.
+"""A message store for tests, on any disk, with a clock that the test controls.
 
     box = StoreBox().open()
     box.append(message("T", b"body", keys="k1"))
     again = box.after_kill()
 
-Files are small, so that logs roll in a test of a few messages.
+The files are small, so that a few messages of a test are enough to fill a log file.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def message(
     unique_key: str = "",
     **fields: Any,
 ) -> MessageRecord:
-    """Make a record as a broker makes it of a message.
+    """Make a record from a message, as a broker does.
 
-    :param keys: apart by blanks.
-    :param fields: of MessageRecord, as they are.
+    :param keys: keys separated by blanks.
+    :param fields: further fields of MessageRecord.
     """
     named = {"UNIQ_KEY": unique_key, "TAGS": tag, "KEYS": keys}
     properties = {name: value for name, value in named.items() if value}
@@ -91,7 +91,7 @@ def small_settings(root: str = "/store", **changes: Any) -> StoreSettings:
 class StoreBox:
     """A running store, its disk and its clock.
 
-    :param changes: settings that differ from ``small_settings``.
+    :param changes: the settings that differ from ``small_settings``.
     """
 
     def __init__(
@@ -102,9 +102,10 @@ class StoreBox:
         self.now_ms = 1_700_000_000_000
         #: Topics whose queues are batch queues.
         self.batch_topics: set[str] = set()
-        #: By topic, gives the number in a record's queue entry, where it is not the tag's hash.
+        #: Functions by topic that return the number in a record's queue entry, for topics that do
+        #: not use the hash of the tag.
         self.tags_codes: Mapping[str, TagsCode] = {}
-        #: Work for threads, done at once; replace it to hold work back.
+        #: Runs the work for threads, here at once; replace it to hold work back.
         self.in_thread: Callable[[Callable[[], None]], Deferred[None]] = execute
         if isinstance(self.disk, MemoryDisk):
             self.disk.now_ms = lambda: self.now_ms
@@ -116,13 +117,13 @@ class StoreBox:
         )
 
     def is_batch_topic(self, topic: str) -> bool | None:
-        """Whether a topic's queues are batch queues; replace it to know nothing of a topic."""
+        """Return whether a topic has batch queues; replace it to make topics unknown."""
         return topic in self.batch_topics
 
     def load(self) -> None:
         """Load the store.
 
-        :raises StoreError: when it cannot be loaded.
+        :raises StoreError: when the store cannot be loaded.
         """
         self.store.load(lambda topic: self.is_batch_topic(topic), self.tags_codes)
 
@@ -138,7 +139,7 @@ class StoreBox:
         return list(records)
 
     def bodies(self, topic: str = "TopicTest", queue_id: int = 0) -> list[bytes]:
-        """Read the bodies of all messages of a queue, from its first readable one."""
+        """Read the bodies of all messages of a queue, from its first readable message."""
         found: list[bytes] = []
         offset = self.store.queues.min_offset(topic, queue_id)
         while offset < self.store.queues.max_offset(topic, queue_id):
@@ -150,18 +151,18 @@ class StoreBox:
         return found
 
     def step(self, elapsed_ms: int = 0, count: int = 1) -> None:
-        """Move the clock and let the store do what is due, ``count`` times."""
+        """Move the clock and let the store do its due work, ``count`` times."""
         for _ in range(count):
             self.now_ms += elapsed_ms
             self.store.flush_step(self.now_ms)
 
     def after_kill(self, **changes: Any) -> Self:
-        """Abandon the store as a killed process does and open another over its files."""
+        """Abandon the store as a killed process does, and open another one over its files."""
         self.store.close()
         return self._again(**changes).open()
 
     def after_stop(self, **changes: Any) -> Self:
-        """Stop the store cleanly and open another over its files."""
+        """Stop the store cleanly, and open another one over its files."""
         stopped = self.store.stop()
         assert stopped.called, "work was held back"
         return self._again(**changes).open()

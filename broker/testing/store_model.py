@@ -1,9 +1,9 @@
-"""The expected contents of a store: the model a simulation compares a message store with.
+"""A model of the expected contents of a store, with which a simulation compares the store.
 
-The model knows the bytes of every record that was ever given to the store, at the place it was
-given, and which of them are in the commit log. ``check`` reads everything there is by place, by
-queue and by key; ``after_restart`` first takes over how much of the log is left, which must be a
-part of what was sent and all of what was promised.
+The model knows the bytes and the offset of every record that was ever given to the store, and which
+of the records are in the commit log. ``check`` reads everything by offset, by queue and by key.
+``after_restart`` first takes over the remaining part of the log, which must be a part of the sent
+records and must contain all acknowledged ones.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _FOREVER_MS = 2**62
 
 
 class ModelBroken(AssertionError):
-    """The store broke a promise; the text says which."""
+    """The store broke a guarantee, which the text describes."""
 
 
 class Ending(Enum):
-    """How a store ended."""
+    """The ways in which a store ends."""
 
     STOP = auto()
     KILL = auto()
     POWER_LOSS = auto()
 
 
-#: A queue: topic and queue id.
+#: A queue: its topic and queue id.
 Queue = tuple[str, int]
 
 
@@ -52,7 +52,8 @@ class Sent:
     def __init__(self, record: MessageRecord) -> None:
         kind = record.sys_flag & SYS_TRANSACTION_MASK
         self.topic = record.topic
-        #: By queue it has an entry in: its first offset there, and the one behind its last.
+        #: For each queue with an entry for it: its first offset there, and the offset after its
+        #: last.
         self.offsets: dict[Queue, tuple[int, int]] = {}
         if kind not in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK):
             first = record.queue_offset
@@ -73,48 +74,48 @@ class Sent:
 
 
 def require(holds: bool, *text: object) -> None:
-    """Fail with a text unless something holds."""
+    """Fail with a text unless a condition holds."""
     if not holds:
         raise ModelBroken(" ".join(map(str, text)))
 
 
 class StoreModel:
-    """The records given to one store, and those it acknowledged.
+    """The records that were given to a store, and the records that it acknowledged.
 
     :param file_size: bytes of a commit-log file.
-    :param keeps_keys: whether the index must be complete after a crash too (messageIndexSafe).
+    :param keeps_keys: whether the index must also be complete after a crash (messageIndexSafe).
     """
 
     def __init__(self, file_size: int, keeps_keys: bool) -> None:
-        #: In the log, in order.
+        #: The records in the log, in order.
         self.log: list[Sent] = []
-        #: Everything that was ever given, by place and bytes.
+        #: Every record that was ever given, by offset and bytes.
         self.given: dict[tuple[int, bytes], Sent] = {}
-        #: Records that must outlive anything end here.
+        #: The end of the records that must survive every fault.
         self.durable_end = 0
-        #: Records that must be found by key start here.
+        #: The start of the records that must be found by key.
         self.keys_from = 0
-        #: Whether a refused record may come back: its bytes could not be erased for sure.
+        #: Whether a refused record may come back because its bytes were possibly not erased.
         self.may_return = False
-        #: Where the log begins.
+        #: The offset at which the log begins.
         self.min_offset = 0
-        #: Up to here messages may be missing: their files were removed once.
+        #: Messages before this offset may be missing, because their files were removed.
         self._removed_to = 0
-        #: The offset behind the newest of each queue whose message was removed.
+        #: The offset after the newest removed message of each queue.
         self._removed: dict[Queue, int] = {}
         self._file_size = file_size
         self._keeps_keys = keeps_keys
 
-    # --- what happens
+    # # --- events
 
     def attempted(self, records: Sequence[MessageRecord]) -> list[Sent]:
-        """Records are given to the store and have their places."""
+        """Handle records that are given to the store and have their offsets."""
         sent = [Sent(record) for record in records]
         self.given.update({(each.start, each.data): each for each in sent})
         return sent
 
     def appended(self, sent: list[Sent]) -> None:
-        """The store took them: they must have the next offsets of their queues."""
+        """Handle accepted records, which must have the next offsets of their queues."""
         for each in sent:
             for queue, (first, _) in each.offsets.items():
                 end = self._end_of(queue)
@@ -123,20 +124,20 @@ class StoreModel:
             self.log.append(each)
 
     def promised(self, end: int) -> None:
-        """The store said that the log is durable up to here."""
+        """Handle the store's report that the log is durable up to an offset."""
         self.durable_end = max(self.durable_end, end)
 
     def _end_of(self, queue: Queue) -> int:
-        """The offset behind a queue's newest message, wherever it is; 0 without one."""
+        """Return the offset after the newest message of a queue, even a removed one; or 0."""
         ends = (each.offsets[queue][1] for each in reversed(self.log) if queue in each.offsets)
         return next(ends, self._removed.get(queue, 0))
 
     # --- checks
 
     def after_restart(self, store: MessageStore, ending: Ending, cut: Sequence[Sent]) -> None:
-        """Take over what a restarted store holds, if it may.
+        """Take over the contents of a restarted store, if they are allowed.
 
-        :param cut: what was given to the store when it ended.
+        :param cut: the records that were being given to the store when it ended.
         """
         before, self.log = self.log, self._walk(store)
         require(
@@ -154,7 +155,7 @@ class StoreModel:
             for each in self.log:
                 require((each.start, each.data) in known, each, "was refused and is there")
         if ending is Ending.POWER_LOSS:
-            # The recovered records were read from the disk itself.
+            # The recovered records were read from the disk.
             self.promised(store.commit_log.max_offset)
         if ending is not Ending.STOP and not self._keeps_keys:
             self.keys_from = store.commit_log.max_offset
@@ -162,7 +163,7 @@ class StoreModel:
         self.check(store)
 
     def _walk(self, store: MessageStore) -> list[Sent]:
-        """Read the log record by record; each must be one that was given to the store."""
+        """Read the log record by record; each record must have been given to the store."""
         found: list[Sent] = []
         place = store.commit_log.min_offset
         while place < store.commit_log.max_offset:
@@ -180,7 +181,7 @@ class StoreModel:
         return found
 
     def _check_offsets(self) -> None:
-        """Queue offsets have neither gaps nor doubles."""
+        """Check that queue offsets have neither gaps nor duplicates."""
         ends: dict[Queue, int] = {}
         for each in self.log:
             for queue, (first, end) in each.offsets.items():
@@ -190,7 +191,7 @@ class StoreModel:
                 ends[queue] = end
 
     def check(self, store: MessageStore) -> None:
-        """Compare all that can be read by queue and by key."""
+        """Compare everything that can be read by queue and by key."""
         queues: dict[Queue, list[Sent]] = {}
         keys: dict[tuple[str, str], list[Sent]] = {}
         for each in self.log:
@@ -216,7 +217,7 @@ class StoreModel:
     def _check_queue(
         self, store: MessageStore, topic: str, queue_id: int, expected: list[Sent]
     ) -> None:
-        """Read a queue from its first message on."""
+        """Read a queue from its first message."""
         found: list[bytes] = []
         offset = store.queues.min_offset(topic, queue_id)
         while offset < store.queues.max_offset(topic, queue_id):

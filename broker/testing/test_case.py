@@ -1,4 +1,4 @@
-"""A trial test case with a name server and a broker of its own, on the process's reactor.
+"""A trial test case with its own name server and broker, on the reactor of the process.
 
     class OrderTests(BrokerTestCase):
         settings = {"autoCreateTopicEnable": "false"}
@@ -8,7 +8,7 @@
             reply = await self.send("orders", b"paid")
             self.assertEqual(reply.code, ResponseCode.TOPIC_NOT_EXIST)
 
-It waits until they answer and stops them afterwards, and leaves the reactor clean.
+The test case waits until both answer, stops them afterwards, and leaves the reactor clean.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ __all__ = ["BrokerTestCase"]
 class BrokerTestCase(ServedAddresses, TestCase):
     """A test with a broker.
 
-    ``settings``, ``plugins`` and ``make_disk`` say what broker; ``service`` are the services,
-    ``kernel`` is the broker's kernel, ``remoting`` a client of its own.
+    ``settings``, ``plugins`` and ``make_disk`` configure the broker; ``service`` contains the
+    services, ``kernel`` is the kernel of the broker, and ``remoting`` is a separate client.
     """
 
-    #: Texts by name, as on the command line.
+    #: The texts of settings by name, as on the command line.
     settings: ClassVar[Mapping[str, str]] = {}
-    #: (name, plugin) to use beside those that are installed.
+    #: Pairs of (name, plugin) to use in addition to the installed plugins.
     plugins: Plugins = ()
-    #: Bound on requests of the helpers here, ms.
+    #: The timeout of the helpers' requests, ms.
     timeout_ms = 10_000
-    #: Bound on one test, seconds; trial's own is two minutes.
+    #: The timeout of one test, seconds; trial's default is two minutes.
     timeout = 30.0
 
     def make_disk(self) -> IStoreIO | None:
-        """The broker's disk; None: the real one, in a folder of the test."""
+        """Return the disk of the broker; None for the real one, in a folder of the test."""
         return None
 
     def setUp(self) -> Deferred[Any]:  # type: ignore[override]
-        """Start name server and broker; fires once both answer."""
+        """Start the name server and the broker; the Deferred fires once both answer."""
         self.reactor = process_reactor()
         self.data = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         self.service = up_service(
@@ -75,14 +75,14 @@ class BrokerTestCase(ServedAddresses, TestCase):
         self, code: int, header: CommandHeader | None = None, body: bytes = b"",
         address: str | None = None,
     ) -> RemotingCommand:
-        """Send a request to the broker, or to another address; :returns: the reply."""
+        """Send a request to the broker or to another address, and return the reply."""
         return await self.remoting.invoke(
             address or self.broker_address, code, header, body, timeout_ms=self.timeout_ms)
 
     async def send(self, topic: str, body: bytes, **fields: Any) -> RemotingCommand:
-        """Send a message; :returns: the reply, whatever its code.
+        """Send a message; return the reply regardless of its code.
 
-        :param fields: as :meth:`RawClient.send` has them.
+        :param fields: keyword arguments of :meth:`RawClient.send`.
         """
         return await self.request(
             RequestCode.SEND_MESSAGE_V2, send_header(topic, now_ms(), **fields), body)
@@ -90,7 +90,7 @@ class BrokerTestCase(ServedAddresses, TestCase):
     async def pull(self, topic: str, offset: int = 0, **fields: Any) -> list[StoredMessage]:
         """Pull messages of one queue.
 
-        :param fields: as :meth:`RawClient.pull` has them.
+        :param fields: keyword arguments of :meth:`RawClient.pull`.
         """
         reply = await self.request(
             RequestCode.PULL_MESSAGE, pull_header(topic, offset, **fields))

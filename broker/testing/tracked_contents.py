@@ -1,7 +1,7 @@
-"""The contents of a file of a PowerLossDisk: as the process reads them, and on the disk.
+"""The contents of a file of a PowerLossDisk, as the process reads them and on the disk.
 
 The writes since the last sync are kept in order, so that a loss of power can leave each sector in
-any state it went through.
+any of its earlier states.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from twistmq.broker.testing.disk import FileContents
 
 __all__ = ["Copies", "TrackedContents"]
 
-#: Bytes that are tracked by themselves: what a disk writes at once, at the least.
+#: The unit of tracking: the smallest number of bytes that a disk writes at once.
 _SECTOR: Final = 512
-#: Sizes of the unit in which a crash keeps or loses: disks of both kinds are around.
+#: The sizes of the unit that a crash keeps or loses; disks of both kinds are in use.
 _UNITS: Final = (512, 4096)
 
 
 class Copies:
-    """A file's bytes as a map gives them."""
+    """The bytes of a file, as a memory map returns them."""
 
     def __init__(self, contents: TrackedContents) -> None:
         self._contents = contents
@@ -30,20 +30,20 @@ class Copies:
 
 
 class TrackedContents(FileContents):
-    """A file's bytes as the process reads them, and its bytes on the disk."""
+    """The bytes of a file as the process reads them, and its bytes on the disk."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.data: bytearray = bytearray(size)  # type: ignore[assignment]
         self.written = 0
         self.modified_ms = 0
-        #: Bytes that no loss of power takes away.
+        #: The bytes that survive a loss of power.
         self.durable = bytearray(size)
-        #: Whether its length is one of them.
+        #: Whether the length of the file survives as well.
         self.has_size = size == 0
-        #: (position, bytes) written since the last sync, in order.
+        #: Pairs of (position, bytes) that were written since the last sync, in order.
         self.pending: list[tuple[int, bytes]] = []
-        #: Sectors that a failed sync left as they were on the disk.
+        #: The sectors that a failed sync left unchanged on the disk.
         self.dropped: set[int] = set()
 
     def __deepcopy__(self, _: object) -> TrackedContents:
@@ -55,13 +55,13 @@ class TrackedContents(FileContents):
         return twin
 
     def write(self, position: int, data: bytes) -> None:
-        """Change bytes for the process."""
+        """Change bytes as the process reads them."""
         if data:
             self.data[position : position + len(data)] = data
             self.pending.append((position, data))
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make the written bytes durable."""
         for sector in self._touched(_SECTOR):
             part = slice(sector * _SECTOR, (sector + 1) * _SECTOR)
             self.durable[part] = self.data[part]
@@ -75,7 +75,7 @@ class TrackedContents(FileContents):
         self.pending.clear()
 
     def crash(self, chance: random.Random) -> None:
-        """Become what a loss of power leaves."""
+        """Take the state after a loss of power."""
         image = bytearray(self.durable)
         if not self.has_size and chance.random() < 0.5:
             image.clear()
@@ -94,7 +94,7 @@ class TrackedContents(FileContents):
         self.dropped.clear()
 
     def _keep_some(self, image: bytearray, chance: random.Random) -> None:
-        """Put one of its states into each unit."""
+        """Give each unit one of its states."""
         unit = chance.choice(_UNITS)
         for number in sorted(self._touched(unit)):
             low, high = number * unit, (number + 1) * unit
@@ -111,12 +111,12 @@ class TrackedContents(FileContents):
                     return
 
     def _touched(self, unit: int) -> set[int]:
-        """Numbers of the units that were written to."""
+        """Return the numbers of the units that were written."""
         return {number for position, data in self.pending
                 for number in range(position // unit, (position + len(data) - 1) // unit + 1)}
 
 
 def _put(image: bytearray, position: int, data: bytes, low: int, high: int) -> None:
-    """Write what of ``data`` lies from ``low`` to ``high``."""
+    """Write the part of ``data`` that lies between ``low`` and ``high``."""
     begin, end = max(low, position), min(high, position + len(data))
     image[begin:end] = data[begin - position : end - position]

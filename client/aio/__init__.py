@@ -6,10 +6,10 @@
         async for message in consumer:
             await bill(message)
 
-Objects belong to the loop that ``async with`` or :meth:`start` ran in. Sockets are asyncio's own.
-A loop that is blocked for long stops heartbeats: after two minutes the brokers give the member's
-queues to other members. The client warns after a second. The methods are those of
-``twistmq.client.event_loop``.
+Objects belong to the loop in which ``async with`` or :meth:`start` ran. The sockets are asyncio's
+own. A loop that is blocked for long sends no heartbeats, and after two minutes the brokers give the
+member's queues to other members. The client logs a warning after one second.
+``twistmq.client.event_loop`` defines the methods.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class Client(ForAsyncio, LoopClient):
-    """A client of a cluster, shared by the producers and consumers that are given it.
+    """A client of a cluster. Producers and consumers that are given the same client share it.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
     :param options: see the page of options.
@@ -67,7 +67,7 @@ class Producer(ForAsyncio, LoopProducer[Client, asyncio.Future[SendResult]]):
     """Sends messages.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a :class:`Client` to share, in place of name servers.
+    :param client: a :class:`Client` to share, instead of name servers.
     :param options: see the page of options.
     """
 
@@ -82,9 +82,9 @@ class Consumer(ForAsyncio, LoopConsumer[Client, T]):
     """A member of a consumer group.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a :class:`Client` to share, in place of name servers.
+    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
-    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
+    :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
     :param options: see the page of options.
     """
 
@@ -100,9 +100,9 @@ class PullConsumer(ForAsyncio, LoopPullConsumer[Client, T]):
     """A member of a consumer group that is polled, by one task at a time.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a :class:`Client` to share, in place of name servers.
+    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
-    :param topics: what it reads; None: see ``subscribe`` and ``assign``.
+    :param topics: the topics to read; None: see ``subscribe`` and ``assign``.
     :param options: see the page of options.
     """
 
@@ -119,9 +119,9 @@ class PopConsumer(ForAsyncio, LoopPopConsumer[Client, T]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a :class:`Client` to share, in place of name servers.
+    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
-    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
+    :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
     :param options: see the page of options.
     """
 

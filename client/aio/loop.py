@@ -1,4 +1,4 @@
-"""An asyncio loop: its connections, timers and futures, for the client's core."""
+"""Provides the connections, timers and futures of an asyncio loop to the client's core."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class StreamProtocol(asyncio.Protocol):
 
 
 class Loop:
-    """An asyncio loop, as a driver needs it."""
+    """An asyncio loop in the form that a driver needs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext | None) -> None:
         self.loop = loop
         self._tls = tls
         self.driver: Driver | None = None
         self._connecting: dict[int, asyncio.Task[None]] = {}
-        #: Is closed by the loop at its end.
+        #: An asynchronous generator that the loop closes when it ends.
         self._end: AsyncGenerator[None, None] | None = None
 
     def connect(self, number: int, address: str) -> None:
@@ -82,7 +82,7 @@ class Loop:
         task.add_done_callback(lambda _: self._connect_ended(number))
 
     def _connect_ended(self, number: int) -> None:
-        """Tell of a task that the driver did not cancel: asyncio.run cancels all at its end."""
+        """Report a task that the driver did not cancel; asyncio.run cancels all at its end."""
         task = self._connecting.pop(number, None)
         if task is not None and task.cancelled() and self.driver is not None:
             self.driver.lost(number, "the program cancelled it")
@@ -125,11 +125,11 @@ class Loop:
         try:
             self.loop.run_in_executor(None, function).add_done_callback(done)
         except RuntimeError:
-            # The interpreter is ending and refuses new threads.
+            # The interpreter is shutting down and refuses new threads.
             self.loop.call_soon(_call_and_tell, function, then)
 
     def at_end(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], object]:
-        """See ``EventLoop``; a loop that ends in order closes its asynchronous generators."""
+        """See ``EventLoop``; a loop that ends regularly closes its asynchronous generators."""
         is_over = False
 
         async def wait() -> AsyncGenerator[None, None]:
@@ -141,13 +141,13 @@ class Loop:
 
         waiting = self._end = wait()
         with suppress(StopIteration):
-            # It begins, and has no wait before its ``yield``.
+            # The generator starts; it does not wait for anything before its ``yield``.
             waiting.__anext__().send(None)
 
         def forget() -> None:
             nonlocal is_over
             is_over = True
-            # It may be closed by the loop at this moment.
+            # The loop may be closing the generator at this moment.
             with suppress(StopIteration, RuntimeError):
                 waiting.aclose().send(None)
 
@@ -173,11 +173,11 @@ def _call_and_tell(
 
 
 class AsyncioShell(Shell):
-    """Runs coroutines of the core in the loop that the first call runs in."""
+    """Runs coroutines of the core in the loop in which the first call runs."""
 
     def __init__(self, name_servers: NameServers, given: dict[str, Any]) -> None:
         super().__init__(name_servers, given)
-        #: A loop keeps no task of its own accord.
+        #: The running tasks; a loop itself holds no strong references to tasks.
         self._spawned: set[asyncio.Task[None]] = set()
 
     def make_loop(self, tls: ssl.SSLContext | None) -> EventLoop:

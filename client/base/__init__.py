@@ -1,1 +1,1 @@
-"""The objects that a program holds: messages, answers, codecs, interceptors and errors."""
+"""The objects that a program holds: messages, results, codecs, interceptors and errors."""

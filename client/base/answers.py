@@ -1,4 +1,4 @@
-"""Answers of brokers, as a program sees them: where a message was stored, and what a pull found.
+"""The results that a program gets: where a message was stored, and what a pull returned.
 
 Source: SendResult, PullResult, PullStatus @5.3.3.
 """
@@ -15,7 +15,7 @@ from twistmq.protocol.codes import ResponseCode
 
 __all__ = ["STORED", "PullResult", "PullStatus", "SendResult"]
 
-#: Answers of a broker that has stored a message, in words.
+#: The response codes of a broker that has stored a message, in words.
 STORED: Final = {
     ResponseCode.SUCCESS: "safe",
     ResponseCode.FLUSH_DISK_TIMEOUT: "its flush was not waited for",
@@ -27,26 +27,28 @@ STORED: Final = {
 class SendResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message was stored.
 
-    ``id`` is the unique id that the client gave it; of a batch, all of them joined by commas.
-    ``offset_id`` is the broker's. ``recall_handle`` takes a timed message back.
+    ``id`` is the unique id that the client gave the message; for a batch, it is the ids of all
+    messages, joined by commas. ``offset_id`` is the broker's id. ``recall_handle`` takes a timed
+    message back.
     """
 
     id: str
     offset_id: str
     queue: MessageQueue
-    #: Logical index in the queue; of a batch, its first.
+    #: The logical offset in the queue; for a batch, the offset of its first message.
     offset: int
-    #: The broker's response code: SUCCESS, or stored without a flush or a slave.
+    #: The broker's response code: SUCCESS, or a code for a message that was stored without
+    #: waiting for a flush or a slave.
     code: int = ResponseCode.SUCCESS
     transaction_id: str | None = None
     recall_handle: str | None = None
     region: str | None = None
-    #: Whether the broker wants traces of it.
+    #: Whether the broker asks for traces of the message.
     is_traced: bool = True
 
     @property
     def safe(self) -> bool:
-        """Whether it is as durable as the broker is set up to make it."""
+        """Whether the message is as durable as the broker's configuration promises."""
         return self.code == ResponseCode.SUCCESS
 
     @property
@@ -59,27 +61,28 @@ class PullStatus(Enum):
     """How a pull ended."""
 
     FOUND = "found"
-    #: Nothing is there yet.
+    #: The queue has no message at this offset yet.
     NO_NEW_MESSAGE = "no new message"
-    #: Messages were looked at and none fits the expression, or their file is being removed.
+    #: The broker looked at messages but none matched the expression, or their file is being
+    #: removed.
     NO_MATCHED_MESSAGE = "no matched message"
-    #: The queue has no such offset; ``next_offset`` is where it continues.
+    #: The queue does not have this offset; ``next_offset`` is where it continues.
     OFFSET_MOVED = "offset moved"
 
 
 class PullResult(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a pull."""
+    """The response to a pull."""
 
     status: PullStatus
-    #: Where the next pull begins, and the queue's bounds: logical offsets.
+    #: The offset at which the next pull begins, and the bounds of the queue: logical offsets.
     next_offset: int
     min_offset: int
     max_offset: int
-    #: Stored records, one after the other.
+    #: The stored records, one after the other.
     body: bytes
-    #: The broker's own word for what it found, such as MESSAGE_WAS_REMOVING.
+    #: The broker's own name for the outcome, such as MESSAGE_WAS_REMOVING.
     remark: str
-    #: Where the next pull should go: 0 is the master.
+    #: The broker id to which the next pull should go; 0 is the master.
     broker_id: int = 0
-    #: Of a static topic: what is to be added to the offsets in the records.
+    #: For a static topic: the number to add to the offsets in the records.
     offset_delta: int = 0

@@ -1,11 +1,12 @@
-"""Codecs of bodies: compression, and serialisers that make values of bodies.
+"""Codecs of message bodies: compression, and serialisers between values and bodies.
 
-A record's system flag says whether its body is compressed and by what; clients before 5.0 have
-zlib only, which is type 0 there. zlib is Python's own. LZ4 (its frame format) and Zstandard need
-packages that the extra ``compression`` installs; they are imported when a body needs them. Where
-pyarrow is installed, as with Spark, it decompresses both without them.
+The system flag of a record states whether its body is compressed, and with which algorithm.
+Clients before 5.0 support only zlib, which has type 0 there. Python includes zlib. LZ4 (its frame
+format) and Zstandard need packages that the extra ``compression`` installs; a package is imported
+when a body needs it. Where pyarrow is installed, as it is with Spark, it decompresses both formats
+without these packages.
 
-No body decompresses to more than a bound, whatever it says of its own size.
+The size of a decompressed body is bounded, even if the body itself states a larger size.
 
 Source: Compressor and its classes, CompressionType, MessageSysFlag @5.3.3.
 """
@@ -34,22 +35,22 @@ from twistmq.protocol.record import (
 __all__ = ["BODY_SIZE_MAX", "CODECS", "FRAMES_MAX", "LEVEL", "Serialiser", "check_codec",
            "compress", "decompress", "json_of", "raw", "text"]
 
-#: Bytes that a body may have when it is decompressed. A broker takes 4 MiB by default, compressed
-#: or not: more than this is no message but something made to fill the memory of its readers.
+#: The maximum size of a decompressed body, in bytes. A broker accepts 4 MiB by default, compressed
+#: or not: a larger body is not a normal message but was made to fill the memory of its readers.
 BODY_SIZE_MAX: Final = 64 << 20
-#: Frames of LZ4 or Zstandard that a body may have. Producers write one. An empty frame has ten
-#: bytes, and a decompressor for it costs as much as kilobytes of data.
+#: The maximum number of LZ4 or Zstandard frames in a body. Producers write one frame. An empty
+#: frame has ten bytes, and a decompressor for it costs as much as kilobytes of data.
 FRAMES_MAX: Final = 128
-#: Bytes that a decompressor is given at once.
+#: The number of bytes that a decompressor gets in one call.
 _CHUNK_BYTES: Final = 64 << 10
-#: The level of compression, as Java's; LZ4 is used without one.
+#: The compression level, which is the default of the Java client; LZ4 does not use it.
 #: Source: DefaultMQProducer.compressLevel.
 LEVEL: Final = 5
 _INSTALL: Final = "pip install 'twistmq[compression]'"
 
 
 class Decompressor(Protocol):
-    """One stream, taken apart in pieces; as Python's own modules have it."""
+    """Decompresses one stream piece by piece; the interface of Python's own modules."""
 
     @property
     def eof(self) -> bool:
@@ -57,31 +58,31 @@ class Decompressor(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """Bytes behind the end."""
+        """The bytes after the end of the stream."""
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """Decompress; not more than so many bytes."""
+        """Decompress ``data``, and return at most ``max_length`` bytes."""
 
 
 class Codec(msgspec.Struct, frozen=True):
     """One type of compression."""
 
     name: str
-    #: Bits of the system flag beside SYS_COMPRESSED.
+    #: The bits of the system flag that are set in addition to SYS_COMPRESSED.
     sys_flag: int
-    #: Both raise ImportError where the package is missing.
+    #: Both functions raise ImportError if the package is missing.
     compress: Callable[[bytes, int], bytes]
     decompressor: Callable[[], Decompressor]
 
 
-#: The modules; Python has Zstandard from 3.14 on.
+#: The names of the modules; Python includes Zstandard from version 3.14 on.
 _LZ4: Final = "lz4.frame"
 _ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 
 @cache
 def _found(name: str) -> ModuleType | str:
-    """A module, or why it cannot be imported, which is not tried for each body."""
+    """Return a module, or the reason why its import fails; the import is tried only once."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -89,7 +90,7 @@ def _found(name: str) -> ModuleType | str:
 
 
 def _module(name: str) -> Any:
-    """A module of the extra; :raises ImportError: when it is not installed."""
+    """Return a module of the extra; :raises ImportError: when it is not installed."""
     found = _found(name)
     if isinstance(found, str):
         raise ImportError(found)
@@ -97,7 +98,7 @@ def _module(name: str) -> Any:
 
 
 def _compress_lz4(body: bytes, level: int) -> bytes:
-    # Java reads frames with independent blocks only.
+    # Java can only read frames whose blocks are independent.
     found: bytes = _module(_LZ4).compress(body, block_linked=False)
     return found
 
@@ -117,7 +118,7 @@ def _decompressor_zstd() -> Decompressor:
     return found
 
 
-#: The codecs by the names that options have.
+#: The codecs by their names in options.
 CODECS: Final = {codec.name: codec for codec in (
     Codec("zlib", SYS_COMPRESSION_ZLIB, zlib.compress, zlib.decompressobj),
     Codec("lz4", SYS_COMPRESSION_LZ4, _compress_lz4, _decompressor_lz4),
@@ -126,7 +127,7 @@ _BY_FLAG: Final = {0: CODECS["zlib"], **{codec.sys_flag: codec for codec in CODE
 
 
 def check_codec(name: str) -> None:
-    """:raises OptionError: when a codec is not known, or its package is not installed."""
+    """:raises OptionError: when the codec is unknown or its package is not installed."""
     codec = CODECS.get(name)
     if codec is None:
         raise OptionError(f"codec {name!r} is not known: {', '.join(CODECS)}")
@@ -137,19 +138,19 @@ def check_codec(name: str) -> None:
 
 
 def compress(body: bytes, name: str = "zlib", level: int = LEVEL) -> tuple[bytes, int]:
-    """Compress a body; the bytes, and the bits that its system flag gets.
+    """Compress a body; return the bytes and the bits to set in its system flag.
 
-    :param name: of a codec for which :func:`check_codec` raised nothing.
+    :param name: the name of a codec that :func:`check_codec` accepted.
     """
     codec = CODECS[name]
     return codec.compress(body, level), SYS_COMPRESSED | codec.sys_flag
 
 
 def decompress(body: bytes, sys_flag: int, bytes_max: int = BODY_SIZE_MAX) -> bytes:
-    """Decompress a body if its system flag says that it is compressed.
+    """Decompress a body if its system flag marks it as compressed.
 
-    :raises Undecodable: when it does not decompress, to more than a bound, or its package is
-        missing.
+    :raises Undecodable: when the body cannot be decompressed, when it decompresses to more than
+        ``bytes_max`` bytes, or when the package is missing.
     """
     if not sys_flag & SYS_COMPRESSED:
         return body
@@ -162,16 +163,16 @@ def decompress(body: bytes, sys_flag: int, bytes_max: int = BODY_SIZE_MAX) -> by
         raise Undecodable(
             f"{len(body)} bytes are compressed by {codec.name}, and its package is missing "
             f"({error}): {_INSTALL}") from None
-    except Exception as error:  # each package has errors of its own
+    except Exception as error:  # each package raises its own error types
         raise Undecodable(
-            f"{len(body)} bytes do not decompress by {codec.name}: {error}") from None
+            f"{len(body)} bytes cannot be decompressed by {codec.name}: {error}") from None
     if len(found) > bytes_max:
         raise Undecodable(f"{len(body)} bytes decompress to more than {bytes_max}")
     return found
 
 
 def _decompressed(codec: Codec, body: bytes, most: int) -> bytes:
-    """Decompress, and stop after so many bytes.
+    """Decompress a body, and stop after ``most`` bytes.
 
     :raises EOFError: when bytes are missing, and ValueError: when there are too many frames.
     """
@@ -188,9 +189,9 @@ def _decompressed(codec: Codec, body: bytes, most: int) -> bytes:
 
 
 def _frames(codec: Codec, stream: Decompressor, body: bytes, most: int) -> bytes:
-    """Decompress frames of LZ4 or Zstandard, of which one may follow the other.
+    """Decompress a body of LZ4 or Zstandard frames, which follow one another.
 
-    A decompressor copies what follows its frame, so the body is given to it a chunk at a time.
+    A decompressor copies the bytes after its frame, so it gets the body one chunk at a time.
     """
     parts: list[bytes] = []
     left, position, frame_count = most, 0, 1
@@ -215,7 +216,7 @@ def _frames(codec: Codec, stream: Decompressor, body: bytes, most: int) -> bytes
 
 
 def _by_arrow(name: str, body: bytes, most: int, missing: ImportError) -> bytes:
-    """Decompress with pyarrow; :raises ImportError: ``missing``, without pyarrow."""
+    """Decompress with pyarrow; :raises ImportError: ``missing``, if pyarrow is not installed."""
     pyarrow = _found("pyarrow")
     if isinstance(pyarrow, str):
         raise missing
@@ -232,7 +233,7 @@ def _by_arrow(name: str, body: bytes, most: int, missing: ImportError) -> bytes:
 
 
 class HasBytes(Protocol):
-    """A message that was read; its body is decompressed."""
+    """A message that was read, with a decompressed body."""
 
     @property
     def body(self) -> bytes:
@@ -243,12 +244,12 @@ T = TypeVar("T")
 
 
 class Serialiser(Generic[T]):
-    """Makes bodies of values, and values of bodies.
+    """Converts values to bodies and bodies to values.
 
-    A consumer takes it as ``decode``, and so can be called with a message. A producer takes it as
-    ``encode``.
+    A consumer takes a serialiser as its option ``decode``, so a serialiser can be called with a
+    message. A producer takes it as ``encode``.
 
-    :param name: for errors.
+    :param name: the name that error texts use.
     """
 
     __slots__ = ("_from_bytes", "_name", "_to_bytes")
@@ -264,15 +265,15 @@ class Serialiser(Generic[T]):
         return self._name
 
     def encode(self, value: T) -> bytes:
-        """The body of a value; :raises OptionError: when it cannot be encoded."""
+        """Return the body for a value; :raises OptionError: when it cannot be encoded."""
         try:
             return self._to_bytes(value)
-        except Exception as error:  # a type that cannot be written has errors of many kinds
+        except Exception as error:  # a type that cannot be encoded raises many kinds of errors
             raise OptionError(
                 f"a {type(value).__name__} cannot be sent as {self._name}: {error}") from None
 
     def decode(self, message: HasBytes) -> T:
-        """The value of a message; :raises Undecodable: when its body is that of no value."""
+        """Return the value of a message; :raises Undecodable: when its body encodes no value."""
         try:
             return self._from_bytes(message.body)
         except Exception as error:  # a validator of the type may raise anything
@@ -298,17 +299,17 @@ raw: Final[Serialiser[bytes]] = Serialiser("raw", bytes, bytes)
 def json_of(kind: type[T]) -> Serialiser[T]:
     """JSON of a type: a dataclass, a msgspec Struct, a TypedDict, list, dict, int and so on.
 
-    A key of a dict or a member of a set that is an integer needs bounds (``msgspec.Meta``) where
-    senders are not trusted: integers of any size can be chosen so that their hashes are equal,
-    and then a dict of them takes quadratic time.
+    If the type has dicts with integer keys or sets of integers, and the senders are not trusted,
+    these integers need bounds (``msgspec.Meta``). An attacker can choose integers of any size so
+    that their hashes are equal, and then building the dict takes quadratic time.
 
-    :raises TypeError: when msgspec does not read or write the type.
+    :raises TypeError: when msgspec cannot read or write the type.
     """
     return _JsonSerialiser(kind)
 
 
 class _JsonSerialiser(Serialiser[T]):
-    """JSON of one type; a copy of it makes an encoder and a decoder of its own."""
+    """JSON of one type; a pickled copy builds its own encoder and decoder."""
 
     __slots__ = ("_kind",)
 

@@ -1,31 +1,32 @@
 """Every error of the client, in one tree.
 
     ClientError                 has ``retriable`` and ``response_code``
-      OptionError               an option or an argument has no meaning
+      OptionError               an option or an argument is invalid
       Closed                    the client, producer or consumer is closed
-      ForkedError               the process was forked; the child needs a client of its own
-      NoRoute                   no name server knows the topic, or no broker takes it
-      Full                      there was no room in time for another message under way
+      ForkedError               the process was forked; the child needs its own client
+      NoRoute                   no name server knows the topic, or no broker accepts it
+      Full                      too many messages are in flight, and none ended in time
       RequestRefused            a server answered with an error
         Denied                  16: no permission
-        TopicMissing            17: no such topic
+        TopicMissing            17: the topic does not exist
         Rejected                13: the message is illegal
-        Busy                    2, 14, 215: later, or at another broker
+        Busy                    2, 14, 215: try again later or at another broker
         Unsupported             3: the server does not know the request
-      SendFailed                all attempts of a send failed; it has them all
-      NotSafe                   stored, but not as safely as was asked for
+      SendFailed                all attempts of a send failed; it lists them all
+      NotSafe                   stored, but not as safely as requested
       Undecodable               a body cannot be decompressed or decoded
-      NotAssigned               the queue is not this consumer's
-      ReceiptExpired            a popped message is not this consumer's any more
+      NotAssigned               the queue is not assigned to this consumer
+      ReceiptExpired            a popped message no longer belongs to this consumer
       RequestTimeout            no reply to a request-reply in time; a ``TimeoutError``
       RemotingError             a request got no response
         RemotingConnectError    no connection could be made
         RemotingSendError       the connection was lost before the response came
         RemotingTimeout         no response came in time; a ``TimeoutError``
-      ProtocolError             a server's response is not what the protocol says
+      ProtocolError             a server's response violates the protocol
 
-``except ClientError`` catches every error that the client raises. The last two also have the type
-of the same name, and ``WireError``, of ``twistmq.protocol.errors``, which servers use.
+``except ClientError`` catches every error that the client raises. The last two also inherit from
+the class of the same name, and from ``WireError``, in ``twistmq.protocol.errors``, which servers
+use.
 
 Source: MQClientException, MQBrokerException, RemotingException @5.3.3; client notes 2.4.
 """
@@ -57,26 +58,26 @@ class ClientError(BrokerError):
 
 
 class OptionError(ClientError, ValueError):
-    """An option or an argument has no meaning; the text names it."""
+    """An option or an argument is invalid; the error text names it."""
 
 
 class Closed(ClientError):
-    """The client, producer or consumer was closed, or closes."""
+    """The client, producer or consumer is closed or is being closed."""
 
 
 class ForkedError(ClientError):
-    """The process was forked after the client was made; its connections are the parent's."""
+    """The process was forked after the client was made; its connections belong to the parent."""
 
 
 class NoRoute(ClientError):
-    """No name server knows where the topic is, or no broker of the route can take it."""
+    """No name server knows where the topic is, or no broker of the route can accept it."""
 
     response_code = ResponseCode.TOPIC_NOT_EXIST
     retriable = True
 
 
 class Full(ClientError):
-    """As many messages are under way as may be, and none ended in time."""
+    """The maximum number of messages is in flight, and none of them ended in time."""
 
     retriable = True
 
@@ -90,19 +91,19 @@ class RequestRefused(ClientError, protocol.RequestRefused):
 
 
 class Denied(RequestRefused):
-    """The account, the topic or the group has no permission for it."""
+    """The account, the topic or the group does not have the permission for the request."""
 
 
 class TopicMissing(RequestRefused):
-    """The broker does not know the topic and makes none."""
+    """The broker does not know the topic and does not create it."""
 
 
 class Rejected(RequestRefused):
-    """The broker finds the message illegal."""
+    """The broker considers the message illegal."""
 
 
 class Busy(RequestRefused):
-    """The broker is overloaded or does not serve now."""
+    """The broker is overloaded or does not serve requests at present."""
 
     retriable = True
 
@@ -128,14 +129,14 @@ class RemotingTimeout(RemotingError, protocol.RemotingTimeout, TimeoutError):
 
 
 class ProtocolError(ClientError, protocol.WireError):
-    """A server's response is not what the protocol says."""
+    """A server's response violates the protocol."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
     """One attempt of a send that failed."""
 
     broker_name: str
-    #: How long it took, ms.
+    #: The duration of the attempt, in ms.
     duration_ms: float
     error: BaseException
 
@@ -143,10 +144,10 @@ class Attempt(msgspec.Struct, frozen=True):
 class SendFailed(ClientError):
     """All attempts of a send failed.
 
-    :param attempts: in order.
+    :param attempts: the attempts, in order.
 
-    ``maybe_stored`` says whether one of them may have stored the message: true after a time-out or
-    a lost connection, false when all were refused or found no connection.
+    ``maybe_stored`` is true if one of the attempts may have stored the message: after a time-out
+    or a lost connection. It is false if all attempts were refused or found no connection.
     """
 
     retriable = True
@@ -157,16 +158,17 @@ class SendFailed(ClientError):
         super().__init__(f"cannot send to topic {topic}: {said}")
         self.attempts = attempts
         self.maybe_stored = any(
-            isinstance(attempt.error, RemotingTimeout | RemotingSendError) for attempt in attempts)
+            isinstance(attempt.error, protocol.RemotingTimeout | protocol.RemotingSendError)
+            for attempt in attempts)
         last = attempts[-1].error if attempts else None
         if isinstance(last, BrokerError):
             self.response_code = last.response_code
 
 
 class NotSafe(ClientError):
-    """The message was stored, but a flush or a slave was not waited for.
+    """The message was stored, but the broker did not wait for a flush or a slave.
 
-    :param result: where it is.
+    :param result: where the message was stored.
     """
 
     def __init__(self, result: SendResult) -> None:
@@ -179,13 +181,13 @@ class Undecodable(ClientError):
 
 
 class NotAssigned(ClientError):
-    """The queue is not one of this consumer's now."""
+    """The queue is not assigned to this consumer at present."""
 
 
 class ReceiptExpired(ClientError):
-    """A popped message was acknowledged or given back before, or it was hidden no longer.
+    """A popped message was already acknowledged or given back, or its invisible time has ended.
 
-    In the last case it comes again, perhaps to another member.
+    After the end of its invisible time the message is delivered again, perhaps to another member.
     """
 
 
@@ -206,14 +208,14 @@ _BY_CODE: Final[dict[int, type[RequestRefused]]] = {
 }
 
 
-#: Characters of a remark that an error has; logs have errors.
+#: The number of characters of a remark that an error keeps, because errors are logged.
 REMARK_MAX: Final = 2000
 
 
 def refusal(code: int, remark: str | None, address: str) -> RequestRefused:
-    """The error for a reply that is no success.
+    """Return the error for a response that does not report success.
 
-    :param code: the reply's response code.
+    :param code: the response code.
     """
     kind = _BY_CODE.get(code, RequestRefused)
     text = remark or "no remark"
@@ -223,7 +225,7 @@ def refusal(code: int, remark: str | None, address: str) -> RequestRefused:
 
 
 def client_error(error: BaseException) -> BaseException:
-    """The error that a program gets for one of the core, whose decoders are those of servers."""
+    """Return the client's error for an error of the core, whose decoders raise server errors."""
     if not isinstance(error, BrokerError) or isinstance(error, ClientError):
         return error
     if isinstance(error, protocol.RequestRefused):

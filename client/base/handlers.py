@@ -1,4 +1,4 @@
-"""The words by which a handler says what becomes of a message.
+"""The errors and results with which a handler decides how its message is handled next.
 
 Source: ConsumeConcurrentlyContext.delayLevelWhenNextConsume, LocalTransactionState,
 MessageSysFlag @5.3.3.
@@ -20,7 +20,7 @@ log = logging.getLogger("twistmq.client")
 
 
 class Decision(IntEnum):
-    """How a transaction ended, as ``on_check`` says it; the numbers are those on the wire."""
+    """The outcome of a transaction, as ``on_check`` returns it; the numbers are on the wire."""
 
     COMMIT = 8
     ROLLBACK = 12
@@ -34,9 +34,9 @@ UNKNOWN: Final = Decision.UNKNOWN
 
 
 class Retry(CopiedError):
-    """Raised by a handler: deliver the message again.
+    """Raised by a handler to have the message delivered again.
 
-    :param level: the broker's delay level; 0: the broker chooses by the attempts.
+    :param level: the broker's delay level; with 0, the broker chooses it by the attempts so far.
     """
 
     def __init__(self, level: int = 0) -> None:
@@ -47,16 +47,16 @@ class Retry(CopiedError):
 
 
 class Dead(Exception):
-    """Raised by a handler: the message is not delivered again but goes to the dead letters."""
+    """Raised by a handler to move the message to the dead letters without another delivery."""
 
 
 class NoResult(TypeError):
-    """A handler returned something to await, or one of lists something that is no number."""
+    """A handler returned an awaitable, or a handler of lists did not return a number."""
 
 
 def failure_level(message: ReceivedMessage[Any], error: Exception) -> int:
-    """The delay level that an error of a handler asks for; an error of its own is logged."""
-    # A message of an order may have failed here before, in another way.
+    """Return the delay level that a handler's error asks for; an unexpected error is logged."""
+    # A message of an ordered queue may have failed here before, with another error.
     message.error = None
     if isinstance(error, Retry):
         return error.level
@@ -68,7 +68,7 @@ def failure_level(message: ReceivedMessage[Any], error: Exception) -> int:
 
 
 def failure_outcome(message: ReceivedMessage[Any]) -> str:
-    """How a handler that did not process a message ended, as interceptors get it."""
+    """Return how a handler failed to process a message, as interceptors get it."""
     if message.error is None:
         return "retry"
     return "no result" if isinstance(message.error, NoResult) else "exception"

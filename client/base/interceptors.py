@@ -1,8 +1,8 @@
-"""Objects that see messages on their way: for metrics, traces, headers, audits.
+"""Objects that see each message as it is sent or consumed: for metrics, traces, headers, audits.
 
-An interceptor inherits :class:`Interceptor` and overrides the methods that it needs. It is called
-on the client's thread or loop, so it must not block. One that raises is logged; it stops neither
-a send nor a handler.
+An interceptor inherits from :class:`Interceptor` and overrides the methods that it needs. It is
+called on the client's thread or loop, so it must not block. An error that it raises is logged and
+stops neither a send nor a handler.
 
 Source: SendMessageHook, ConsumeMessageHook, CheckForbiddenHook, RPCHook @5.3.3.
 """
@@ -21,37 +21,38 @@ log = logging.getLogger("twistmq.client")
 
 
 class Interceptor:
-    """The base of interceptors: every method does nothing."""
+    """The base class of interceptors: every method does nothing."""
 
     def before_send(self, topic: str, properties: dict[str, str]) -> None:
-        """A message is about to be sent; its properties may be changed."""
+        """A message is about to be sent; the interceptor may change its properties."""
 
     def after_send(
         self, topic: str, ids: str, duration_ms: float, result: SendResult | None,
         error: Exception | None,
     ) -> None:
-        """A send ended, with a result or an error."""
+        """A send has ended, with a result or an error."""
 
     def before_consume(
         self, group: str, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]]
     ) -> None:
-        """Messages of a queue go to a handler."""
+        """Messages of a queue are about to be passed to a handler."""
 
     def after_consume(
         self, group: str, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]],
         outcome: str,
     ) -> None:
-        """A handler ended, or a program said what becomes of a message that it received.
+        """A handler has ended, or a program has decided how to handle a received message.
 
-        The result of a handler is told when the handler ends, as Apache's hook tells it. The broker
-        hears of it later. If it never does, because the program is killed for example, a message
-        that was told as a success comes again. The result of a message of ``receive`` is told when
-        the broker took it; an error of ``acknowledge``, ``retry`` or ``bury`` is not told.
+        The result of a handler is reported when the handler ends, as it is to Apache's hook. The
+        broker learns the result later. If it never does, for example because the program is
+        killed, a message that was reported as a success is delivered again. For a message of
+        ``receive``, the result is reported when the broker has accepted it; an error of
+        ``acknowledge``, ``retry`` or ``bury`` is not reported.
 
-        :param outcome: "success"; "retry", which it asked for; "exception"; "no result", when a
-            handler of lists returned no number; "time-out", when it took longer than the option
-            ``consume_timeout_s``, unless it raised. A result that comes after its message was sent
-            back for that is not told.
+        :param outcome: "success"; "retry", when the handler asked for it; "exception"; "no
+            result", when a handler of lists did not return a number; "time-out", when the handler
+            took longer than the option ``consume_timeout_s`` and did not raise. After a time-out
+            the message is sent back, and a later result of its handler is not reported.
         """
 
     def before_request(self, address: str, code: int, body: bytes) -> None:
@@ -59,7 +60,7 @@ class Interceptor:
 
 
 class Interceptors:
-    """The interceptors of a client, each isolated from the others."""
+    """The interceptors of a client; an error of one does not affect another."""
 
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
         self._all: Final = tuple(interceptors)
@@ -68,7 +69,7 @@ class Interceptors:
         return bool(self._all)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a method of all."""
+        """Call a method of all interceptors."""
         for interceptor in self._all:
             method: Callable[..., object] = getattr(interceptor, name)
             try:

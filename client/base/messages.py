@@ -1,7 +1,7 @@
-"""Messages as a program sees them: those that it sends.
+"""The messages that a program sends.
 
-Those that it reads (``twistmq.client.base.received_message``) and the answers of brokers
-(``twistmq.client.base.answers``) have their names here too.
+The messages that it reads (``twistmq.client.base.received_message``) and the results of brokers
+(``twistmq.client.base.answers``) can be imported from here too.
 
 Source: Message @5.3.3.
 """
@@ -27,12 +27,12 @@ __all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessa
 
 T = TypeVar("T")
 
-#: Unix seconds of the year 5138. Greater numbers are milliseconds by mistake.
+#: Unix seconds of the year 5138. A greater number is probably in milliseconds by mistake.
 _SECONDS_MAX: Final = 10**11
 
 
 class _TopicAndBody(msgspec.Struct, frozen=True, gc=False):
-    """The parts of a message that are given by place."""
+    """The parts of a message that are positional arguments."""
 
     topic: str
     body: Any
@@ -41,19 +41,23 @@ class _TopicAndBody(msgspec.Struct, frozen=True, gc=False):
 class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     """A message to send: ``Message("orders", b"paid", tags="eu")``.
 
-    :param topic: its topic.
-    :param body: its bytes, or a value for a producer with an encoder.
-    :param tags: what consumers filter by, one tag: without ``||``, and without blanks around it.
-    :param keys: what it can be found by; a key has no blanks.
-    :param sharding_key: messages of one key go to one queue, in order.
-    :param properties: of the application; names of the system are for those who know them.
-    :param delay_level: deliver after the broker's delay of this level; 0: at once.
-    :param delay_s: deliver after so many seconds; needs a broker of 5.0 or later.
-    :param deliver_at: deliver at a time: a datetime, or Unix seconds; needs a broker of 5.0 or
+    :param topic: the topic of the message.
+    :param body: the bytes of the message, or a value for a producer with an encoder.
+    :param tags: the tag by which consumers filter; only one, without ``||`` and without blanks
+        around it.
+    :param keys: the keys by which the message can be found; a key does not contain blanks.
+    :param sharding_key: all messages with the same key go to one queue, in order.
+    :param properties: the application's properties; set the system's own names only if you know
+        their meaning.
+    :param delay_level: deliver the message after the broker's delay of this level; 0: at once.
+    :param delay_s: deliver the message after this number of seconds; needs a broker of 5.0 or
         later.
-    :param wait_stored: whether the broker answers only when it is flushed and copied as set up.
+    :param deliver_at: deliver the message at a time: a datetime, or Unix seconds; needs a broker
+        of 5.0 or later.
+    :param wait_stored: whether the broker answers only after the message is flushed and copied, as
+        the broker's configuration requires.
     :param flag: the application's int32.
-    :param sys_flag: bits of the record, for bodies that are compressed already.
+    :param sys_flag: bits of the record's system flag, for bodies that are already compressed.
     """
 
     tags: str = ""
@@ -69,20 +73,20 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_timed(self) -> bool:
-        """Whether it is delivered later."""
+        """Whether the message is delivered later."""
         return bool(self.delay_level or self.delay_s or self.deliver_at is not None)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has no properties but WAIT and the unique id."""
+        """Whether the message has no properties except WAIT and the unique id."""
         return not (self.tags or self.keys or self.properties or self.sharding_key
                     or self.delay_level or self.delay_s or self.deliver_at is not None)
 
     def all_properties(self) -> dict[str, str]:
-        """The properties as they are sent, but for the unique id.
+        """Return the properties as they are sent, except for the unique id.
 
-        :raises OptionError: when a name or a value cannot be a property's, when nothing could find
-            the message by its tag or by one of its keys, or when times contradict.
+        :raises OptionError: when a name or a value is not valid for a property, when the tag or a
+            key is one by which the message could not be found, or when the times contradict.
         """
         found = dict(self.properties)
         if self.tags:
@@ -102,9 +106,9 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Refuse properties that would not come back as they are, and a tag that nothing can find.
+    """Refuse properties that the broker would not return unchanged, and a tag that never matches.
 
-    :raises OptionError: which property it is, and why.
+    :raises OptionError: with the name of the property and the reason.
     """
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -113,7 +117,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
                 "\x01" in value or "\x02" in value):
             raise OptionError(f"property {name!r}: empty, or with a separator in it")
         if not (value.isascii() and name.isascii()) and _has_no_utf8(name + value):
-            raise OptionError(f"property {name!r}: half of a surrogate pair is no character")
+            raise OptionError(f"property {name!r}: half of a surrogate pair is not a character")
     tag = properties.get(names.TAGS)
     if tag is not None and (fault := tag_fault(tag)) is not None:
         raise OptionError(f"tag {tag!r}: {fault}")
@@ -128,9 +132,9 @@ def _has_no_utf8(text: str) -> bool:
 
 
 def _joined(keys: object) -> str:
-    """The keys as one property.
+    """Return the keys as one property.
 
-    :raises OptionError: when one of them is no text, or is not a key that can be found.
+    :raises OptionError: when a key is not a text, or is not a key by which a message can be found.
     """
     if isinstance(keys, str):
         keys = (keys,)
@@ -159,7 +163,7 @@ def _add_time(message: Message, found: dict[str, str]) -> None:
     if level > 0:
         found[names.DELAY] = str(level)
     elif delay_s > 0:
-        # A message that waits at all waits a millisecond.
+        # A message with any delay waits for at least a millisecond.
         found[names.TIMER_DELAY_MS] = str(max(1, round(delay_s * 1000)))
     elif at is not None:
         seconds = at.timestamp() if isinstance(at, datetime) else at
@@ -171,10 +175,10 @@ _ARGUMENTS: Final = frozenset(Message.__struct_fields__) - {"topic", "body"}
 
 
 def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> Message:
-    """The message of the arguments of a send.
+    """Return the message that the arguments of a send describe.
 
-    :raises OptionError: for an unknown option, a message and options beside it, or a topic that is
-        no text.
+    :raises OptionError: when an option is unknown, when options are given together with a message,
+        or when the topic is not a text.
     """
     if isinstance(topic, Message):
         if options or (body is not None and body != b""):

@@ -1,7 +1,7 @@
 """Names of topics and groups inside a namespace: brokers know them as ``namespace%name``.
 
-A retry topic or one of dead letters has the namespace behind its prefix:
-``%RETRY%namespace%group``. Names of the system have no namespace.
+In the name of a retry topic or a dead-letter topic, the namespace follows the prefix:
+``%RETRY%namespace%group``. System names do not have a namespace.
 
 Source: NamespaceUtil @5.3.3.
 """
@@ -24,7 +24,7 @@ __all__ = ["Namespace"]
 
 _SEPARATOR: Final = "%"
 _PREFIXES: Final = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
-#: Fields of request headers that hold a name.
+#: The fields of request headers that hold a name.
 _TOPIC_FIELD: Final = "topic"
 _GROUP_FIELDS: Final = ("consumer_group", "producer_group")
 
@@ -32,33 +32,33 @@ _GROUP_FIELDS: Final = ("consumer_group", "producer_group")
 class Namespace:
     """One namespace.
 
-    :param name: of the namespace; "" for none: every name stays as it is.
+    :param name: the name of the namespace; with "", every name stays as it is.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def topic(self, name: str) -> str:
-        """The name of a topic at a broker."""
+        """Return the name that the broker uses for a topic."""
         return name if is_system_topic(name) else self._inside(name)
 
     def group(self, name: str) -> str:
-        """The name of a group at a broker."""
+        """Return the name that the broker uses for a group."""
         return name if is_system_group(name) else self._inside(name)
 
     def without(self, name: str) -> str:
-        """The name of a topic or group within the namespace."""
+        """Return the name of a topic or group within the namespace."""
         if not self.name:
             return name
         prefix, rest = _split(name)
         return prefix + rest.removeprefix(self.name + _SEPARATOR)
 
     def holds(self, topic: str) -> bool:
-        """Whether a broker's topic is of this namespace."""
+        """Whether a topic of the broker belongs to this namespace."""
         return not self.name or self.topic(self.without(topic)) == topic
 
     def header(self, header: CommandHeader) -> CommandHeader:
-        """A request's header as brokers want it."""
+        """Return a request's header with the names that brokers use."""
         if not self.name:
             return header
         changes: dict[str, str] = {}
@@ -76,7 +76,7 @@ class Namespace:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The prefix of a retry topic or one of dead letters, and the rest."""
+    """Split the name of a retry topic or dead-letter topic into its prefix and its remainder."""
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             return prefix, name[len(prefix):]

@@ -1,6 +1,6 @@
 """Messages that were read.
 
-Leaf module of the hot path: typed, so that mypyc compiles it.
+A leaf module of the hot path: it is typed so that mypyc can compile it.
 
 Source: MessageExt, MessageDecoder @5.3.3.
 """
@@ -26,15 +26,15 @@ __all__ = ["DamagedMessage", "Read", "ReceivedMessage"]
 
 T = TypeVar("T")
 
-#: Digits of the greatest offset.
+#: The number of digits of the greatest offset.
 _OFFSET_DIGITS: Final = 19
 
 
 class Read:
-    """A message that was read, with no more than the window of its queue needs.
+    """A message that was read, with only the attributes that the window of its queue needs.
 
-    :param offset: its logical index in its queue.
-    :param size: bytes of its record.
+    :param offset: the logical offset in its queue.
+    :param size: the size of its record in bytes.
     """
 
     __slots__ = ("began_ms", "offset", "size")
@@ -42,15 +42,15 @@ class Read:
     def __init__(self, offset: int, size: int) -> None:
         self.offset = offset
         self.size = size
-        #: When it was handed out, by the steady clock; -1 while it is not.
+        #: When the message was handed out, by the monotonic clock; -1 before that.
         self.began_ms = -1
 
 
 class _Decoded(Generic[T]):
-    """Stands in for the decoder of a copy: decoders are often local functions.
+    """Replaces the decoder in a pickled copy, because decoders are often local functions.
 
-    :param value: what the decoder made of the body.
-    :param fault: why it made nothing of it; None when it did.
+    :param value: the value that the decoder returned for the body.
+    :param fault: the reason why the decoder failed; None if it succeeded.
     """
 
     __slots__ = ("_fault", "_value")
@@ -66,9 +66,10 @@ class _Decoded(Generic[T]):
 
 
 def _picklable(error: Exception | None) -> Exception | None:
-    """The error, or None if another process could not rebuild it.
+    """Return the error, or None if another process could not rebuild it.
 
-    A handler may raise anything. One error that cannot be rebuilt would lose the whole message.
+    A handler may raise any exception. Without this check, one error that cannot be rebuilt would
+    lose the whole message.
     """
     if error is None:
         return None
@@ -76,7 +77,7 @@ def _picklable(error: Exception | None) -> Exception | None:
 
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # an error's own code runs here
+    except Exception:  # pickling runs the error's own code
         return None
     return error
 
@@ -84,14 +85,16 @@ def _picklable(error: Exception | None) -> Exception | None:
 class ReceivedMessage(Read, Generic[T]):
     """A message that was read.
 
-    ``body`` is its body, decompressed. ``value`` is what the consumer's decoder made of it, or the
-    body. ``lost`` is true once another member has the message's queue.
+    ``body`` is the decompressed body. ``value`` is the result of the consumer's decoder, or the
+    body if the consumer has no decoder. ``lost`` is true once another member has the message's
+    queue.
 
-    :param record: as it is stored; the bytes of a plain one are decoded when a field is asked for.
-    :param queue: where it was read, the topic named as in the namespace.
-    :param offset: its logical index there.
-    :param topic: its topic; of a retry, the topic it was first sent to.
-    :param decode: makes the value; None: the value is the body.
+    :param record: the stored record; the bytes of a plain record are decoded when a field is
+        requested.
+    :param queue: the queue where the message was read, with the topic's name in the namespace.
+    :param offset: the logical offset in that queue.
+    :param topic: the topic of the message; for a retry, the topic to which it was first sent.
+    :param decode: returns the value; with None, the value is the body.
     """
 
     __slots__ = ("_body", "_decode", "_properties", "_record", "_value", "earlier_attempts",
@@ -106,7 +109,7 @@ class ReceivedMessage(Read, Generic[T]):
         self.queue = queue
         self.topic = topic
         self.lost = False
-        #: Attempts that its handler had with it in this process, in order.
+        #: The number of earlier attempts on an ordered queue, which the record does not count.
         self.earlier_attempts = 0
         #: The last error of its handler in this process.
         self.error: Exception | None = None
@@ -119,16 +122,16 @@ class ReceivedMessage(Read, Generic[T]):
         return type(self), self._arguments(), self._state()
 
     def _arguments(self) -> tuple[object, ...]:
-        """The arguments for the constructor of a copy, which has a value but no decoder."""
+        """Return the arguments for the constructor of a copy, which has a value but no decoder."""
         return self._record, self.queue, self.offset, self.topic, None
 
     def _state(self) -> tuple[object, ...]:
-        """The further attributes of a copy."""
+        """Return the other attributes of a copy."""
         value, fault = self._value, None
         if self._decode is not None and value is None:
             try:
                 value = self._decode(self)
-            except Exception as error:  # a decoder raises anything; the copy says it when asked
+            except Exception as error:  # any error; the copy raises it when its value is read
                 fault = str(error)
         return (self.began_ms, self.lost, self.earlier_attempts, _picklable(self.error),
                 self._decode is not None, value, fault)
@@ -143,10 +146,10 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def record(self) -> StoredMessage:
-        """The record, as it is stored."""
+        """The stored record."""
         record = self._record
         if isinstance(record, bytes):
-            # Its body was checked when it came.
+            # The body was checked when the record arrived.
             record = self._record = decode_record(record, 0, False)
         return record
 
@@ -160,12 +163,12 @@ class ReceivedMessage(Read, Generic[T]):
         if body is None:
             record = self._record
             if isinstance(record, bytes):
-                # It is not compressed.
+                # A plain record is not compressed.
                 body = self._body = body_of(record)
                 return body
             body = record.body
             if record.sys_flag & SYS_COMPRESSED:
-                # Few bodies are compressed.
+                # Few bodies are compressed, so the import is done here.
                 from twistmq.client.base.codecs import decompress
 
                 try:
@@ -192,64 +195,64 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, those of the system too."""
+        """All properties, including the system's."""
         if self._properties is None:
             self._properties = self.record.properties_map()
         return self._properties
 
     @property
     def tags(self) -> str:
-        """Its tag, or ""."""
+        """The tag, or ""."""
         return self.properties.get(names.TAGS, "")
 
     @property
     def keys(self) -> list[str]:
-        """Its keys."""
+        """The keys."""
         return [key for key in self.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
                 if key]
 
     @property
     def sharding_key(self) -> str:
-        """The key that chose its queue, or ""."""
+        """The key that determined the queue, or ""."""
         return self.properties.get(names.SHARDING_KEY, "")
 
     @property
     def id(self) -> str:
-        """The unique id, or the offset id of a message without one."""
+        """The unique id, or the offset id if the message has no unique id."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_id
 
     @property
     def offset_id(self) -> str:
-        """The id by which its broker finds the record."""
+        """The id by which the broker finds the record."""
         from twistmq.protocol.message_id import offset_message_id
 
         return offset_message_id(self.record.store_host, self.record.physical_offset)
 
     @property
     def attempt(self) -> int:
-        """Which time it is delivered, from 1."""
+        """The number of this delivery, counted from 1."""
         return self.record.reconsume_times + self.earlier_attempts + 1
 
     @property
     def born_at(self) -> datetime:
-        """When its producer made it, by the producer's clock."""
+        """When the producer made the message, by the producer's clock."""
         return datetime.fromtimestamp(self.record.born_timestamp / 1000, UTC)
 
     @property
     def stored_at(self) -> datetime:
-        """When its broker stored it, by the broker's clock."""
+        """When the broker stored the message, by the broker's clock."""
         return datetime.fromtimestamp(self.record.store_timestamp / 1000, UTC)
 
     @property
     def born_host(self) -> str:
-        """The "ip:port" of its producer."""
+        """The "ip:port" of the producer."""
         return host_text(self.record.born_host)
 
     @property
     def lag(self) -> int | None:
-        """How many messages were behind it in its queue when it was read."""
+        """The number of messages that followed this one in its queue when it was read."""
         end = self.properties.get(names.MAX_OFFSET, "")
-        # A producer may have set it to anything.
+        # A producer may have set the property to any text.
         if not end.isascii() or not end.isdecimal() or len(end) > _OFFSET_DIGITS:
             return None
         return max(int(end) - self.offset - 1, 0)
@@ -261,7 +264,7 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def damage(self) -> str:
-        """The reason why the content cannot be read; "" for a whole message."""
+        """The reason why the content cannot be read; "" for an intact message."""
         return ""
 
     def __repr__(self) -> str:
@@ -270,14 +273,14 @@ class ReceivedMessage(Read, Generic[T]):
 
 
 class DamagedMessage(ReceivedMessage[T]):
-    """A message whose record cannot be read: a program gets it by ``damaged="deliver"`` only.
+    """A message whose record cannot be read; delivered only with ``damaged="deliver"``.
 
-    ``body`` and ``value`` raise ``Undecodable``. Other fields are those of the record as far as
-    they can be read.
+    ``body`` and ``value`` raise ``Undecodable``. The other fields come from the record, as far as
+    it can be read.
 
     :param raw: the bytes that the broker sent.
-    :param record: what can be read of them.
-    :param is_cut: whether its length is damaged too, so that nothing behind it can be found.
+    :param record: the fields that can be read.
+    :param is_cut: whether the length is damaged too, so that no record after this one can be found.
     """
 
     __slots__ = ("_damage", "is_cut", "raw")
@@ -303,7 +306,7 @@ class DamagedMessage(ReceivedMessage[T]):
 
     @property
     def body(self) -> bytes:
-        """No body.
+        """A damaged message has no body.
 
         :raises Undecodable: always.
         """

@@ -1,4 +1,4 @@
-"""The text about a keyword that does not exist: what was probably meant, and what there is."""
+"""The error text for an unknown keyword: the name that was probably meant, and all known names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 __all__ = ["SYNONYMS", "unknown_name"]
 
-#: The words of other clients, and those of this one.
+#: Names that other clients use, with the name that this client uses.
 SYNONYMS: Final[Mapping[str, str]] = {
     "bootstrap_servers": "name_servers", "brokers": "name_servers", "namesrv": "name_servers",
     "namesrv_addr": "name_servers", "servers": "name_servers", "where": "name_servers",
@@ -26,12 +26,12 @@ SYNONYMS: Final[Mapping[str, str]] = {
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     """Describe a name that is not known.
 
-    :param kind: what the name should be, such as "option".
+    :param kind: the kind of name that was expected, such as "option".
     """
     names = sorted(known)
     guess = SYNONYMS.get(name.lower())
     if guess not in names:
-        # Only a program with a mistake needs it.
+        # Imported here, because only a program with a mistake needs it.
         from difflib import get_close_matches
 
         guess = next(iter(get_close_matches(name.lower(), names, 1, 0.7)), None)

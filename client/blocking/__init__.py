@@ -1,1 +1,1 @@
-"""The blocking client: for threads, over one thread with the sockets of a process."""
+"""The blocking client for threads; one thread serves all sockets of a process."""

@@ -1,11 +1,13 @@
-"""Automatic batches of the blocking producer: the threads that send fill them.
+"""Automatic batches of the blocking producer: the sending threads fill the batches.
 
-A message of ``send_soon`` goes into its batch on the caller's thread. The client's thread is told
-of a batch, not of a message. It makes the request, and the unique ids of messages that have no
-property of their own: those wait as their bodies. All futures of a batch share its outcome.
+``send_soon`` puts a message into its batch on the caller's thread. The client's thread is notified
+once per batch and not once per message. It makes the request, and it also makes the unique ids of
+messages without properties, because such messages wait in the batch as bare bodies. All futures of
+a batch share its outcome.
 
-The room of the producer and the batches have one lock. A signal handler may send in the middle of a
-send of its thread: its message goes alone, and the client's thread does not wait for that thread.
+One lock protects both the producer's room and the batches. A signal handler may call ``send_soon``
+while it interrupts a ``send_soon`` of the same thread. In that case its message is sent in a
+request without other messages, and the client's thread does not wait for the interrupted thread.
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["ThreadBatching"]
 
-#: A message that waits: prepared, or the body of a plain one.
+#: A message that waits in a batch: a prepared message, or the body of a plain message.
 Item = bytes | Outgoing
-#: Topics whose plain messages are known.
+#: The maximum number of topics for which the key of plain messages is remembered.
 _TOPICS_MAX: Final = 4096
 
 
 class ThreadBatching(BatchSender[Item]):
-    """The batches of a producer, filled by threads.
+    """The batches of a producer, which its threads fill.
 
-    :param sender: its core.
-    :param room: its room for messages under way.
+    :param sender: the core of the producer.
+    :param room: the producer's room for messages under way.
     :param post: calls a function in the engine.
     """
 
@@ -46,22 +48,22 @@ class ThreadBatching(BatchSender[Item]):
         self._client = sender.client
         super().__init__(self._client.tasks, Accumulator())
         self._lock = room.lock
-        #: The thread that is in the middle of filling a batch; 0: none is.
+        #: The thread that is filling a batch at the moment; 0 when no thread is.
         self._filler = 0
         self._sender = sender
         self._room = room
         self._post = post
         self._timeout_s = sender.options.timeout_ms / 1000
-        #: Whether the engine is to send what is due, and has not begun.
+        #: Whether the engine has been asked to send the due batches and has not started yet.
         self._is_posted = False
         self._body_max = sender.preparer.plain_size_max
-        #: By topic: the key of its plain messages, and their bytes beside the body.
+        #: For each topic, the key of its plain messages and the bytes they need besides the body.
         self._plain: dict[str, tuple[BatchKey, int]] = {}
 
     def add_plain(self, topic: str, body: bytes) -> ThreadFuture[SendResult] | None:
-        """Let a message of a topic and a body wait for others.
+        """Add a plain message, given by its topic and body, to a batch.
 
-        :returns: None when :meth:`add` has to take it, once it is prepared.
+        :returns: None when the caller has to prepare the message and pass it to :meth:`add`.
         :raises Full: when there is no room within the producer's time-out.
         """
         known = self._plain.get(topic)
@@ -73,10 +75,10 @@ class ThreadBatching(BatchSender[Item]):
     def add(
         self, message: Message, ready: Outgoing, queue: MessageQueue | None
     ) -> ThreadFuture[SendResult] | None:
-        """Let a message wait for others.
+        """Add a message to a batch.
 
-        :param ready: the message, prepared.
-        :returns: None when it has to go alone.
+        :param ready: the prepared form of the message.
+        :returns: None when the message has to be sent in its own request.
         :raises Full: when there is no room within the producer's time-out.
         """
         if not ready.may_be_batched:
@@ -98,7 +100,7 @@ class ThreadBatching(BatchSender[Item]):
         if not self._room.enter():
             return False
         if self._filler:
-            # The thread waits in a signal handler.
+            # The interrupted thread cannot continue until its signal handler returns.
             self._lock.release()
             return False
         return True
@@ -136,12 +138,12 @@ class ThreadBatching(BatchSender[Item]):
         return SharedFuture(batch.shared, len(batch.items) - 1)
 
     def _begin(self, key: BatchKey, item: Item, size: int) -> Batch[Item] | None:
-        """Begin a batch, or make one full; :returns: None when there is no room for another."""
+        """Begin a batch, or make one full; :returns: None without room for another batch."""
         client, accumulator = self._client, self._accumulator
         if client.is_closed or not accumulator.has_room:
             return None
         full = accumulator.add(key, item, size, client.tasks.clock.monotonic_ms())
-        # An open batch is never full: else the message is in the last of those that are.
+        # An open batch is never full. If no open batch fits, the message is in the last full one.
         batch = accumulator.fits(key, 0) or full[-1]
         self._full += full
         if (full or not self._is_planned) and not self._is_posted:
@@ -153,12 +155,12 @@ class ThreadBatching(BatchSender[Item]):
 
     def send_due(self) -> None:
         """Send the batches that are full or due; called in the engine."""
-        # Before they are taken: what is full later is posted again.
+        # The flag is reset first, so that a batch that becomes full after this is posted again.
         self._is_posted = False
         super().send_due()
 
     def send(self, batch: Batch[Item]) -> None:
-        """Send a batch, and end all its futures at once."""
+        """Send a batch, and finish all its futures at the same time."""
         key, count = batch.key, len(batch.items)
         outcomes: Outcomes[SendResult] = batch.shared
 
@@ -178,6 +180,6 @@ class ThreadBatching(BatchSender[Item]):
                 outcomes.finish(lambda: results_of(outcome, ids))
 
         request, ids = self._sender.preparer.join(key.topic, batch.items, key.waits)
-        # The request has the bodies now.
+        # The request holds the bodies from now on.
         batch.items.clear()
         self._sender.begin(request, done, key.queue)

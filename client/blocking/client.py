@@ -1,10 +1,10 @@
-"""The blocking client: questions about topics, queues and offsets, for threads.
+"""The blocking client: it answers questions about topics, queues and offsets, for threads.
 
     with Client("127.0.0.1:9876") as client:
         print(client.topics())
 
-All objects here may be used by many threads. The work is done by one daemon thread of the process,
-see ``twistmq.client.blocking.loop``.
+All objects in this package may be used by many threads. One daemon thread of the process does the
+work, see ``twistmq.client.blocking.loop``.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ T = TypeVar("T")
 
 
 class Client:
-    """A client of a cluster, shared by the producers and consumers that are given it.
+    """A client of a cluster. Producers and consumers that are given the same client share it.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
     :param options: see the page of options.
-    :raises OptionError: when no name server is given, or an option has no meaning.
+    :raises OptionError: when no name server is given, or an option has an invalid value.
     """
 
     def __init__(self, name_servers: NameServers = None,
@@ -81,29 +81,29 @@ class Client:
 
     @property
     def name_servers(self) -> list[str]:
-        """The addresses of the name servers that are known now."""
+        """The addresses of the name servers that are currently known."""
         return list(self.core.names.addresses)
 
     def close(self) -> None:
         """Leave all groups and close all connections; a second call does nothing.
 
-        :raises RuntimeError: in a function that the client's own thread calls.
+        :raises RuntimeError: when it is called on the client's own thread.
         """
         if not self.core.is_closed:
-            # Another thread may close it first.
+            # Another thread may close the client first.
             with suppress(Closed):
                 self.loop.call(self.core.engine, self.core.close)
             self.loop.remove(self.core.engine)
 
     async def _finish(self) -> None:
-        """Bring everything to the brokers at the end of the program."""
-        # Loaded at the end of programs only.
+        """Deliver all pending work to the brokers at the end of the program."""
+        # This module is loaded only at the end of a program.
         from twistmq.client.core.connection.exit_flush import finish
 
         await finish(self.core)
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine of the core and wait for it.
+        """Run a coroutine of the core and wait for its result.
 
         :raises Closed: when the client is closed.
         """
@@ -118,56 +118,56 @@ class Client:
 
     @property
     def timeout_s(self) -> float:
-        """The bound on each request, seconds."""
+        """The time-out of each request, seconds."""
         return self.options.timeout_ms / 1000
 
     def ask(
         self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
         taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
     ) -> RemotingCommand:
-        """Ask the server at an address, once.
+        """Send a request once to the server at an address.
 
-        :param taken: the codes of an answer that is returned.
-        :raises RequestRefused: with another code.
-        :raises RemotingError: when it does not answer; the text names it.
+        :param taken: the response codes with which the response is returned.
+        :raises RequestRefused: when the response has another code.
+        :raises RemotingError: when the server does not answer; the text names the server.
         """
         timeout_ms = None if timeout_s is None else timeout_s * 1000
         return self.run(lambda: self.core.ask(address, code, header, body, taken=taken,
                                               timeout_ms=timeout_ms))
 
     def ask_name_server(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
-        """Ask one name server after the other until one answers.
+        """Send a request to one name server after the other until one of them answers.
 
-        :raises RequestRefused: when it answers with an error.
-        :raises RemotingError: when none answers.
+        :raises RequestRefused: when the name server answers with an error.
+        :raises RemotingError: when no name server answers.
         """
         return self.run(lambda: self.core.ask_name_server(code, header))
 
     # --- topics and brokers
 
     def route(self, topic: str, *, again: bool = False) -> TopicRouteData:
-        """NameServers a topic is.
+        """The route of a topic: the brokers and queues that hold it.
 
-        :param again: ask even when the route is known.
-        :raises RequestRefused: TOPIC_NOT_EXIST when no name server knows it.
-        :raises RemotingError: when none answers.
+        :param again: ask the name servers even when the route is known.
+        :raises RequestRefused: with TOPIC_NOT_EXIST when no name server knows the topic.
+        :raises RemotingError: when no name server answers.
         """
         return self.run(lambda: self.queries.route(topic, again=again))
 
     def topics(self) -> list[str]:
-        """The names of all topics, in order."""
+        """The names of all topics, sorted."""
         return self.run(self.queries.topics)
 
     def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
-        """The queues that a topic can be read from, in order; :raises: as :meth:`route`."""
+        """The queues from which a topic can be read, sorted; :raises: as :meth:`route`."""
         return self.run(lambda: self.queries.read_queues(topic, again=again))
 
     def write_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
-        """The queues that a topic can be sent to, in order.
+        """The queues to which a topic can be sent, sorted.
 
-        A topic that is not there yet has those that a first send makes.
+        For a topic that does not exist yet, these are the queues that the first send would create.
 
-        :raises RequestRefused: TOPIC_NOT_EXIST when no broker makes topics either.
+        :raises RequestRefused: with TOPIC_NOT_EXIST when no broker creates topics either.
         """
         return self.run(lambda: self.queries.write_queues(topic, again=again))
 
@@ -176,33 +176,33 @@ class Client:
         return self.run(self.queries.cluster_info)
 
     def broker_addresses(self) -> dict[str, str]:
-        """The address of each broker's master, or of a slave without a master, by name."""
+        """The address of each broker's master, or of a slave without a master, by broker name."""
         return self.run(self.queries.broker_addresses)
 
     def runtime_info(self, address: str) -> dict[str, str]:
-        """A broker's runtime table: what ``mqadmin brokerStatus`` shows."""
+        """A broker's runtime table, which ``mqadmin brokerStatus`` prints."""
         return self.run(lambda: self.queries.runtime_info(address))
 
-    # --- offsets: all are logical indices in a queue
+    # --- offsets: every offset is a logical index in a queue
 
     def min_offset(self, queue: MessageQueue) -> int:
         """The first offset that can be read."""
         return self.run(lambda: self.queries.min_offset(queue))
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will have."""
+        """The offset that the next message will get."""
         return self.run(lambda: self.queries.max_offset(queue))
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at that Unix ms or later; the queue's end without one."""
+        """The first offset stored at that time (Unix ms) or later, or the end of the queue."""
         return self.run(lambda: self.queries.search_offset(queue, timestamp_ms))
 
     def group_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The first offset that a group has not consumed; None when it never had the queue."""
+        """The first offset that a group has not yet consumed; None when it never had the queue."""
         return self.run(lambda: self.queries.group_offset(group, queue))
 
     def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set how far a group has come: the first offset that it has not consumed."""
+        """Set the offset of a group: the first offset that the group has not yet consumed."""
         self.run(lambda: self.queries.commit_group_offset(group, queue, offset))
 
     # --- pulling
@@ -212,9 +212,9 @@ class Client:
         max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
         hold_ms: int = 0,
     ) -> PullResult:
-        """Pull messages of one queue.
+        """Pull messages from one queue.
 
-        :param hold_ms: how long the broker may wait for a message.
+        :param hold_ms: how long the broker may hold the request until a message arrives.
         :raises RequestRefused: with the broker's code and remark.
         """
         return self.run(lambda: self.queries.pull(
@@ -225,17 +225,20 @@ class Client:
         self, queue: MessageQueue, start: int | None = None, stop: int | None = None, *,
         wanted: str | Sql | None = None, group: str = "twistmq_client", damaged: str = "skip",
     ) -> Iterator[ReceivedMessage[bytes]]:
-        """The messages of a queue, one after the other; nothing is committed.
+        """Iterate over the messages of a queue; nothing is committed.
 
-        Bodies are decompressed. Tags are compared again: a broker compares their hashes only.
+        Bodies are decompressed. The client compares the tags itself, because a broker compares only
+        the hashes of tags.
 
-        :param start: the first offset; None: the first that can be read.
-        :param stop: the offset behind the last; None: the end of the queue now.
-        :param wanted: None: all; "a || b": those with one of the tags; or SQL92.
-        :param damaged: as the option of consumers; "stop": an error after what is ahead of it.
+        :param start: the first offset; None: the first offset that can be read.
+        :param stop: the offset after the last message; None: the current end of the queue.
+        :param wanted: None for all messages, "a || b" for messages with one of these tags, or
+            SQL92.
+        :param damaged: as the option of consumers; "stop" raises an error after all messages that
+            precede the damaged one.
         :raises RequestRefused: with the broker's code and remark.
-        :raises Undecodable: at a damaged message, with "stop".
-        :raises OptionError: when ``damaged`` is none of the three.
+        :raises Undecodable: when a message is damaged and ``damaged`` is "stop".
+        :raises OptionError: when ``damaged`` is not one of the three values.
         """
         from twistmq.client.core.consumer.damaged_messages import DAMAGED, sort_out
         from twistmq.client.core.consumer.subscriptions import subscription
@@ -269,11 +272,11 @@ class Client:
         max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
         hold_ms: int = 0, attempt: int = 0, max_bytes: int = PULL_BYTES,
     ) -> ThreadFuture[PullResult]:
-        """Pull messages of one queue and do not wait; nothing is tried again.
+        """Pull messages from one queue without waiting; a failed pull is not tried again.
 
-        :param attempt: which time this is, from 0: later ones ask slaves too, in turn.
-        :param max_bytes: how much to ask for; the broker has bounds of its own.
-        :returns: a future of the answer, or of the errors of :meth:`pull`.
+        :param attempt: the number of the attempt, from 0; later attempts also ask slaves, in turn.
+        :param max_bytes: how many bytes to ask for; the broker has its own limits.
+        :returns: a future of the result, or of the errors of :meth:`pull`.
         """
         header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
                              expression_type=expression_type, hold_ms=hold_ms,

@@ -1,7 +1,7 @@
-"""One blocking connection to one server, without a thread: for tests, tools and checks.
+"""A blocking connection to one server, without a thread, for tests, tools and checks.
 
-It belongs to the thread that uses it. Requests may be sent ahead of their replies
-(:meth:`Connection.begin`). A time-out leaves the connection usable.
+A connection belongs to the thread that uses it. Several requests may be sent before their responses
+arrive (:meth:`Connection.begin`). The connection stays usable after a time-out.
 
 Source: NettyRemotingClient.invokeSync @5.3.3.
 """
@@ -25,7 +25,7 @@ from twistmq.protocol.signature import Credentials
 
 __all__ = ["Connection"]
 
-#: Bytes that one read asks for: a pull's reply comes in few pieces.
+#: The number of bytes per read; the response to a pull then arrives in few pieces.
 _READ_SIZE: Final = 1 << 20
 
 
@@ -33,13 +33,13 @@ class Connection:
     """A connection to a broker or a name server.
 
     :param address: "host:port".
-    :param timeout_s: bound on each reply, seconds.
-    :param connect_timeout_s: bound on connecting, TLS included; None: ``timeout_s``.
-    :param credentials: the account that requests are signed with; None: they are not.
-    :param tls: the TLS context that the connection is wrapped in; None: it is plain.
-    :raises RemotingConnectError: when no connection can be made; the text says why.
+    :param timeout_s: the time-out of each response, seconds.
+    :param connect_timeout_s: the time-out of connecting, including TLS; None: ``timeout_s``.
+    :param credentials: the account that signs the requests; None: requests are not signed.
+    :param tls: the TLS context that wraps the connection; None: the connection is not encrypted.
+    :raises RemotingConnectError: when no connection can be made; the text states the reason.
 
-    ``requests`` holds what the server asked meanwhile.
+    ``requests`` holds the requests that the server sent in the meantime.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Connection:
     ) -> int:
         """Send a request.
 
-        :returns: its opaque, for :meth:`reply`.
+        :returns: the opaque of the request, for :meth:`reply`.
         :raises RemotingSendError: when the connection is lost.
         """
         if oneway:
@@ -95,7 +95,7 @@ class Connection:
         return opaques[0]
 
     def begin_frames(self, frames: bytes, opaques: Iterable[int]) -> None:
-        """Send frames that are encoded already, and keep the replies to these opaques.
+        """Send frames that are already encoded, and keep the responses with these opaques.
 
         :raises RemotingSendError: when the connection is lost.
         """
@@ -107,9 +107,9 @@ class Connection:
         self._send(frames)
 
     def reply(self, opaque: int, timeout_s: float | None = None) -> RemotingCommand:
-        """Wait for the reply to a request.
+        """Wait for the response to a request.
 
-        :raises RemotingTimeout: when it does not come in time.
+        :raises RemotingTimeout: when the response does not arrive in time.
         :raises RemotingSendError: when the connection is lost first.
         """
         try:
@@ -123,7 +123,7 @@ class Connection:
         raise outcome
 
     def forget(self, opaque: int) -> None:
-        """Drop the reply to a request, now or when it comes."""
+        """Discard the response to a request, now or when it arrives."""
         if self._replies.pop(opaque, None) is None:
             self._link.forget(opaque)
 
@@ -131,11 +131,11 @@ class Connection:
         self, code: int, header: CommandHeader | None = None, body: bytes = b"",
         timeout_s: float | None = None,
     ) -> RemotingCommand:
-        """Send a request and wait for its reply, whatever its code."""
+        """Send a request and wait for its response, which is returned whatever its code is."""
         return self.reply(self.begin(code, header, body), timeout_s)
 
     def wait_for_request(self, code: int) -> RemotingCommand:
-        """Wait until the server sends a request of this code; :returns: it."""
+        """Wait until the server sends a request with this code; :returns: the request."""
         found: list[RemotingCommand] = []
 
         def take() -> bool:

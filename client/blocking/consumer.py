@@ -4,8 +4,8 @@
         for message in consumer:
             bill(message)
 
-Asking for the next message acknowledges the one before. ``run`` gives messages to a function on
-several threads instead.
+Asking for the next message acknowledges the previous one. ``run`` passes the messages to a function
+on several threads instead.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Consumer(BlockingMember[T]):
     """A member of a consumer group.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a ``Client`` to share, in place of name servers.
+    :param client: a ``Client`` to share, instead of name servers.
     :param group: the consumer group.
-    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic, as
-        ``{"orders": "eu || us", "audits": sql("level > 3")}``.
-    :param options: see the page of options. A consumer without a client to share takes those of
-        a client too.
+    :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic, as
+        in ``{"orders": "eu || us", "audits": sql("level > 3")}``.
+    :param options: see the page of options. A consumer that does not share a client also takes the
+        options of a client.
     """
 
     member: Member[T]
@@ -74,12 +74,12 @@ class Consumer(BlockingMember[T]):
         :param build: makes the core of this kind of consumer.
         """
         self._stopped = Flag()
-        #: Whether a shared client was closed while this consumer worked.
+        #: Whether a shared client was closed while this consumer was working.
         self._is_cut_off = False
         super()._join(parts, group, topics, build)
-        #: The time of a close that a handler asked for: the end of the run closes.
+        #: The time-out of a close that a handler requested; the end of the run carries it out.
         self._close_later: float | None = None
-        #: Messages that iterations finished, of which the engine is not told yet.
+        #: Messages that iterations have finished and that were not reported to the engine yet.
         self._finished: deque[ReceivedMessage[T]] = deque()
         self.client.core.on_close.append(self._client_closed)
         self.client.loop.before_end.add(self._finish)
@@ -91,18 +91,18 @@ class Consumer(BlockingMember[T]):
     # --- iteration
 
     def __iter__(self) -> Iterator[ReceivedMessage[T]]:
-        """Iterate over messages; asking for the next one acknowledges the one before.
+        """Iterate over messages; asking for the next message acknowledges the previous one.
 
         A loop that is left early, by ``break`` or by an error, has not acknowledged its last
-        message, unless the program called :meth:`acknowledge`: that message is delivered again.
-        The same holds for a close in the loop.
+        message, unless the program called :meth:`acknowledge`. That message is delivered again. The
+        same holds when the consumer is closed inside the loop.
         """
         self._check_open()
         taken: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
         is_over = Flag()
         turn = Turn(self.member, lambda: self._give_back(taken))
         turn.begin()
-        # A message stays in the line until it is finished: a Ctrl-C comes between any two steps.
+        # A message stays in the line until it is finished: a Ctrl-C may come between any two steps.
         try:
             while not self._stopped.is_set():
                 if not taken:
@@ -133,14 +133,14 @@ class Consumer(BlockingMember[T]):
     def acknowledge(
         self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
     ) -> None:
-        """Say that messages of an iteration were processed, in any order.
+        """Acknowledge messages of an iteration, in any order.
 
-        The loop may go on or end afterwards. A program that processes several messages at once
-        makes the consumer with ``auto_acknowledge=False``, so that the loop itself acknowledges
-        none.
+        The loop may continue or end afterwards. A program that processes several messages at once
+        makes the consumer with ``auto_acknowledge=False``, so that the loop itself does not
+        acknowledge any message.
 
-        :raises NotAssigned: when a message has its result already, or comes again because its queue
-            is another member's. The other messages are acknowledged.
+        :raises NotAssigned: when a message already has its result, or is delivered again because
+            its queue now belongs to another member. The other messages are acknowledged.
         """
         self._check_open()
         each = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
@@ -150,10 +150,10 @@ class Consumer(BlockingMember[T]):
     def _take(
         self, taken: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: Flag
     ) -> None:
-        """Wait for messages, and put some of one queue into the line.
+        """Wait for messages, and put some messages of one queue into the line.
 
-        :param taken: the line; it is filled on the client's thread, so that none gets lost when
-            the wait is interrupted.
+        :param taken: the line. The client's thread fills it, so that no message gets lost when the
+            wait is interrupted.
         :param is_over: whether the iteration has ended.
         """
         async def take() -> bool:
@@ -173,9 +173,9 @@ class Consumer(BlockingMember[T]):
             self._set_stopped()
 
     def _finish(self) -> None:
-        """Tell the engine of the messages that iterations finished."""
+        """Report to the engine the messages that iterations have finished."""
         finished: list[ReceivedMessage[T]] = []
-        # The end of the program and an iteration of another thread may both take some.
+        # The end of the program and an iteration on another thread may both take messages from it.
         with suppress(IndexError):
             while True:
                 finished.append(self._finished.popleft())
@@ -183,7 +183,7 @@ class Consumer(BlockingMember[T]):
             self._post(self._handling.succeed, finished)
 
     def _give_back(self, taken: deque[tuple[Held[T], ReceivedMessage[T]]]) -> None:
-        """Let the messages of a line wait again, because its iteration ends."""
+        """Return the messages of a line to the waiting ones, because its iteration ends."""
         left = [message for _, message in taken]
         taken.clear()
         self._post(self._handling.release, left)
@@ -196,11 +196,11 @@ class Consumer(BlockingMember[T]):
     def run(
         self, handler: Callable[[ReceivedMessage[T]], object], *, workers: int = 20
     ) -> None:
-        """Give each message to a function, on several threads, until :meth:`stop` or an error.
+        """Pass each message to a function on several threads, until :meth:`stop` or an error.
 
-        A handler that returns has processed the message. One that raises has not: the message is
-        delivered again, as ``Retry(level)`` or ``Dead()`` say. An exception that is no
-        ``Exception``, such as KeyboardInterrupt, ends the run.
+        A message is processed when the handler returns. When the handler raises an error, the
+        message is delivered again, as ``Retry(level)`` or ``Dead()`` specify. An exception that is
+        not an ``Exception``, such as KeyboardInterrupt, ends the run.
         """
         check_run(handler, workers, 1, is_awaited=False)
         self._work(lambda batch: run_steps(self._handling.one_by_one(batch), handler),
@@ -210,10 +210,10 @@ class Consumer(BlockingMember[T]):
         self, handler: Callable[[list[ReceivedMessage[T]]], int | None], *, size: int = 32,
         workers: int = 20,
     ) -> None:
-        """Give lists of messages of one queue to a function, on several threads.
+        """Pass lists of messages of one queue to a function on several threads.
 
-        :param handler: returns how many of the first messages it processed; None: all. When it
-            raises, all are delivered again.
+        :param handler: returns how many of the first messages it processed, or None for all of
+            them. When it raises an error, all messages are delivered again.
         """
         check_run(handler, workers, size, is_awaited=False)
         self._work(lambda batch: run_steps(self._handling.as_list(batch), handler), workers, size)
@@ -221,7 +221,7 @@ class Consumer(BlockingMember[T]):
     def _work(
         self, work: Callable[[Batch[T]], None], workers: int, size: int
     ) -> None:
-        """Run workers until the consumer stops; the arguments are checked."""
+        """Run workers until the consumer stops; the arguments have been checked."""
         self._check_open()
         lines: SimpleQueue[Batch[T] | None] = SimpleQueue()
         failures: list[BaseException] = []
@@ -262,12 +262,12 @@ class Consumer(BlockingMember[T]):
         self._check_client()
 
     def _client_closed(self) -> None:
-        """The shared client is closed before its consumer."""
+        """Stop, because the shared client was closed before its consumer."""
         self._is_cut_off = not self._stopped.is_set()
         self._stopped.set()
 
     def _check_client(self) -> None:
-        """:raises Closed: when that ended the work."""
+        """:raises Closed: when the work ended because the shared client was closed."""
         if self._is_cut_off:
             raise Closed("the client is closed")
 
@@ -276,11 +276,12 @@ class Consumer(BlockingMember[T]):
     def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
         """Reply to a message that a producer sent by ``request``.
 
-        It is a method of consumers in all three styles. The message counts as processed as any
-        other does.
+        Consumers of all three styles have this method. The message counts as processed under the
+        same rules as any other message.
 
         :raises OptionError: when the message is not a request.
-        :raises RequestRefused: when the producer does not take the reply: it is gone, for example.
+        :raises RequestRefused: when the producer does not take the reply, for example because it
+            has left.
         :raises SendFailed: when no broker answers.
         """
         self._check_open()
@@ -291,19 +292,19 @@ class Consumer(BlockingMember[T]):
         self._stopped.set()
 
     def stop(self) -> None:
-        """End ``run`` and the iteration after the messages that are being handled."""
+        """End ``run`` and the iteration after the messages that are currently being handled."""
         self._set_stopped()
         self._post(self.member.wake_all)
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Stop reading, wait for handlers, commit and leave; a second call does nothing.
 
-        In a handler of this consumer it returns at once, and the consumer closes when the handlers
-        that run have ended. In the loop of an iteration it closes, and the message of the loop
-        comes again.
+        When a handler of this consumer calls it, it returns at once, and the consumer closes when
+        the running handlers have ended. When the loop of an iteration calls it, the consumer
+        closes, and the message of the loop is delivered again.
 
-        :param timeout_s: how long handlers are waited for.
-        :raises RuntimeError: in a function that the client's own thread calls.
+        :param timeout_s: how long to wait for handlers.
+        :raises RuntimeError: when it is called on the client's own thread.
         """
         turns = Turn.of(self.member)
         if any(turn.give_back is None for turn in turns):

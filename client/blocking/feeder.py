@@ -1,7 +1,8 @@
-"""Between the threads of a blocking consumer and the client's thread: batches there, results back.
+"""Moves batches from the client's thread to the threads of a blocking consumer, and results back.
 
-A hop from thread to thread costs as much as the work on a message. So the client's thread hands out
-many batches when it is woken, and takes the results of all that ended meanwhile at once.
+Passing an item from one thread to another costs as much as processing a message. Therefore the
+client's thread hands out many batches each time it wakes, and it collects the results of all
+batches that have ended since then in one step.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ T = TypeVar("T")
 
 
 class Feeder(Generic[T]):
-    """Keeps a line of batches for workers, in the client's thread.
+    """Keeps a line of batches for the workers; it runs on the client's thread.
 
-    When the line is full it waits until half of it is taken.
+    When the line is full, the feeder waits until half of it has been taken.
 
-    :param size: messages of a batch.
+    :param size: the number of messages in a batch.
     """
 
     def __init__(
@@ -43,24 +44,24 @@ class Feeder(Generic[T]):
         self._is_stopped = False
 
     def start(self) -> None:
-        """Begin to feed."""
+        """Start feeding."""
         self._member.tasks.spawn(self._feed(), "feeder of handlers")
 
     @property
     def is_needed(self) -> bool:
-        """Whether :meth:`wake` is to be called; workers ask after each batch that they took."""
+        """Whether to call :meth:`wake`; workers check this after each batch that they take."""
         return self._room is not None and self._lines.qsize() <= self._low
 
     def wake(self) -> None:
-        """Feed again."""
+        """Continue feeding."""
         if self._room is not None:
             self._room.set_result(None)
 
     def stop(self) -> None:
-        """Feed no more; what is in the line waits again."""
+        """Stop feeding, and return the batches of the line to the waiting messages."""
         self._is_stopped = True
         self.wake()
-        # A worker may take the last one meanwhile: the client's thread does not wait for another.
+        # A worker may take the last batch first; the client's thread does not wait for another.
         with suppress(Empty):
             while True:
                 batch = self._lines.get_nowait()
@@ -71,12 +72,12 @@ class Feeder(Generic[T]):
         while not self._is_stopped:
             if self._lines.qsize() >= self._most:
                 self._room = Future()
-                # Workers that took batches before this did not see that it waits.
+                # Workers that took batches before this line did not see that the feeder waits.
                 if not self.is_needed:
                     await self._room
                 self._room = None
                 continue
-            # In order, the messages of a queue are one worker's.
+            # With ordered consumption, one worker at a time handles the messages of a queue.
             room = 1 if self._member.options.in_order else self._most - self._lines.qsize()
             batch = self._member.take(self._size * room)
             if batch is not None:
@@ -88,7 +89,7 @@ class Feeder(Generic[T]):
                 return
 
     def _put(self, batch: Batch[T]) -> None:
-        """Put the messages of a queue into the line, as batches of the size."""
+        """Put the messages of a queue into the line, in batches of the configured size."""
         size, messages = self._size, batch.messages
         if len(messages) <= size:
             self._lines.put(batch)
@@ -98,7 +99,7 @@ class Feeder(Generic[T]):
 
 
 class Results(Generic[T]):
-    """Brings what workers call of a member into the engine.
+    """Passes the calls that workers make on a member to the engine.
 
     :param post: calls a function in the engine.
     """
@@ -106,12 +107,12 @@ class Results(Generic[T]):
     def __init__(self, member: Member[T], post: Callable[..., object]) -> None:
         self._succeed = member.succeed
         self._post = post
-        #: Messages that were processed, by batch.
+        #: The messages that were processed, by batch.
         self._done: deque[tuple[Held[T], list[ReceivedMessage[T]]]] = deque()
         self._is_posted = False
 
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function of the member with arguments, in the order of the calls of a thread."""
+        """Call a function of the member with arguments; calls of one thread keep their order."""
         if function != self._succeed:
             self._post(function, *arguments)
             return

@@ -1,21 +1,23 @@
-"""Futures of what is under way, for threads: as those of ``concurrent.futures``, at a tenth of
-the cost.
+"""Futures of requests under way, for threads: like ``concurrent.futures`` at a tenth of the cost.
 
-The standard class makes a condition with a lock for each future. Here most futures have neither:
-those that send many messages look at a future when it is done long since.
+The standard class makes a condition with a lock for each future. Here most futures have neither,
+because a program that sends many messages usually looks at a future long after it is done.
 
-A signal handler runs in the middle of any step of the main thread. If that step had a lock, the
-client's thread would wait for it, and the handler for the client. So these futures have no lock.
-A thread that watches a future first adds what is to be told, and then looks whether the future is
-done. The thread that finishes it first sets the outcome, and then looks for what is to be told. So
-nothing is missed, and being told twice does no harm.
+A signal handler can run between any two steps of the main thread. If the interrupted step held a
+lock, the client's thread would wait for that lock while the handler waits for the client, and
+neither could continue. Therefore these futures have no lock. A thread that watches a future first
+adds its flag or function to the future, and then checks whether the future is done. The thread that
+finishes the future first sets the outcome, and then notifies every flag and function that it finds.
+Whichever order the two threads run in, no notification is missed, and a second notification does no
+harm.
 
 Functions of the standard library, such as ``wait``, take a condition and read the state under it.
-Only the futures that are given to them have a condition. For those of the main thread, the state
-under the condition is changed by a thread that may wait for it (:func:`_tell_always`).
+Only the futures that a program passes to them get a condition. When the main thread uses that
+condition, a separate thread, which is allowed to wait for it, changes the state
+(:func:`_tell_always`).
 
-The messages of a batch end at once: their futures share :class:`Outcomes`, and one that is never
-asked takes nothing from it.
+All messages of a batch end at the same time, so their futures share one :class:`Outcomes` object. A
+future whose result the program never reads takes nothing from it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ __all__ = ["Outcomes", "RunningFuture", "SharedFuture", "finish", "running_futur
 
 T = TypeVar("T")
 
-#: The standard class reports errors of call-backs there.
+#: The standard class reports errors of call-backs to this logger.
 log = logging.getLogger("concurrent.futures")
 
 _RUNNING: Final = "RUNNING"
@@ -54,20 +56,20 @@ class _Public:
     """The part of a future that functions of the standard library use.
 
     :param is_finished: whether the future is done.
-    :param is_of_main: whether the main thread uses it, in which signal handlers run.
+    :param is_of_main: whether the main thread uses the future; signal handlers run in that thread.
     """
 
     __slots__ = ("condition", "is_finished", "is_of_main", "waiters")
 
     def __init__(self, *, is_finished: bool, is_of_main: bool) -> None:
         self.condition = threading.Condition(_lock)
-        #: The state of the future as it is seen with the condition.
+        #: The state of the future, as seen by a thread that holds the condition.
         self.is_finished = is_finished
         self.waiters: list[Any] = []
         self.is_of_main = is_of_main
 
     def finish(self, *, has_failed: bool, future: RunningFuture[Any]) -> None:
-        """Tell functions that wait; takes the condition."""
+        """Notify the functions that wait; takes the condition."""
         with self.condition:
             if self.is_finished:
                 return
@@ -78,23 +80,23 @@ class _Public:
 
 
 class RunningFuture(ThreadFuture[T]):
-    """A future that is running, and cannot be cancelled."""
+    """A future of running work, which cannot be cancelled."""
 
     _is_done = False
     _value: T | None = None
     _error: BaseException | None = None
-    #: Whether there is a part that has to be told: one of the three below.
+    #: Whether the future has a part that must be notified: one of the three below.
     _is_watched = False
     #: Wakes the threads that wait.
     _flag: Flag | None = None
-    #: Functions to call.
+    #: The functions to call when the future is done.
     _calls: deque[Callable[[ThreadFuture[T]], object]] | None = None
     _public: _Public | None = None
-    #: Whether the program learnt of the error that is the outcome.
+    #: Whether the program has learnt of the error that is the outcome.
     is_seen = False
 
     def __init__(self) -> None:
-        """Make no part yet."""
+        """Make a future without any of the optional parts."""
 
     # --- the outcome
 
@@ -103,11 +105,11 @@ class RunningFuture(ThreadFuture[T]):
         return self._is_done
 
     def running(self) -> bool:
-        """Whether there is neither."""
+        """Whether there is neither a result nor an error yet."""
         return not self.done()
 
     def cancelled(self) -> bool:
-        """It never is."""
+        """Always False, because these futures are never cancelled."""
         return False
 
     def cancel(self) -> bool:
@@ -115,10 +117,10 @@ class RunningFuture(ThreadFuture[T]):
         return False
 
     def result(self, timeout: float | None = None) -> T:
-        """The result; waits for it.
+        """Wait for the result and return it.
 
         :param timeout: seconds.
-        :raises TimeoutError: when it does not come in time.
+        :raises TimeoutError: when the result does not arrive in time.
         """
         if not self._is_done:
             self._wait(timeout)
@@ -129,14 +131,14 @@ class RunningFuture(ThreadFuture[T]):
         try:
             raise error
         finally:
-            # The error's traceback would keep itself.
+            # The error's traceback would otherwise keep the error itself alive.
             del error
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error, or None; waits for either.
+        """Wait for the outcome and return the error, or None if there is a result.
 
         :param timeout: seconds.
-        :raises TimeoutError: when neither comes in time.
+        :raises TimeoutError: when neither arrives in time.
         """
         if not self._is_done:
             self._wait(timeout)
@@ -145,7 +147,7 @@ class RunningFuture(ThreadFuture[T]):
         return self._error
 
     def _wait(self, timeout: float | None) -> None:
-        """Wait until it is done; :raises TimeoutError: when it is not in time."""
+        """Wait until the future is done; :raises TimeoutError: when it is not done in time."""
         flag: Flag = self._flag or self.__dict__.setdefault("_flag", Flag())
         self._watch()
         if not self.done():
@@ -154,7 +156,7 @@ class RunningFuture(ThreadFuture[T]):
                 raise TimeoutError
 
     def add_done_callback(self, fn: Callable[[ThreadFuture[T]], object]) -> None:
-        """Call a function with the future when it is done; at once if it is."""
+        """Call a function with the future when it is done, or at once if it is done already."""
         if not self.done():
             calls: deque[Callable[[ThreadFuture[T]], object]] = (
                 self._calls or self.__dict__.setdefault("_calls", deque()))
@@ -166,7 +168,7 @@ class RunningFuture(ThreadFuture[T]):
         self._call(fn)
 
     def _watch(self) -> None:
-        """Have the parts that were made told of the outcome."""
+        """Mark the future as watched, so that its parts are notified of the outcome."""
         self._is_watched = True
 
     # --- the end
@@ -181,11 +183,11 @@ class RunningFuture(ThreadFuture[T]):
     def set_exception(self, exception: BaseException | None) -> None:
         """Finish with an error.
 
-        :raises InvalidStateError: when it is finished.
+        :raises InvalidStateError: when the future is finished already.
         """
         if self._is_done:
             raise InvalidStateError(f"{_FINISHED}: {self!r}")
-        # A program that waits for it, or gave it a function to call, learns of the error.
+        # A program that waits for the future, or added a function to it, learns of the error.
         self.is_seen = self._is_watched
         self._error = exception
         self._is_done = True
@@ -193,13 +195,13 @@ class RunningFuture(ThreadFuture[T]):
             self.tell()
 
     def tell(self) -> None:
-        """Tell all that watch a future which is done."""
+        """Notify all watchers of a future that is done."""
         self.wake()
         if self._calls is not None:
             self._call_back()
 
     def wake(self) -> None:
-        """Wake all that wait for a future which is done."""
+        """Wake all threads that wait for a future that is done."""
         if self._flag is not None:
             self._flag.set()
         public = self._public
@@ -212,7 +214,7 @@ class RunningFuture(ThreadFuture[T]):
             self.finish_public()
 
     def finish_public(self) -> None:
-        """Tell the functions of the standard library; waits for their locks."""
+        """Notify the functions of the standard library; waits for their locks."""
         if self._public is not None:
             self._public.finish(has_failed=self._failure() is not None, future=self)
 
@@ -221,7 +223,7 @@ class RunningFuture(ThreadFuture[T]):
         return self._error
 
     def _call_back(self) -> None:
-        """Call the functions that were not called yet; two threads may share them."""
+        """Call the functions that have not been called yet; two threads may share this work."""
         calls = self._calls
         with suppress(IndexError):
             while calls:
@@ -255,19 +257,19 @@ class RunningFuture(ThreadFuture[T]):
         return self._publish().waiters
 
     def _publish(self, *, is_of_main: bool = False) -> _Public:
-        """The part that they use."""
+        """The part of the future that functions of the standard library use; it is made once."""
         public = self._public
         if public is None:
             made = _Public(is_finished=self.done(), is_of_main=is_of_main)
             public = cast(_Public, self.__dict__.setdefault("_public", made))
             self._watch()
             if self.done():
-                # Perhaps it was finished meanwhile, by a thread that did not see the part.
+                # A thread that did not see this part may have finished the future in the meantime.
                 self.finish_public()
         return public
 
     def _get_snapshot(self) -> tuple[bool, bool, T | None, BaseException | None]:
-        """Whether it is done and cancelled, the result and the error (Python 3.14)."""
+        """Whether it is done, whether it is cancelled, the result and the error (Python 3.14)."""
         if not self.done():
             return False, False, None, None
         error = self.exception()
@@ -282,28 +284,28 @@ class RunningFuture(ThreadFuture[T]):
 
 
 class Outcomes(Generic[T]):
-    """The outcomes of several futures, which come at the same time."""
+    """The outcomes of several futures that end at the same time."""
 
     __slots__ = ("_made", "_make", "error", "is_done", "is_seen", "watched")
 
     def __init__(self) -> None:
         self.is_done = False
-        #: Whether the program learnt of the error.
+        #: Whether the program has learnt of the error.
         self.is_seen = False
-        #: The error of all of them.
+        #: The error, which all futures share.
         self.error: Exception | None = None
-        #: Makes the results when one is asked for.
+        #: Makes the results when the first one is read.
         self._make: Callable[[], Sequence[T]] | None = None
-        #: The results, once they are made; two threads may make them, and the first ones count.
+        #: The results, once they are made. Two threads may make them; the first results count.
         self._made: list[Sequence[T]] = []
-        #: The futures that something waits for.
+        #: The futures for which something waits.
         self.watched: list[SharedFuture[T]] = []
 
     def finish(self, make: Callable[[], Sequence[T]], error: Exception | None = None) -> None:
-        """End all futures.
+        """Finish all futures.
 
         :param make: makes the results, in the order of the futures.
-        :param error: None: there are results.
+        :param error: the error of all futures; None when there are results.
         """
         self._make = make
         self.error = error
@@ -311,14 +313,14 @@ class Outcomes(Generic[T]):
             self.is_seen = True
         self.is_done = True
         watched, self.watched = self.watched, []
-        # All that wait are woken before the first function of a program runs.
+        # All waiting threads are woken before the first function of a program runs.
         for future in watched:
             future.wake()
         for future in watched:
             future.tell()
 
     def result(self, index: int) -> T:
-        """The result of a future."""
+        """The result of one of the futures."""
         made, make = self._made, self._make
         if not made and make is not None:
             made.append(make())
@@ -338,7 +340,7 @@ class SharedFuture(RunningFuture[T]):
         return self._outcomes.is_done
 
     def result(self, timeout: float | None = None) -> T:
-        """The result; waits for it, as in the class above."""
+        """Wait for the result and return it, as in the class above."""
         outcomes = self._outcomes
         if not outcomes.is_done:
             self._wait(timeout)
@@ -348,7 +350,7 @@ class SharedFuture(RunningFuture[T]):
         raise outcomes.error
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error, or None; waits for either, as in the class above."""
+        """Wait for the outcome and return the error or None, as in the class above."""
         outcomes = self._outcomes
         if not outcomes.is_done:
             self._wait(timeout)
@@ -365,33 +367,33 @@ class SharedFuture(RunningFuture[T]):
 
 
 def running_future() -> ThreadFuture[T]:
-    """A future of what is under way, which cannot be cancelled any more."""
+    """A future of a request that is under way and can no longer be cancelled."""
     return RunningFuture()
 
 
 def finish(future: ThreadFuture[T], outcome: T | Exception) -> None:
-    """End a future by a result or an error."""
+    """Finish a future with a result or an error."""
     if isinstance(outcome, Exception):
         future.set_exception(client_error(outcome))
     else:
         future.set_result(outcome)
 
 
-# --- the thread that waits for conditions in place of the client's
+# --- the thread that waits for conditions instead of the client's thread
 
-#: Futures that are done, and whose conditions the main thread uses; None: the thread was not begun.
+#: Finished futures whose conditions the main thread uses; None until the thread is started.
 _to_tell: SimpleQueue[RunningFuture[Any]] | None = None
 
 
 def _begin_to_tell() -> None:
-    """Start the thread, once; ``threading.Thread`` would take a lock for that."""
+    """Start the thread once; ``threading.Thread`` would take a lock to do so."""
     global _to_tell
     if _to_tell is None:
-        # Few programs need it.
+        # Few programs need this module.
         from queue import SimpleQueue
 
         line: SimpleQueue[RunningFuture[Any]] = SimpleQueue()
-        # A signal handler in between begins another thread, and both serve their lines.
+        # A signal handler at this point starts another thread, and both serve their queues.
         _thread.start_new_thread(_tell_always, (line,))
         _to_tell = line
 
@@ -402,11 +404,11 @@ def _tell_always(line: SimpleQueue[RunningFuture[Any]]) -> None:
         try:
             future.finish_public()
         except Exception:
-            log.exception("a function that waits for %r cannot be told", future)
+            log.exception("a function that waits for %r cannot be notified", future)
 
 
 def _forked() -> None:
-    """Begin with a free lock: a thread that the child does not have may hold the other."""
+    """Replace the lock: a thread that the child does not have may hold the old one."""
     global _lock, _to_tell
     _lock = threading.RLock()
     _to_tell = None

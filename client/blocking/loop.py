@@ -1,12 +1,19 @@
-"""The thread of the blocking client: sockets, timers and engines of a process.
+"""The thread of the blocking client, which runs the sockets, timers and engines of a process.
 
-One daemon thread serves all blocking clients of a process; it starts with the first of them. Other
+One daemon thread serves all blocking clients of a process; it starts with the first client. Other
 threads post functions to it (:meth:`Loop.post`, :meth:`Loop.call`). Functions that block, such as
-DNS look-ups, run on a few threads of their own.
+DNS look-ups, run on a small pool of separate threads.
 
-A child of ``fork`` has no such thread, and the sockets are its parent's. The child closes its
-copies without a word to the servers (``twistmq.client.blocking.process_loop``), and calls of the
-parent's clients raise ``ForkedError``.
+The thread waits for two kinds of events: bytes on a socket, and calls from the program's threads. A
+selector can wait only for sockets, so a thread that posts a function also writes one byte to a
+socket pair that the selector watches. This system call costs more than everything else that a post
+does. Therefore only the first post of a turn writes the byte; the functions posted after it are
+found without another byte, because the turn that the byte starts calls all of them.
+
+A child of ``fork`` does not have this thread, and the sockets belong to its parent. The child
+closes its copies without sending anything to the servers
+(``twistmq.client.blocking.process_loop``), and calls to the parent's clients raise
+``ForkedError``.
 """
 
 from __future__ import annotations
@@ -40,16 +47,16 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: Threads for functions that block.
+#: The number of threads for functions that block.
 _WORKERS: Final = 4
-#: How long the end of a program waits for the thread, seconds; what it waits for ends before.
+#: How long the end of a program waits for the thread, seconds; the work it waits for ends earlier.
 _END_S: Final = 35.0
-#: When an engine that failed runs again at the latest, ms.
+#: The maximum delay until an engine that failed runs again, ms.
 _FAILED_MS: Final = 1000.0
 
 
 class Loop:
-    """The thread."""
+    """The thread that serves all blocking clients of a process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -60,14 +67,14 @@ class Loop:
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_awake = False
-        #: Whether a thread is about to wake this one, and has not done it.
+        #: Whether another thread is about to wake this one and has not done so yet.
         self._is_waking = False
         self._engines: dict[Engine, ssl.SSLContext | None] = {}
         self._sockets: dict[tuple[Engine, int], ClientSocket] = {}
         self._workers: ThreadPoolExecutor | None = None
-        #: What brings the work of each engine to the brokers when the program ends.
+        #: For each engine, a function that delivers its work to the brokers when the program ends.
         self._finishing: dict[Engine, Callable[[], Coroutine[Any, Any, None]]] = {}
-        #: Functions that are called at the end of the program, before that and after it.
+        #: Functions that are called at the end of the program, before and after that work.
         self.before_end: set[Callable[[], object]] = set()
         self.at_end: set[Callable[[], object]] = set()
         self.thread = threading.Thread(target=self._run, name="twistmq-client", daemon=True)
@@ -76,10 +83,10 @@ class Loop:
     # --- from any thread
 
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function on the thread, soon."""
+        """Schedule a function to be called on the thread soon."""
         self._posted.append((function, arguments))
         # A signal handler may post and wait just before the thread that it interrupted has woken
-        # this one: it wakes it, too.
+        # this one, so the handler wakes it as well.
         if not self._is_awake or self._is_waking:
             self._is_waking = self._is_awake = True
             with contextlib.suppress(BlockingIOError):
@@ -87,12 +94,12 @@ class Loop:
             self._is_waking = False
 
     def call(self, engine: Engine, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine of an engine and wait for its end.
+        """Run a coroutine of an engine and wait for its result.
 
         :param make: makes the coroutine, on the thread.
-        :raises Closed: when the engine is not served any more.
+        :raises Closed: when the engine is no longer served.
         :raises ForkedError: in a child of the process that made the client.
-        :raises RuntimeError: on the thread itself.
+        :raises RuntimeError: when it is called on the thread itself.
         """
         self.check_process()
         self.check_thread()
@@ -123,7 +130,7 @@ class Loop:
             lock.acquire()
         finally:
             if not outcome:
-                # The caller was interrupted: the call has no purpose any more.
+                # The caller was interrupted, so the result of the call is no longer needed.
                 self.post(_cancel, task)
         try:
             return outcome[0].result()
@@ -134,13 +141,13 @@ class Loop:
             raise raised from error
 
     def run_there(self, function: Callable[[], T]) -> T:
-        """Call a function on the thread, and wait for its result.
+        """Call a function on the thread and wait for its result.
 
         :raises ForkedError: in a child of the process that made the client.
         """
         self.check_process()
         if threading.current_thread() is self.thread:
-            # In a call-back of the program, such as ``on_assigned``.
+            # The caller is a call-back of the program, such as ``on_assigned``.
             return function()
         done = Flag()
         outcome: Future[T] = Future()
@@ -157,7 +164,7 @@ class Loop:
         return outcome.result()
 
     def is_own_thread(self) -> bool:
-        """Whether the caller is the client's own thread."""
+        """Whether the caller runs on the client's own thread."""
         return threading.current_thread() is self.thread
 
     def check_thread(self) -> None:
@@ -180,9 +187,9 @@ class Loop:
     ) -> None:
         """Serve an engine.
 
-        :param tls: what its connections are wrapped in.
-        :param finish: brings its work to the brokers when the program ends without a close; it
-            ends in time by itself.
+        :param tls: the TLS context that wraps its connections.
+        :param finish: delivers its work to the brokers when the program ends without a close; it
+            has its own time limit.
         """
         def begin() -> None:
             self._engines[engine] = tls
@@ -194,12 +201,12 @@ class Loop:
         self.post(begin)
 
     def remove(self, engine: Engine) -> None:
-        """Serve an engine no more; its connections are closed."""
+        """Stop serving an engine and close its connections."""
         def end() -> None:
             if engine in self._engines:
                 del self._engines[engine]
                 self._finishing.pop(engine, None)
-                # Calls that came at the last moment end now.
+                # Calls that arrived at the last moment end now.
                 self._run_engine(engine)
             for each in [each for each in self._sockets.values() if each.engine is engine]:
                 each.drop()
@@ -207,9 +214,9 @@ class Loop:
         self.post(end)
 
     def finish(self) -> None:
-        """Wait until the work of all engines is at the brokers, because the program ends.
+        """Wait until the work of all engines is delivered, because the program ends.
 
-        Nothing is closed: the rest of the program may still use the clients while it ends.
+        Nothing is closed: other parts of the program may still use the clients while it ends.
         """
         done = Flag()
         for function in list(self.before_end):
@@ -246,7 +253,7 @@ class Loop:
                 log.exception("a function on the client's thread failed")
 
     def _turn(self) -> None:
-        """Call what was posted, run the engines, and wait for the next event."""
+        """Call the posted functions, run the engines, and wait for the next event."""
         posted = self._posted
         self._is_awake = False
         while posted:
@@ -266,13 +273,13 @@ class Loop:
                 key.data.ready(mask)
 
     def _run_engines(self) -> float | None:
-        """Run all engines; :returns: when the first wants to run again, monotonic ms."""
+        """Run all engines; :returns: when the first one has to run again, monotonic ms."""
         due_ms: float | None = None
         for engine in list(self._engines):
             try:
                 next_ms = self._run_engine(engine)
             except Exception:
-                # A fault of the client's code. One that stays is not to fill the log.
+                # A bug in the client. The delay keeps a permanent failure from filling the log.
                 log.exception("the client failed, and goes on")
                 next_ms = time.monotonic() * 1000 + _FAILED_MS
             if next_ms is not None and (due_ms is None or next_ms < due_ms):
@@ -280,7 +287,7 @@ class Loop:
         return due_ms
 
     def _run_engine(self, engine: Engine) -> float | None:
-        """Run an engine until it has nothing more to do now; :returns: when it wants to again."""
+        """Run an engine until it has nothing left to do; :returns: when it has to run again."""
         while True:
             next_ms = engine.run()
             effects = engine.take_effects()
@@ -315,8 +322,8 @@ class Loop:
                             self._selector, self._dropped)
         self._sockets[engine, effect.number] = each
         try:
-            # As bytes: a text would load the codec of names, and a fork at that moment leaves a
-            # child that cannot load it.
+            # The name is passed as bytes. A text would load the codec for names, and a fork at that
+            # moment would leave a child that cannot load it.
             found = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM,
                                        flags=socket.AI_NUMERICHOST)
         except (OSError, UnicodeEncodeError):
@@ -354,17 +361,18 @@ class Loop:
 
         try:
             if self._workers is None:
-                # Few clients need it: for a name server or broker with a name, or for a file.
+                # Few clients need it: only for a file, or for a name server or broker given by its
+                # name.
                 from concurrent.futures import ThreadPoolExecutor
 
                 self._workers = ThreadPoolExecutor(_WORKERS, "twistmq-client-work")
             self._workers.submit(run)
         except RuntimeError:
-            # The interpreter is ending and refuses new threads, so that nothing can be done.
+            # The interpreter is shutting down and refuses new threads, so the function runs here.
             run()
 
     def abandon(self) -> None:
-        """Close the sockets of a forked child without a word to the servers."""
+        """Close the sockets of a forked child without sending anything to the servers."""
         for each in list(self._sockets.values()):
             each.abandon()
         self._sockets.clear()

@@ -1,4 +1,4 @@
-"""A member of a group for threads: the methods that its kinds of consumers share."""
+"""The methods that all kinds of blocking consumers share as members of a group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class BlockingMember(Generic[T]):
-    """A consumer, which belongs to its group from its making on."""
+    """A consumer, which is a member of its group from its construction on."""
 
     member: Member[T]
 
@@ -30,7 +30,7 @@ class BlockingMember(Generic[T]):
     ) -> None:
         """Join the group.
 
-        :param topics: what it reads, as ``build`` takes it.
+        :param topics: the topics to read, in the form that ``build`` takes.
         :param build: makes the core of this kind of consumer.
         """
         self.client = parts.client
@@ -53,7 +53,7 @@ class BlockingMember(Generic[T]):
         return f"<{self.member!r}{', closed' if self._is_closed else ''}>"
 
     def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Pull nothing more, of some queues or of all; what was read is still handed out."""
+        """Stop pulling some queues, or all; messages that were already read are still delivered."""
         self.client.loop.run_there(lambda: self.member.set_paused(queues, True))
 
     def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
@@ -61,16 +61,16 @@ class BlockingMember(Generic[T]):
         self.client.loop.run_there(lambda: self.member.set_paused(queues, False))
 
     def assigned(self) -> list[MessageQueue]:
-        """The queues of this member now."""
+        """The queues that are currently assigned to this member."""
         return self.client.loop.run_there(self.member.assigned)
 
     @property
     def damaged_count(self) -> int:
-        """Damaged messages that were left out, see the option ``damaged``."""
+        """The number of damaged messages that were left out, see the option ``damaged``."""
         return self.member.damaged_count
 
     def commit(self) -> None:
-        """Commit now how far the group has come; else it happens each five seconds."""
+        """Commit the offsets now; otherwise they are committed every five seconds."""
         self.client.run(self.member.commit)
 
     def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
@@ -82,14 +82,14 @@ class BlockingMember(Generic[T]):
         self.client.loop.run_there(lambda: self.member.subscribe(wanted))
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Stop reading a topic."""
         name = self.client.core.namespace.topic(topic)
         self.client.loop.run_there(lambda: self.member.unsubscribe(name))
 
     def close(self) -> None:
         """Leave the group; a second call does nothing.
 
-        :raises RuntimeError: in a function that the client's own thread calls.
+        :raises RuntimeError: when it is called on the client's own thread.
         """
         self._leave(lambda: self.member.close(0))
 
@@ -99,9 +99,9 @@ class BlockingMember(Generic[T]):
             self.client.loop.check_thread()
 
     def _leave(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Leave the group by a coroutine of the core, and close a client of its own.
+        """Leave the group by a coroutine of the core, and close the client if it is not shared.
 
-        A second call waits for what one that was interrupted began, and does the rest.
+        A second call waits for the work that an interrupted call began, and then completes it.
         """
         self._check_thread()
         self._is_closed = True

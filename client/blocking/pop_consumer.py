@@ -1,11 +1,11 @@
-"""The blocking consumer that pops.
+"""The blocking consumer that reads messages by pop requests.
 
     with PopConsumer("127.0.0.1:9876", group="billing", topics="orders") as consumer:
         for message in consumer.receive(10):
             bill(message)
             consumer.acknowledge(message)
 
-``run``, ``run_batches`` and the iteration are those of
+``run``, ``run_batches`` and the iteration work as in
 :class:`twistmq.client.blocking.consumer.Consumer`.
 """
 
@@ -35,17 +35,18 @@ T = TypeVar("T")
 class PopConsumer(Consumer[T]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
-    A popped message is hidden from the other members for ``invisible_s``. Handlers and iterations
-    hide it for longer as they need it, and acknowledge it. A message that :meth:`receive` returned
-    comes again, unless the program acknowledges it in time. Brokers need to be of 5.0 or later.
+    A popped message is invisible to the other members for ``invisible_s``. Handlers and iterations
+    extend this time as needed, and acknowledge the message. A message that :meth:`receive` returned
+    is delivered again unless the program acknowledges it in time. The brokers must be of version
+    5.0 or later.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a ``Client`` to share, in place of name servers.
+    :param client: a ``Client`` to share, instead of name servers.
     :param group: the consumer group.
-    :param topics: what it reads, as :class:`Consumer` takes it.
-    :param options: see the page of options. A consumer without a client to share takes those of
-        a client too.
-    :raises Unsupported: when a broker has no pop consumption.
+    :param topics: the topics to read, in the form that :class:`Consumer` takes.
+    :param options: see the page of options. A consumer that does not share a client also takes the
+        options of a client.
+    :raises Unsupported: when a broker does not support pop consumption.
     """
 
     member: PopMember[T]
@@ -61,11 +62,11 @@ class PopConsumer(Consumer[T]):
     def receive(
         self, max_count: int = 32, *, invisible_s: float | None = None, wait_s: float = 15.0
     ) -> list[ReceivedMessage[T]]:
-        """Wait for messages; each of them is to be acknowledged.
+        """Wait for messages; the program has to acknowledge each of them.
 
-        :param invisible_s: for how long they are hidden from other members; None: as the option
-            says.
-        :returns: at most ``max_count`` messages; empty when the time is over.
+        :param invisible_s: how long they are invisible to other members; None: the value of the
+            option.
+        :returns: at most ``max_count`` messages; an empty list when the time is over.
         :raises Closed: when the consumer is closed.
         """
         self._check_open()
@@ -77,13 +78,13 @@ class PopConsumer(Consumer[T]):
     def acknowledge(
         self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
     ) -> None:
-        """Say that messages were processed: received ones, or those of an iteration.
+        """Acknowledge messages: messages that were received, or messages of an iteration.
 
         See :meth:`twistmq.client.blocking.consumer.Consumer.acknowledge` for the latter.
 
-        :raises ReceiptExpired: when some were hidden no longer, or have their result already. The
-            others are acknowledged.
-        :raises RequestRefused, RemotingError: when a broker does not take it.
+        :raises ReceiptExpired: when some messages are no longer invisible, or already have their
+            result. The other messages are acknowledged.
+        :raises RequestRefused, RemotingError: when a broker does not take the request.
         """
         self._check_open()
         each = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
@@ -95,7 +96,7 @@ class PopConsumer(Consumer[T]):
         self.client.run(acknowledge)
 
     def extend(self, message: ReceivedMessage[T], invisible_s: float) -> None:
-        """Hide a message that the program received for so long from now on.
+        """Make a received message invisible for a given time from now on.
 
         :raises: as :meth:`acknowledge`.
         """
@@ -103,9 +104,10 @@ class PopConsumer(Consumer[T]):
         self.client.run(lambda: self.member.receiving.extend(message, invisible_s * 1000))
 
     def retry(self, message: ReceivedMessage[T], delay_s: float | None = None) -> None:
-        """Give back a message that the program received: it is delivered again.
+        """Return a message that the program received; it is delivered again.
 
-        :param delay_s: after so long; None: by its attempts, and the dead letters after the last.
+        :param delay_s: the delay until then; None: the delay depends on the number of attempts,
+            and after the last attempt the message is sent to the dead letter queue.
         :raises: as :meth:`acknowledge`.
         """
         self._check_open()
@@ -113,7 +115,7 @@ class PopConsumer(Consumer[T]):
         self.client.run(lambda: self.member.receiving.retry(message, delay_ms))
 
     def bury(self, message: ReceivedMessage[T]) -> None:
-        """Send a message that the program received to the dead letters of the group.
+        """Send a message that the program received to the dead letter queue of the group.
 
         :raises: as :meth:`acknowledge`.
         """

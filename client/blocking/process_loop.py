@@ -1,7 +1,8 @@
-"""The loop of the blocking clients of a process, which a child of ``fork`` does not share.
+"""The loop that all blocking clients of a process share; a child of ``fork`` makes its own.
 
-At the end of the process the work that its clients have under way is finished, within a bound. A
-child of ``multiprocessing`` calls no function of ``atexit``, but the finalizers of that module.
+At the end of the process, the work that its clients have under way is finished, within a time
+limit. A child of ``multiprocessing`` does not call functions of ``atexit``; it calls the finalizers
+of the module ``multiprocessing.util``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _loops: weakref.WeakSet[Loop] = weakref.WeakSet()
 
 
 def shared_loop() -> Loop:
-    """The loop of this process; it starts with the first call."""
+    """The loop of this process; the first call starts it."""
     global _loop
     with _lock:
         if _loop is None or _loop.pid != os.getpid():
@@ -39,13 +40,13 @@ def finish() -> None:
         try:
             loop.finish()
         except (KeyboardInterrupt, SystemExit):
-            # The end is not to be waited for: Ctrl-C, or a handler of SIGTERM that exits.
+            # The end must not wait any longer: Ctrl-C, or a handler of SIGTERM that exits.
             for function in list(loop.at_end):
                 function()
 
 
 def _finish_in_child() -> None:
-    """Have a child of ``multiprocessing`` finish its work at its end."""
+    """Arrange for a child of ``multiprocessing`` to finish its work when it ends."""
     process = sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None:
         from multiprocessing.util import Finalize

@@ -3,7 +3,7 @@
     with Producer("127.0.0.1:9876", group="shop") as producer:
         producer.send("orders", b"paid", tags="eu")
 
-It may be used by many threads.
+A producer may be used by many threads.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-#: How long after its time-out a send may end at a close, seconds: threads are busy then.
+#: How long after its time-out a send may end during a close, seconds, because threads are busy.
 _LATE_S: Final = 5.0
 
 
 class Producer:
-    """Sends messages; the blocking one.
+    """Sends messages and blocks until they are stored.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a :class:`Client` to share, in place of name servers.
-    :param options: see the page of options. A producer without a client to share takes those of
-        a client too.
+    :param client: a :class:`Client` to share, instead of name servers.
+    :param options: see the page of options. A producer that does not share a client also takes the
+        options of a client.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Producer:
                                 self.sender.options.group, self.client.loop.is_own_thread)
         self._batching: ThreadBatching | None = None
         if self.sender.options.auto_batch:
-            # Few producers need it.
+            # Few producers need this module.
             from twistmq.client.blocking.batching import ThreadBatching
 
             self._batching = self.sender.batching = ThreadBatching(
@@ -96,7 +96,7 @@ class Producer:
         return self.sender.options.group
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that a topic can be sent to."""
+        """The queues to which a topic can be sent."""
         return self.client.write_queues(topic)
 
     def send(
@@ -106,8 +106,8 @@ class Producer:
         """Send a message and wait until it is stored; :class:`Message` has the parameters.
 
         :raises SendFailed: when all attempts failed.
-        :raises RequestRefused: when the broker refuses it for good.
-        :raises OptionError: when it cannot be sent to any broker.
+        :raises RequestRefused: when the broker refuses the message permanently.
+        :raises OptionError: when the message cannot be sent to any broker.
         """
         timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
         ready = self._prepare(message_of(topic, body, message))
@@ -118,7 +118,7 @@ class Producer:
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> ThreadFuture[SendResult]:
-        """Send a message and do not wait, but for room among the messages under way.
+        """Send a message; waits only for room among the messages under way.
 
         :returns: a future of the result, or of the errors of :meth:`send`.
         :raises Full: when there is no room within the producer's time-out.
@@ -138,14 +138,14 @@ class Producer:
     def send_batch_soon(
         self, messages: Sequence[Message], queue: MessageQueue | None = None
     ) -> ThreadFuture[SendResult]:
-        """As :meth:`send_batch`, without waiting, as :meth:`send_soon` does not."""
+        """Send a batch as :meth:`send_batch` does, without waiting for the result."""
         self._check_open()
         return self.send_ready(self.sender.prepare_batch(messages), queue)
 
     def send_ready(
         self, ready: Outgoing, queue: MessageQueue | None = None
     ) -> ThreadFuture[SendResult]:
-        """As :meth:`send_soon`, for a message or a batch that is checked and encoded."""
+        """Send a message or batch that is checked and encoded, as :meth:`send_soon` does."""
         self._check_open()
         size = ready.size
         self._room.take(size, self.sender.options.timeout_ms / 1000)
@@ -154,10 +154,10 @@ class Producer:
         return future
 
     def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
-        """Send messages, each as a request of its own, many under way at once.
+        """Send messages in one request each, with many requests under way at once.
 
-        :returns: the result of each, in order.
-        :raises: as :meth:`send`, for the first that failed, when all have ended.
+        :returns: the result of each message, in order.
+        :raises: the first error, as :meth:`send`, after all requests have ended.
         """
         waiting = [self.send_soon(message) for message in messages]
         errors = [future.exception() for future in waiting]
@@ -169,7 +169,7 @@ class Producer:
     def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None
     ) -> SendResult:
-        """Send messages of one topic as one request: all are stored, or none."""
+        """Send messages of one topic in one request: either all are stored, or none."""
         self._check_open()
         ready = self.sender.prepare_batch(messages)
         return self.client.run(lambda: self.sender.send(ready, queue))
@@ -178,7 +178,7 @@ class Producer:
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> None:
-        """Send a message without an answer: whether it is stored is not known.
+        """Send a message without a response: the program does not learn whether it is stored.
 
         :raises NoRoute: when no broker takes the topic.
         """
@@ -189,11 +189,11 @@ class Producer:
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> ReceivedMessage[Any]:
-        """Send a message whose consumer replies, see ``reply`` of consumers, and wait for that.
+        """Send a message and wait for its consumer's reply, see ``reply`` of consumers.
 
-        :param timeout_s: until the reply is there; None: the producer's.
-        :returns: the reply; its ``body`` is what the consumer gave.
-        :raises RequestTimeout: when there is no reply in time.
+        :param timeout_s: how long to wait for the reply; None: the producer's time-out.
+        :returns: the reply; its ``body`` is the one that the consumer gave.
+        :raises RequestTimeout: when the reply does not arrive in time.
         :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
         """
         self._check_open()
@@ -202,10 +202,11 @@ class Producer:
         return self.client.run(lambda: request(self.sender, ready, queue, timeout_ms))
 
     def recall(self, result: SendResult) -> None:
-        """Take a message back that is to be delivered later, by the result of its send.
+        """Cancel a message with a delayed delivery, given the result of its send.
 
-        :raises OptionError: when the broker gave it no handle.
-        :raises RequestRefused: when the broker refuses it: it is too late, for example.
+        :raises OptionError: when the broker returned no recall handle for it.
+        :raises RequestRefused: when the broker refuses the recall, for example because it is too
+            late.
         """
         self._check_open()
         self.client.run(lambda: recall(self.sender, result))
@@ -214,11 +215,11 @@ class Producer:
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> BlockingTransaction:
-        """A message that is delivered once the block of this context manager ends.
+        """A message that is delivered when the block of this context manager ends.
 
         See ``twistmq.client.shell.transaction``.
 
-        :raises OptionError: when it cannot be sent, or the option ``on_check`` is not set.
+        :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
         self._check_open()
         ready = prepare_half(self.sender, message_of(topic, body, message))
@@ -227,25 +228,24 @@ class Producer:
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all messages of :meth:`send_soon` have ended.
 
-        In a signal handler that interrupted a :meth:`send_soon`, the message of that call is not
-        waited for.
+        When a signal handler that interrupted a :meth:`send_soon` calls it, the message of that
+        call is not waited for.
 
-        :raises TimeoutError: when they do not in time.
-        :raises RuntimeError: in a function that the client's own thread calls, such as the
-            call-back of a future, and in a signal handler that interrupted the filling of a batch.
+        :raises TimeoutError: when they have not ended in time.
+        :raises RuntimeError: on the client's own thread, for example in the call-back of a future,
+            and in a signal handler that interrupted the filling of a batch.
         """
         self._check_wait()
         self.client.loop.post(self.sender.flush_batches)
         self._room.wait_empty(timeout_s, self._interrupted())
 
     def close(self) -> None:
-        """Wait for the messages under way, leave the group; a second call does nothing.
+        """Wait for the messages under way and leave the group; a second call does nothing.
 
-        Messages of :meth:`send_soon` that failed are logged, unless the program looked at their
-        futures.
+        Failed messages of :meth:`send_soon` are logged, unless the program looked at their futures.
 
-        :raises RuntimeError: in a function that the client's own thread calls, such as the
-            call-back of a future, and in a signal handler that interrupted the filling of a batch.
+        :raises RuntimeError: on the client's own thread, for example in the call-back of a future,
+            and in a signal handler that interrupted the filling of a batch.
         """
         if not self.client.core.is_closed:
             self._check_wait()
@@ -264,7 +264,7 @@ class Producer:
                     self.client.run(self.sender.leave)
 
     def _check_wait(self) -> None:
-        """:raises RuntimeError: where messages cannot be waited for."""
+        """:raises RuntimeError: where the caller must not wait for messages."""
         self.client.loop.check_thread()
         if self._batching is not None and self._batching.is_interrupted:
             raise RuntimeError(
@@ -272,9 +272,9 @@ class Producer:
                 "for the batch: set a flag in the handler, and wait after the send_soon")
 
     def _interrupted(self) -> int:
-        """How many sends of this thread the signal handlers that run now have interrupted.
+        """How many sends of this thread are interrupted by the signal handlers that run now.
 
-        Their messages may have room and are not under way yet.
+        Their messages may already have taken room without being under way.
         """
         code = Producer.send_ready.__code__
         frame: FrameType | None = sys._getframe()
@@ -285,13 +285,13 @@ class Producer:
         return count
 
     def _wait_for_all(self) -> None:
-        """Wait for the messages under way, as long as one of them can end.
+        """Wait for the messages under way, as long as one of them can still end.
 
-        A signal that comes between the steps of a send may leave its room taken for ever, so that
-        no end of the wait is certain. All attempts of a send share one time-out.
+        A signal that arrives between the steps of a send may leave its room taken forever, so the
+        wait might never end without a limit. All attempts of a send share one time-out.
         """
         bound_s = self.sender.options.timeout_ms / 1000 + _LATE_S
-        # The second time is for sends of other threads that waited for room.
+        # The second pass is for sends of other threads that waited for room.
         for _ in range(2):
             self.client.loop.run_there(self.sender.flush_batches)
             with suppress(TimeoutError):
@@ -309,14 +309,14 @@ class Producer:
 
 
 class _Sent(RunningFuture[SendResult]):
-    """The result of a message under way, which has room until it ends."""
+    """The result of a message under way, which occupies room until it ends."""
 
     def __init__(self, room: ThreadRoom, size: int) -> None:
         self._room = room
         self._size = size
 
     def __call__(self, outcome: SendResult | Exception) -> None:
-        """The send has ended: give the room back, and finish."""
+        """Give the room back and finish the future, because the send has ended."""
         self._room.give(self._size)
         if isinstance(outcome, Exception):
             self._room.failed(self, 1, outcome)

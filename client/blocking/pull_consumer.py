@@ -5,8 +5,8 @@
             for message in consumer.poll(100):
                 bill(message)
 
-A poll acknowledges the messages of the poll before. The last ones come again after a close, unless
-another poll, perhaps with ``timeout_s=0``, acknowledged them.
+A poll acknowledges the messages of the previous poll. The last messages are delivered again after a
+close, unless another poll, perhaps with ``timeout_s=0``, acknowledged them.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class PullConsumer(BlockingMember[T]):
     """A member of a consumer group that is polled, by one thread at a time.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a ``Client`` to share, in place of name servers.
+    :param client: a ``Client`` to share, instead of name servers.
     :param group: the consumer group.
-    :param topics: what it reads, as :class:`Consumer` takes it; None: see :meth:`subscribe` and
-        :meth:`assign`.
-    :param options: see the page of options. A consumer without a client to share takes those of
-        a client too.
+    :param topics: the topics to read, in the form that :class:`Consumer` takes; None: see
+        :meth:`subscribe` and :meth:`assign`.
+    :param options: see the page of options. A consumer that does not share a client also takes the
+        options of a client.
     """
 
     member: PullMember[T]
@@ -58,7 +58,7 @@ class PullConsumer(BlockingMember[T]):
     def poll(self, max_count: int = 100, timeout_s: float = 5.0) -> list[ReceivedMessage[T]]:
         """Acknowledge the messages of the last poll, and wait for more.
 
-        :returns: at most so many messages; empty when the time is over.
+        :returns: at most ``max_count`` messages; an empty list when the time is over.
         :raises Closed: when the consumer is closed.
         """
         self._check_open()
@@ -67,43 +67,43 @@ class PullConsumer(BlockingMember[T]):
             return [message for batch in poll.taken for message in batch.messages]
 
     def assign(self, queues: Sequence[MessageQueue]) -> None:
-        """Read these queues and no other; see ``Client.read_queues`` for those of a topic.
+        """Read exactly these queues; ``Client.read_queues`` returns the queues of a topic.
 
         :raises OptionError: when the consumer has subscriptions, or a topic has no such queue.
         """
         self.client.run(lambda: self.member.assign(queues))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue a queue at an offset.
+        """Continue reading a queue at an offset.
 
-        :raises NotAssigned: when the queue is not one of this consumer's now.
+        :raises NotAssigned: when the queue is not currently assigned to this consumer.
         :raises OptionError: when the queue has no such offset.
         """
         self.client.run(lambda: self.member.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Continue a queue at its first message."""
+        """Continue reading a queue at its first message."""
         self.client.run(lambda: self.member.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Continue a queue at the message that comes next."""
+        """Continue reading a queue at the message that arrives next."""
         self.client.run(lambda: self.member.seek_to_end(queue))
 
     def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
-        """Continue a queue at the first message that was stored then or later."""
+        """Continue reading a queue at the first message that was stored at this time or later."""
         self.client.run(lambda: self.member.seek_to_time(queue, int(time.timestamp() * 1000)))
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset from which the next poll returns messages of a queue.
+        """The offset of the message that the next poll returns first from a queue.
 
-        :raises NotAssigned: when the queue is not one of this consumer's now.
+        :raises NotAssigned: when the queue is not currently assigned to this consumer.
         """
         return self.client.loop.run_there(lambda: self.member.position(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that is committed for the group; None when there never was one."""
+        """The committed offset of the group; None when no offset was ever committed."""
         return self.client.run(lambda: self.member.committed(queue))
 
     def close(self) -> None:
-        """Commit what polls acknowledged, and leave the group; a second call does nothing."""
+        """Commit the acknowledged offsets and leave the group; a second call does nothing."""
         self._leave(self.member.leave)

@@ -1,7 +1,8 @@
-"""A socket of the blocking client: opened, with TLS perhaps, read and written without blocking.
+"""A socket of the blocking client, with optional TLS, which is read and written without blocking.
 
-A :class:`ClientSocket` is made when the engine wants a connection. It has a place in the selector
-of ``twistmq.client.blocking.loop`` from connecting on, and tells the engine what comes.
+A :class:`ClientSocket` is made when the engine requests a connection. It is registered in the
+selector of ``twistmq.client.blocking.loop`` as soon as it begins to connect, and it passes the
+received bytes to the engine.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ __all__ = ["ClientSocket"]
 
 log = logging.getLogger("twistmq.client")
 
-#: Bytes that one read asks for.
+#: The number of bytes per read.
 _READ_SIZE: Final = 1 << 18
-#: Bytes that wait for a server that does not read; with more the connection is closed.
+#: The bytes that may wait for a server that does not read; beyond that the connection is closed.
 _UNSENT_MAX: Final = 256 << 20
-#: Errors of a socket that has nothing to read or no room to write. By their names, so that a
-#: program without TLS does not load it: that takes five MiB.
+#: Errors of a socket that has nothing to read or no room to write. They are given by name, so that
+#: a program without TLS does not load the TLS module, which takes five MiB.
 _NOT_READY: Final = frozenset({"BlockingIOError", "SSLWantReadError", "SSLWantWriteError"})
 
 
@@ -41,9 +42,9 @@ def _is_not_ready(error: OSError) -> bool:
 class ClientSocket:
     """The socket of one connection.
 
-    :param number: the engine's number of the connection.
-    :param host: the server's name, for its certificate.
-    :param tls: the context; None: without TLS.
+    :param number: the number that the engine gave the connection.
+    :param host: the server's name, which its certificate must match.
+    :param tls: the TLS context; None: the connection does not use TLS.
     :param dropped: is called when the socket is closed.
     """
 
@@ -61,12 +62,12 @@ class ClientSocket:
         self._selector = selector
         self._dropped = dropped
         self._socket: socket.socket | None = None
-        #: The same, once it speaks TLS.
+        #: The same socket, once it uses TLS.
         self._secure: ssl.SSLSocket | None = None
         self._is_connected = False
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
-        #: How much of the first unsent part is sent.
+        #: How many bytes of the first unsent part have been sent.
         self._offset = 0
         #: The events that the selector waits for.
         self._wanted = 0
@@ -74,16 +75,16 @@ class ClientSocket:
     # --- the beginning
 
     def open(self, found: Sequence[Any]) -> None:
-        """Begin to connect to the first address that can be tried.
+        """Begin to connect to the first address that accepts an attempt.
 
-        :param found: the addresses, as ``getaddrinfo`` gives them.
+        :param found: the addresses, in the form that ``getaddrinfo`` returns.
         """
         reason = "the name has no address"
         for family, kind, protocol, _, where in found:
             try:
                 opening = socket.socket(family, kind, protocol)
             except OSError as error:
-                # The process has as many files open as it may, for one.
+                # For example, the process has reached its limit of open files.
                 reason = str(error)
                 continue
             opening.setblocking(False)
@@ -98,7 +99,7 @@ class ClientSocket:
         self.lost(reason)
 
     def _connected(self, opening: socket.socket) -> None:
-        """The socket is connected; the handshake of TLS may take several events."""
+        """Continue after the socket has connected; the TLS handshake may take several events."""
         if self._secure is None:
             code = opening.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
@@ -119,7 +120,7 @@ class ClientSocket:
         self.engine.connected(self.number, f"{host}:{port}")
 
     def _shook_hands(self, secure: ssl.SSLSocket) -> bool:
-        """Go on with the handshake of TLS; :returns: whether it is done."""
+        """Continue the TLS handshake; :returns: whether it is complete."""
         from ssl import SSLWantReadError, SSLWantWriteError
 
         try:
@@ -136,11 +137,11 @@ class ClientSocket:
 
     @property
     def unsent_bytes(self) -> int:
-        """How many bytes wait to be sent."""
+        """The number of bytes that wait to be sent."""
         return self._unsent_bytes
 
     def ready(self, mask: int) -> None:
-        """The selector says that the socket can be read or written."""
+        """Handle an event of the selector: the socket can be read or written."""
         own = self._socket
         if own is None:
             return
@@ -156,7 +157,8 @@ class ClientSocket:
             if not _is_not_ready(error):
                 self.lost(error.strerror or str(error))
         except Exception as error:
-            # A fault of the client's code. Without an end the selector would say it again at once.
+            # A bug in the client. Unless the connection ends, the selector reports it again at
+            # once.
             log.exception("the connection to %s ends: the client failed", self._host)
             self.lost(f"the client failed: {error!r}")
 
@@ -173,7 +175,7 @@ class ClientSocket:
                 self.engine.received(self.number, secure.recv(_READ_SIZE))
 
     def write(self, data: bytes) -> None:
-        """Send bytes, those later that the system does not take now."""
+        """Send bytes; bytes that the system does not take now are sent later."""
         if self._unsent:
             self._unsent.append(data)
             self._unsent_bytes += len(data)
@@ -209,12 +211,12 @@ class ClientSocket:
     # --- the end
 
     def lost(self, reason: str) -> None:
-        """The connection ended, or cannot be opened: close the socket and tell the engine."""
+        """Close a socket whose connection ended or could not be opened, and inform the engine."""
         self.drop()
         self.engine.lost(self.number, reason)
 
     def drop(self) -> None:
-        """Close the socket; the engine is not told."""
+        """Close the socket without informing the engine."""
         self._dropped(self)
         self._unwatch()
         if self._socket is not None:
@@ -223,7 +225,7 @@ class ClientSocket:
             self._socket = None
 
     def abandon(self) -> None:
-        """Close the copy of a forked child without a word to the server."""
+        """Close a forked child's copy without sending anything to the server."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 os.close(self._socket.detach())

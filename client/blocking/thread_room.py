@@ -1,4 +1,4 @@
-"""The room of a producer for messages under way, for threads that wait for it."""
+"""The room of a producer for messages under way, with threads that wait for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["ThreadRoom"]
 
 log = logging.getLogger("twistmq.client")
 
-#: How many failures are remembered until the end of the producer.
+#: The maximum number of failures that are remembered until the end of the producer.
 _FAILURES_MAX: Final = 1000
 
-#: How often a thread without room looks whether there is some, seconds.
+#: How often a thread that waits for room checks whether there is some, seconds.
 _LOOK_S: Final = 0.05
 #: How long the client's thread waits for a thread that is in the middle of a step, seconds.
 _STUCK_S: Final = 0.05
@@ -31,12 +31,12 @@ class Watched(Protocol):
 
 
 class ThreadRoom(Room):
-    """Bounds on messages under way, for threads.
+    """Limits the messages under way, for producers that threads use.
 
-    A thread that found no room is woken when there is room for many messages, not for one: to wake
-    a thread costs as much as to send a message. It also looks by itself every ``_LOOK_S``.
+    A thread that found no room is woken only when there is room for many messages, because waking a
+    thread costs as much as sending a message. The thread also checks for room every ``_LOOK_S``.
 
-    :param group: the producer's, for the log.
+    :param group: the producer group, for the log.
     :param is_own_thread: whether the caller is the client's own thread.
     """
 
@@ -47,22 +47,22 @@ class ThreadRoom(Room):
         super().__init__(count_max, bytes_max)
         self._is_own_thread = is_own_thread
         self._group = group
-        #: Messages that failed: their outcome, how many have it, and the error.
+        #: The messages that failed: their outcome, their number, and the error.
         self._failures: list[tuple[Watched, int, Exception]] = []
-        #: A signal handler may send in the middle of a send of its thread.
+        #: Reentrant, because a signal handler may send while it interrupts a send of its thread.
         self.lock: Final = threading.RLock()
         self._changed: Final = threading.Condition(self.lock)
-        #: Threads are woken when no more is under way than this.
+        #: Waiting threads are woken when the messages under way fall to these limits.
         self._count_low: Final = count_max - max(count_max // 4, 1)
         self._bytes_low: Final = bytes_max - bytes_max // 4
         #: Threads that wait for room, or for everything to end.
         self._waiting = 0
-        #: What ended while a thread was stuck in the middle of a step: messages and their bytes.
+        #: Messages that ended while a thread was stuck in the middle of a step: count and bytes.
         self._late: deque[tuple[int, int]] = deque()
         self._is_stuck = False
 
     def take(self, size: int, timeout_s: float = 0.0) -> None:
-        """Take room for a message; :raises Full: when it does not get any in time."""
+        """Take room for a message; :raises Full: when there is no room in time."""
         with self.lock:
             if self._late:
                 self._settle()
@@ -71,15 +71,15 @@ class ThreadRoom(Room):
             super().take(size)
 
     def wait_for(self, size: int, timeout_s: float) -> None:
-        """Wait for room, with the lock; :raises Full: when it does not come in time.
+        """Wait for room while holding the lock; :raises Full: when there is no room in time.
 
-        The client's own thread does not wait: it is the one that gives room back.
+        The client's own thread does not wait, because it is the thread that gives room back.
         """
         if self._is_own_thread() or not self._wait(lambda: self.fits(size), timeout_s):
             raise self.full()
 
     def _wait(self, is_true: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait for a condition, with the lock; :returns: whether it came in time."""
+        """Wait for a condition while holding the lock; :returns: whether it became true in time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._waiting += 1
         try:
@@ -97,8 +97,8 @@ class ThreadRoom(Room):
     def enter(self) -> bool:
         """Take the lock on the client's own thread, unless the thread that has it is stuck.
 
-        A signal handler runs in the middle of a step of its thread. When it waits for the client,
-        the client must not wait for that thread.
+        A signal handler may interrupt its thread in the middle of a step. When the handler waits
+        for the client, the client must not wait for that thread.
         """
         entered = self.lock.acquire(blocking=False) or (
             not self._is_stuck and self.lock.acquire(timeout=_STUCK_S))
@@ -118,12 +118,12 @@ class ThreadRoom(Room):
             self.lock.release()
 
     def _settle(self) -> None:
-        """Give back what is late, with the lock."""
+        """Apply the give-backs that were postponed; the caller holds the lock."""
         while self._late:
             self.give_some(*self._late.popleft())
 
     def give_some(self, count: int, byte_count: int) -> None:
-        """Give the room of some messages back, with the lock."""
+        """Give the room of some messages back; the caller holds the lock."""
         self.count -= count
         self.bytes -= byte_count
         if self._waiting and (not self.count or (
@@ -131,16 +131,16 @@ class ThreadRoom(Room):
             self._changed.notify_all()
 
     def wait_empty(self, timeout_s: float | None, but: int = 0) -> None:
-        """Wait until nothing is under way; :raises TimeoutError: when it is not in time.
+        """Wait until no message is under way; :raises TimeoutError: when that takes too long.
 
-        :param but: so many messages are not waited for.
+        :param but: the number of messages that the wait ignores.
         """
         with self.lock:
             if not self._wait(lambda: self.count <= but, timeout_s):
                 raise TimeoutError(f"{self.count} messages are still under way")
 
     def failed(self, outcome: Watched, count: int, error: Exception) -> None:
-        """Messages failed; they are logged in the end unless the program looks at their futures."""
+        """Remember failed messages; those that the program never looks at are logged at the end."""
         if not self.enter():
             self._failures.append((outcome, count, error))
             return
@@ -150,14 +150,14 @@ class ThreadRoom(Room):
             if len(self._failures) < _FAILURES_MAX:
                 self._failures.append((outcome, count, error))
             else:
-                # The number stays right; these are not looked at any more.
+                # The total stays right, but it is no longer checked whether the program saw these.
                 last, more, first = self._failures[-1]
                 self._failures[-1] = last, more + count, first
         finally:
             self.lock.release()
 
     def tell_lost(self) -> None:
-        """Log what was not stored without the program's knowledge, because the producer ends."""
+        """Log the messages that were lost unnoticed by the program, because the producer ends."""
         with self.lock:
             self._settle()
             failures, self._failures = self._failures, []

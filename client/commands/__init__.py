@@ -1,8 +1,8 @@
 """The commands ``twistmq produce``, ``consume``, ``request`` and ``bench``.
 
-They are for pipes: a message a line in, a message a line out, or JSON. They end with 0, with 1
-when something failed, 2 for a bad command line, 130 for Ctrl-C, and quietly when what reads their
-output ends.
+The commands are meant for pipes: they read one message per line and write one message per line, or
+JSON. The exit status is 0, or 1 when something failed, 2 for a bad command line, and 130 for
+Ctrl-C. A command ends without an error message when the reader of its output ends.
 
 Source: client notes 2.5; the tools' options ``-n`` and ``tools.yml`` of mqadmin @5.3.3.
 """
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["EXIT_USAGE", "NAMES", "command_named"]
 
-#: The commands; each is in the module of its name.
+#: The commands; each is in the module with its name.
 NAMES: Final = ("bench", "consume", "produce", "request")
 #: The exit status for a bad command line.
 EXIT_USAGE: Final = 2
 
 
 def command_named(name: str) -> click.Command:
-    """Import a command of ``NAMES``, and not the others."""
+    """Import a command of ``NAMES`` without importing the other commands."""
     command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
     return command

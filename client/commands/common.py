@@ -1,4 +1,4 @@
-"""Parts of all commands: options that name the servers, exit statuses, a count on a terminal."""
+"""Shared parts of the commands: options for the servers, exit statuses, a counter on a terminal."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def run_command(
     command: click.Command, words: Sequence[str] | None, program: str,
     usage_status: Callable[[click.ClickException], int], **context: Any,
 ) -> int:
-    """Run a command, with its errors on standard error; :returns: the exit status.
+    """Run a command and print its errors on standard error; :returns: the exit status.
 
-    :param words: None: those of this process.
-    :param usage_status: the status for a command line that the command does not take.
-    :param context: more for click's context.
+    :param words: the arguments; None: the arguments of this process.
+    :param usage_status: returns the status for a command line that the command does not accept.
+    :param context: further arguments of click's context.
     """
     try:
         status = command.main(words, prog_name=program, standalone_mode=False, **context)
@@ -57,7 +57,7 @@ def guarded() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of the output has ended: that is no failure, and nothing more can be told.
+        # The reader of the output has ended. That is not a failure, and nothing can be reported.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
@@ -67,17 +67,18 @@ def guarded() -> Iterator[None]:
 
 
 def client_options(function: Any) -> Any:
-    """The options that name the servers and the account."""
+    """The options for the servers and the account."""
     for option in (
             click.option("--secret-key", envvar="ROCKETMQ_SECRET_KEY", default="",
                          help="The account's secret key."),
             click.option("--access-key", envvar="ROCKETMQ_ACCESS_KEY", default="",
-                         help="The account that requests are signed with."),
-            click.option("--namespace", default="", help="Of all topics and groups."),
+                         help="The account that signs the requests."),
+            click.option("--namespace", default="",
+                         help="The namespace of all topics and groups."),
             click.option("--timeout", "timeout_s", default=3.0, show_default=True,
-                         help="Bound on a request, seconds."),
+                         help="The time-out of a request, seconds."),
             click.option("-n", "where", envvar="NAMESRV_ADDR", required=True,
-                         metavar="HOST:PORT", help="The name servers; else NAMESRV_ADDR.")):
+                         metavar="HOST:PORT", help="The name servers; by default NAMESRV_ADDR.")):
         function = option(function)
     return function
 
@@ -85,7 +86,7 @@ def client_options(function: Any) -> Any:
 def arguments_of(
     access_key: str, secret_key: str, namespace: str, timeout_s: float
 ) -> dict[str, Any]:
-    """The arguments of a client by these options."""
+    """The arguments of a client that these options determine."""
     from twistmq.protocol.signature import Credentials
 
     if bool(access_key) != bool(secret_key):
@@ -95,10 +96,10 @@ def arguments_of(
 
 
 class Bar:
-    """A count on standard error.
+    """A counter on standard error.
 
-    :param is_shown: None: when that is a terminal.
-    :param word: follows the count, as "sent" does.
+    :param is_shown: whether to show it; None: show it if standard error is a terminal.
+    :param word: the word after the count, for example "sent".
     """
 
     def __init__(self, is_shown: bool | None, word: str) -> None:
@@ -120,6 +121,6 @@ class Bar:
                    nl=bool(end))
 
     def end(self) -> None:
-        """Leave the last count."""
+        """Keep the last count on the terminal."""
         if self._is_shown:
             self._show(" ")

@@ -1,4 +1,4 @@
-"""``twistmq consume``: messages in, lines or JSON out."""
+"""``twistmq consume``: reads messages and prints them as lines or JSON."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["consume"]
 
-#: Fields of ``consume -f``, by the letter behind the percent sign.
+#: The fields of ``consume -f``, by the letter after the percent sign.
 _FIELDS: Final = "t topic, b broker, q queue, o offset, T tag, k keys, K sharding key, " \
                  "i id, d stored at, s body, n newline, % percent sign"
-#: The time without a message after which ``--to end`` looks whether the end is reached, seconds.
+#: How long a pull waits for a message before ``--to end`` checks for the end of the queues, ms.
 _PULL_HOLD_MS: Final = 500
-#: How often the route is asked for queues that the topic got, seconds.
+#: How often the route is checked for new queues of the topic, seconds.
 _ROUTE_S: Final = 5.0
-#: How long a broker that did not answer is left alone, seconds.
+#: How long a broker that did not answer is not asked again, seconds.
 _AWAY_S: Final = 20.0
-#: How much earlier than this command a broker's clock may be, ms.
+#: How much earlier than the clock of this command a broker's clock may be, ms.
 _CLOCKS_MS: Final = 5000
 
 
@@ -46,17 +46,17 @@ _CLOCKS_MS: Final = 5000
 @client_options
 @click.option("-g", "group", default="", help="Consume as a member of a group, and commit.")
 @click.option("--from", "begin", default="last", show_default=True, metavar="PLACE",
-              help="first, last, an offset, or a time as 2026-01-31T12:00.")
+              help="first, last, an offset, or a time such as 2026-01-31T12:00.")
 @click.option("--to", "end", type=click.Choice(["end"]), help="Stop at the end of the queues.")
-@click.option("--tag", default="*", help="Tags, as 'a || b'.")
+@click.option("--tag", default="*", help="The wanted tags, such as 'a || b'.")
 @click.option("--sql", "sql_text", default="", help="A filter in SQL92.")
 @click.option("-c", "count", type=click.IntRange(0), default=0,
-              help="Stop after so many messages.")
+              help="Stop after this many messages.")
 @click.option("-f", "form", default="%s\\n", show_default=True, help=f"The output: {_FIELDS}.")
-@click.option("--json", "is_json", is_flag=True, help="A JSON object a line.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
 @click.option("--damaged", type=click.Choice(["skip", "stop", "deliver"]), default="skip",
-              show_default=True, help="What becomes of a message that cannot be read: skip it and "
-              "fail at the end, stop at once, or print it marked.")
+              show_default=True, help="How to treat a message that cannot be read: skip it and "
+              "fail at the end, stop at once, or print it with a mark.")
 @click.option("--order", is_flag=True, help="In a group: keep the order of each queue.")
 def consume(
     topic: str, where: str, access_key: str, secret_key: str, namespace: str, timeout_s: float,
@@ -65,12 +65,12 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC.
 
-    Without a group the queues are read from a place, and nothing is committed.
+    Without a group, the queues are read from the given place, and nothing is committed.
     """
     if (group and begin not in ("first", "last")) or (group and end):
         raise click.UsageError("a group begins at 'first' or 'last', and has no --to")
     _check_place(begin)
-    # A group waits for what is not there, and says so.
+    # A group waits for missing topics and brokers, and logs that it does.
     logging.getLogger("twistmq.client").setLevel(logging.WARNING if group else logging.ERROR)
     arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
     unreadable = _Unreadable(damaged)
@@ -78,7 +78,7 @@ def consume(
         _of_group(where, group, topic, begin, sql_text, tag, order, count, arguments, unreadable)
         if group else
         _of_queues(where, topic, begin, end is not None, sql_text, tag, arguments, unreadable))
-    # After an error its traceback keeps the generator, which any thread may then finish.
+    # After an error its traceback keeps the generator alive, which any thread may then finish.
     with guarded(), closing(messages):
         _print(messages if group else islice(messages, count or None), form, is_json, unreadable,
                at_once=bool(group))
@@ -90,7 +90,7 @@ def consume(
 class _Unreadable:
     """The messages that could not be read and were left out.
 
-    :param option: "skip", "stop" or "deliver".
+    :param option: one of "skip", "stop" or "deliver".
     """
 
     def __init__(self, option: str) -> None:
@@ -104,8 +104,8 @@ def _print(
 ) -> None:
     """Print messages.
 
-    :param at_once: leave nothing in the buffer: a member of a group acknowledges a message when the
-        next one is asked for.
+    :param at_once: flush the output after each message, because a member of a group acknowledges
+        a message when the next one is requested.
     """
     from twistmq.client.base.errors import Undecodable
     from twistmq.client.commands.lines import formatted, json_line
@@ -137,14 +137,14 @@ def _of_group(
     from twistmq.client.blocking.consumer import Consumer
     from twistmq.client.core.consumer.subscriptions import sql
 
-    # A member acknowledges a message when it is asked for the next: it has to be asked to the end.
+    # A member acknowledges a message when the next one is requested, so all must be requested.
     wanted = sql(sql_text) if sql_text else tag
     with Client(where, **arguments) as client:
-        # A topic that is not there is an error, as it is without a group.
+        # A missing topic is an error, as it is without a group.
         client.read_queues(topic)
-        # Where it stops the whole command ends, so its mark is enough.
+        # With "stop" the whole command ends at that message, so delivering it with a mark suffices.
         damaged: Any = "deliver" if unreadable.option == "stop" else unreadable.option
-        # A message has itself as its value, so that each one comes, whatever its body is.
+        # The value of a message is the message itself, so every body is accepted.
         consumer: Consumer[Any] = Consumer(
             client=client, group=group, topics={topic: wanted},
             start="first" if begin == "first" else "last", order="queue" if order else None,
@@ -161,9 +161,9 @@ def _of_queues(
     where: str, topic: str, begin: str, to_end: bool, sql_text: str, tag: str, arguments: Any,
     unreadable: _Unreadable,
 ) -> Generator[ReceivedMessage[Any], None, None]:
-    """Read all queues in turn, from a place.
+    """Read all queues in turn, from a given place.
 
-    Without an end, queues that the topic gets are read too, and a broker that is away is waited
+    Without an end, new queues of the topic are read as well, and unavailable brokers are waited
     for.
     """
     from twistmq.client.blocking.client import Client
@@ -178,7 +178,7 @@ def _of_queues(
         away = newer.away
         places = newer.first(to_end)
         ends = {queue: client.max_offset(queue) for queue in places} if to_end else {}
-        # Queues whose next message is asked for alone.
+        # The queues from which the next message must be pulled without others.
         alone: set[Any] = set()
         while places:
             idle = True
@@ -206,7 +206,8 @@ def _of_queues(
                 was_alone = queue in alone
                 alone.discard(queue)
                 if damaged:
-                    # Where it stops the whole command ends, so its mark is enough.
+                    # With "stop" the whole command ends at that message, so delivering it with a
+                    # mark suffices.
                     option = "deliver" if unreadable.option == "stop" else unreadable.option
                     messages, places[queue], _, is_alone, skipped = sort_out(
                         option, result, messages, damaged, "consume", was_alone=was_alone)
@@ -224,20 +225,20 @@ def _of_queues(
 
 
 class _Away:
-    """The brokers that do not answer now."""
+    """The brokers that currently do not answer."""
 
     def __init__(self) -> None:
-        #: Until when each is left alone, by name.
+        #: The time until which each broker is not asked, by name.
         self._until: dict[str, float] = {}
-        #: The first error of each; "" once the user was told.
+        #: The first error of each broker; "" after it was reported to the user.
         self._unsaid: dict[str, str] = {}
 
     def is_left_alone(self, queue: MessageQueue) -> bool:
-        """Whether the broker of a queue is not asked now."""
+        """Whether the broker of a queue should not be asked now."""
         return time.monotonic() < self._until.get(queue.broker_name, 0.0)
 
     def note(self, queue: MessageQueue, error: BrokerError) -> bool:
-        """The broker of a queue did not answer; :returns: False when the error is another one."""
+        """Note that a queue's broker did not answer; :returns: False for any other error."""
         from twistmq.client.base.errors import NoRoute, RemotingError
 
         if not (isinstance(error, RemotingError | NoRoute) or error.retriable):
@@ -247,23 +248,23 @@ class _Away:
         return True
 
     def say(self) -> None:
-        """Say once of each broker that it is away."""
+        """Report each unavailable broker once."""
         for name, error in self._unsaid.items():
             if error:
                 click.echo(f"twistmq: broker {name} is away, and is tried again: {error}", err=True)
                 self._unsaid[name] = ""
 
     def over(self, queue: MessageQueue) -> None:
-        """The broker of a queue answers."""
+        """Note that the broker of a queue answers again."""
         if self._until.pop(queue.broker_name, None) is not None:
             self._unsaid.pop(queue.broker_name, None)
 
 
 class _NewQueues:
-    """The queues of a topic, also those that it gets while it is read.
+    """Finds the queues of a topic, including queues that are added while it is read.
 
-    :param begin: where the command begins. With "last", a queue that comes later is read from the
-        time at which the command began, because what it has since then came after that.
+    :param begin: the place at which the command begins. With "last", a queue that is added later
+        is read from the time at which the command began, because all its later messages are new.
     """
 
     def __init__(self, client: Client, topic: str, begin: str) -> None:
@@ -276,9 +277,10 @@ class _NewQueues:
         self.away = _Away()
 
     def first(self, are_all_needed: bool) -> dict[MessageQueue, int]:
-        """The queues at the start, and where each is read from.
+        """The queues at the start, and the offset from which each is read.
 
-        :raises BrokerError: when no queue can be read, or one of those that are all needed.
+        :raises BrokerError: when no queue can be read, or when all are needed and one cannot be
+            read.
         """
         failures: list[BrokerError] = []
         found = self._places(self._client.read_queues(self._topic), failures,
@@ -289,7 +291,7 @@ class _NewQueues:
         return found
 
     def look(self) -> dict[MessageQueue, int]:
-        """The queues that came since the last look, and where each is read from."""
+        """The queues added since the last check, and the offset from which each is read."""
         from twistmq.protocol.errors import BrokerError
 
         if time.monotonic() < self._due_s:
@@ -308,10 +310,10 @@ class _NewQueues:
         self, queues: list[MessageQueue], failures: list[BrokerError],
         place: Callable[[MessageQueue], int],
     ) -> dict[MessageQueue, int]:
-        """Where each of the queues that are not known yet is read from.
+        """The offset from which each queue that is not known yet is read.
 
-        :param failures: gets the errors of brokers that do not answer. Their queues are found by a
-            later look.
+        :param failures: receives the errors of brokers that do not answer. A later check finds
+            their queues.
         """
         from twistmq.protocol.errors import BrokerError
 
@@ -331,19 +333,20 @@ class _NewQueues:
 
 
 def _check_place(begin: str) -> None:
-    """:raises BadParameter: when it is no place to begin at."""
+    """:raises BadParameter: when it is not a valid place to begin."""
     if begin in ("first", "last") or begin.isdecimal():
         return
     try:
         datetime.fromisoformat(begin)
     except ValueError:
         raise click.BadParameter(
-            f"{begin!r} is no place: give first, last, an offset, or a time as 2026-01-31T12:00",
+            f"{begin!r} is not a place: give first, last, an offset, or a time such as "
+            "2026-01-31T12:00",
             param_hint="--from") from None
 
 
 def _place(client: Any, queue: Any, begin: str) -> int:
-    """The offset at which a queue is read from."""
+    """The offset from which a queue is read."""
     if begin == "first":
         return int(client.min_offset(queue))
     if begin == "last":

@@ -1,4 +1,4 @@
-"""Messages as lines of text: what ``twistmq produce`` reads and ``twistmq consume`` prints."""
+"""Messages as lines of text, which ``twistmq produce`` reads and ``twistmq consume`` prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from twistmq.protocol.topic_names import key_fault, tag_fault
 
 __all__ = ["formatted", "json_line", "paced", "read_messages", "unescaped"]
 
-#: Bytes of a line at most. A frame has fewer than 16 MiB, and JSON may take six bytes for one.
+#: The maximum size of a line, bytes. A frame has less than 16 MiB; JSON may take six bytes per
+#: byte.
 _PART_SIZE_MAX: Final = 96 * 1024 * 1024
 
 
@@ -23,10 +24,10 @@ def read_messages(
     files: Iterable[BinaryIO], topic: str, delimiter: bytes, key_delimiter: bytes,
     properties: dict[str, str], tags: str, is_json: bool, delay_s: float,
 ) -> Iterator[Message]:
-    """The messages of files.
+    """The messages in some files.
 
-    :raises ValueError: when a line is no message, or has a key or a tag that cannot be found; it
-        says which line.
+    :raises ValueError: when a line is not a message, or has a key or a tag that cannot be found;
+        the text names the line.
     """
     for file in files:
         for number, part in enumerate(_parts(file, delimiter), 1):
@@ -53,7 +54,7 @@ def read_messages(
 
 
 def _checked(keys: Iterable[str]) -> tuple[str, ...]:
-    """Keys of a line; :raises ValueError: when a message cannot be found by one of them."""
+    """The keys of a line; :raises ValueError: when a message cannot be found by one of them."""
     found = tuple(keys)
     for key in found:
         fault = key_fault(key)
@@ -65,7 +66,7 @@ def _checked(keys: Iterable[str]) -> tuple[str, ...]:
 def _of_json(
     topic: str, line: bytes, properties: dict[str, str], tags: str, delay_s: float
 ) -> Message:
-    """A message of a JSON line; ``body64`` is a body in base64."""
+    """Make a message from a JSON line; ``body64`` is a body in base64."""
     row = json.loads(line)
     if not isinstance(row, dict) or not ("body" in row or "body64" in row):
         raise ValueError(f"{line[:60]!r} is no JSON object with a body")
@@ -96,16 +97,16 @@ def _of_json(
 
 
 def _parts(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
-    """A file in parts, as they come.
+    """Read a file in parts, as they arrive.
 
-    :raises ValueError: when one is longer than any message can be.
+    :raises ValueError: when a part is longer than any message can be.
     """
     rest = bytearray()
     count = 0
-    # ``read1`` gives what is there, so that a slow pipe is not waited for.
+    # ``read1`` returns the bytes that are available, so a slow pipe is not waited for.
     read = getattr(file, "read1", file.read)
     while data := read(1 << 16):
-        # A delimiter of several bytes may have begun in what was read before.
+        # A delimiter of several bytes may have begun in the bytes that were read before.
         begin = max(len(rest) - len(delimiter) + 1, 0)
         rest += data
         if rest.find(delimiter, begin) >= 0:
@@ -121,7 +122,7 @@ def _parts(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
 
 
 def paced(messages: Iterable[Message], rate: int) -> Iterator[Message]:
-    """Messages at a rate."""
+    """Yield messages at a limited rate."""
     begin = time.monotonic()
     for count, message in enumerate(messages):
         if rate:
@@ -132,15 +133,15 @@ def paced(messages: Iterable[Message], rate: int) -> Iterator[Message]:
 
 
 def unescaped(text: str) -> bytes:
-    r"""A delimiter as it is typed: ``\n``, ``\t`` and ``\0`` stand for one character."""
+    r"""A delimiter as typed by the user: ``\n``, ``\t`` and ``\0`` stand for one character."""
     return text.encode().decode("unicode_escape").encode("latin-1", "replace")
 
 
 def _body_of(message: ReceivedMessage[Any], *, marked: bool) -> tuple[bytes, str]:
     """The body of a message, and the reason if it cannot be read.
 
-    :param marked: whether a message with an unreadable body is wanted, too.
-    :raises Undecodable: when it is not.
+    :param marked: whether a message with an unreadable body is wanted as well.
+    :raises Undecodable: when the body cannot be read and ``marked`` is False.
     """
     try:
         return message.body, ""
@@ -151,10 +152,10 @@ def _body_of(message: ReceivedMessage[Any], *, marked: bool) -> tuple[bytes, str
 
 
 def formatted(form: str, message: ReceivedMessage[Any], *, marked: bool = False) -> bytes:
-    """A message by the text of ``-f``.
+    """Format a message by the text of ``-f``.
 
-    :param marked: give a message whose body cannot be read an empty one.
-    :raises Undecodable: when its body cannot be read, and it is not to be marked.
+    :param marked: treat a body that cannot be read as empty.
+    :raises Undecodable: when the body cannot be read and ``marked`` is False.
     """
     body, _ = _body_of(message, marked=marked)
     fields: dict[str, Any] = {
@@ -182,11 +183,11 @@ def formatted(form: str, message: ReceivedMessage[Any], *, marked: bool = False)
 
 
 def json_line(message: ReceivedMessage[Any], *, marked: bool = False) -> bytes:
-    """A message as a line of JSON; a body that is no text is in ``body64``.
+    """Format a message as a line of JSON; a body that is not text is in ``body64``.
 
-    :param marked: give a message whose body cannot be read the reason as ``damage``, and the bytes
-        that are stored as ``raw64``.
-    :raises Undecodable: when its body cannot be read, and it is not to be marked.
+    :param marked: for a body that cannot be read, write the reason as ``damage`` and the stored
+        bytes as ``raw64``.
+    :raises Undecodable: when the body cannot be read and ``marked`` is False.
     """
     body, damage = _body_of(message, marked=marked)
     row: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Loads for ``twistmq bench``: a producer, a consumer, and the latency of one send at a time."""
+"""The loads of ``twistmq bench``: a producer, a consumer, and the latency of single sends."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def producer_load(
 ) -> dict[str, Any]:
     """Send for some seconds.
 
-    :param under_way: requests under way; 1: one send at a time.
-    :returns: figures by name; times in ms, CPU in us a message.
+    :param under_way: the number of requests under way; 1: one send at a time.
+    :returns: the figures by name; times are in ms, the CPU time in us per message.
     """
     body = b"x" * size
     latencies: list[float] = []
@@ -62,12 +62,12 @@ def producer_load(
 def consumer_load(
     where: str, topic: str, seconds: float, batch: int, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Consume from the beginning for some seconds, as a new group; nothing is printed of it."""
+    """Consume from the beginning for some seconds, as a new group, without printing messages."""
     count = 0
     group = f"twistmq_bench_{time.time_ns()}"
     with ExitStack() as stack:
         client = stack.enter_context(Client(where, **arguments))
-        # A topic that is not there is an error.
+        # A missing topic is an error.
         client.read_queues(topic)
         consumer: Consumer[bytes] = stack.enter_context(
             Consumer(client=client, group=group, topics=topic, start="first"))

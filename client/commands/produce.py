@@ -1,4 +1,4 @@
-"""``twistmq produce``: lines or JSON in, messages out."""
+"""``twistmq produce``: reads lines or JSON and sends them as messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["produce"]
 
-#: Requests under way: of single messages, and of batches.
+#: The maximum number of requests under way, for single messages and for batches.
 _MESSAGES_MAX: Final = 2048
 _BATCHES_MAX: Final = 64
 
@@ -31,20 +31,23 @@ _BATCHES_MAX: Final = 64
 @click.argument("topic")
 @click.argument("files", nargs=-1, type=click.File("rb"))
 @client_options
-@click.option("-D", "delimiter", default="\n", help="What ends a message; default: a newline.")
-@click.option("-K", "key_delimiter", default="", help="What ends the key before a message.")
+@click.option("-D", "delimiter", default="\n",
+              help="The text that ends a message; by default a newline.")
+@click.option("-K", "key_delimiter", default="",
+              help="The text that ends the key before a message.")
 @click.option("-H", "headers", multiple=True, metavar="NAME=VALUE", help="A property.")
 @click.option("--tags", default="", help="The tag of every message.")
 @click.option("--json", "is_json", is_flag=True,
               help="Lines are JSON objects with body, and tags, keys, properties, sharding_key.")
-@click.option("--delay", "delay_s", default=0.0, help="Deliver so many seconds later.")
+@click.option("--delay", "delay_s", default=0.0,
+              help="Deliver the messages after this delay, seconds.")
 @click.option("--rate", type=click.IntRange(0), default=0,
-              help="Messages a second at most; 0: without a bound.")
+              help="The maximum number of messages per second; 0: no limit.")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True,
-              help="Messages in a request.")
+              help="The number of messages in a request.")
 @click.option("--group", default="twistmq_produce", show_default=True, help="Producer group.")
 @click.option("--progress/--no-progress", default=None,
-              help="Count on standard error; by default when it is a terminal.")
+              help="Show a count on standard error; by default if it is a terminal.")
 def produce(
     topic: str, files: tuple[BinaryIO, ...], where: str, access_key: str, secret_key: str,
     namespace: str, timeout_s: float, delimiter: str, key_delimiter: str,
@@ -77,7 +80,7 @@ def produce(
 
 
 def _outcome(error: BaseException) -> str:
-    """Say of a message whose send failed whether it may be stored all the same."""
+    """Describe for a message whose send failed whether it may be stored nevertheless."""
     from twistmq.client.base.errors import Full, NoRoute, OptionError, RequestRefused, SendFailed
 
     is_certain = (not error.maybe_stored if isinstance(error, SendFailed)
@@ -88,11 +91,11 @@ def _outcome(error: BaseException) -> str:
 def _send_all(
     producer: Any, messages: Iterable[Message], batch: int, bar: Bar, failed: Counter[str]
 ) -> None:
-    """Send messages, many requests under way at once.
+    """Send messages, with many requests under way at once.
 
-    An error of ``messages`` is raised when all that came before it is sent and has ended.
+    An error of ``messages`` is raised after all messages before it are sent and have ended.
 
-    :param failed: is told how many messages failed, by what is known of them.
+    :param failed: counts the failed messages by their possible outcome.
     """
     unsafe: Counter[str] = Counter()
     waiting: deque[tuple[Any, int]] = deque()

@@ -1,4 +1,4 @@
-"""``twistmq request``: one request, and its reply."""
+"""``twistmq request``: sends one request and prints its reply."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["request"]
 @client_options
 @click.option("--tags", default="", help="The tag of the request.")
 @click.option("--wait", "wait_s", default=3.0, show_default=True,
-              help="How long a reply is waited for, seconds.")
+              help="How long to wait for a reply, seconds.")
 def request(
     topic: str, body: str, where: str, access_key: str, secret_key: str, namespace: str,
     timeout_s: float, tags: str, wait_s: float,

@@ -1,1 +1,1 @@
-"""The shell of event loops, once: ``twistmq.client.aio`` and ``twistmq.client.tx`` complete it."""
+"""The shell that the event loops share; ``twistmq.client.aio`` and ``tx`` complete it."""

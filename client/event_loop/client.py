@@ -1,4 +1,4 @@
-"""The client of an event loop: questions about topics, queues and offsets."""
+"""The client of an event loop: it answers questions about topics, queues and offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["LoopClient"]
 
 
 class LoopClient:
-    """A client of a cluster, shared by the producers and consumers that are given it."""
+    """A client of a cluster. Producers and consumers that are given the same client share it."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
@@ -45,17 +45,17 @@ class LoopClient:
 
     @waits
     async def topics(self) -> list[str]:
-        """The names of all topics, in order."""
+        """The names of all topics, sorted."""
         return await self.shell.call(self.queries.topics())
 
     @waits
     async def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
-        """The queues that a topic can be read from, in order."""
+        """The queues from which a topic can be read, sorted."""
         return await self.shell.call(self.queries.read_queues(topic, again=again))
 
     @waits
     async def write_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
-        """The queues that a topic can be sent to, in order."""
+        """The queues to which a topic can be sent, sorted."""
         return await self.shell.call(self.queries.write_queues(topic, again=again))
 
     @waits
@@ -65,22 +65,22 @@ class LoopClient:
 
     @waits
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will have."""
+        """The offset that the next message will get."""
         return await self.shell.call(self.queries.max_offset(queue))
 
     @waits
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at that Unix ms or later; the queue's end without one."""
+        """The first offset stored at that time (Unix ms) or later, or the end of the queue."""
         return await self.shell.call(self.queries.search_offset(queue, timestamp_ms))
 
     @waits
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The first offset that a group has not consumed; None when it never had the queue."""
+        """The first offset that a group has not yet consumed; None when it never had the queue."""
         return await self.shell.call(self.queries.group_offset(group, queue))
 
     @waits
     async def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set how far a group has come: the first offset that it has not consumed."""
+        """Set the offset of a group: the first offset that the group has not yet consumed."""
         await self.shell.call(self.queries.commit_group_offset(group, queue, offset))
 
     @waits
@@ -89,7 +89,7 @@ class LoopClient:
         max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
         hold_ms: int = 0,
     ) -> PullResult:
-        """Pull messages of one queue; ``hold_ms``: how long the broker may wait for one."""
+        """Pull messages of one queue; the broker may hold the request for ``hold_ms``."""
         return await self.shell.call(self.queries.pull(
             queue, offset, group=group, max_count=max_count, expression=expression,
             expression_type=expression_type, hold_ms=hold_ms))

@@ -39,13 +39,13 @@ class LoopConsumer(LoopMember[C, T]):
         self._handling = Handling(
             self.member, parts.options.get("undecodable", "retry"), self._post,
             acknowledges=parts.options.get("auto_acknowledge", True))
-        #: The time of a close that a handler asked for: the end of the run closes.
+        #: The time-out of a close that a handler requested; the end of the run carries it out.
         self._close_later: float | None = None
 
     # --- messages
 
     async def _take(self, most: int) -> Batch[T] | None:
-        """Wait for messages and take some of one queue; None when the consumer stops."""
+        """Wait for messages and take some from one queue; None when the consumer stops."""
         taken: list[Batch[T]] = []
         is_wanted = True
 
@@ -66,7 +66,7 @@ class LoopConsumer(LoopMember[C, T]):
         try:
             await self.client.shell.call(take())
         except BaseException:
-            # Cancelled, perhaps at the moment at which it had some.
+            # The wait was cancelled, perhaps just after messages were taken.
             is_wanted = False
             for batch in taken:
                 self._post(self.member.release, batch.held, batch.messages)
@@ -74,11 +74,11 @@ class LoopConsumer(LoopMember[C, T]):
         return taken[0] if taken else None
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage[T]]:
-        """Iterate over messages; asking for the next one acknowledges the one before.
+        """Iterate over messages; asking for the next message acknowledges the previous one.
 
         A loop that is left early, by ``break``, an error or a cancellation, has not acknowledged
-        its last message, unless the program called ``acknowledge``: that message is delivered
-        again. The same holds for a close in the loop.
+        its last message, unless the program called ``acknowledge``. That message is delivered
+        again. The same holds when the consumer is closed inside the loop.
         """
         await self.start()
         handling = self._handling
@@ -96,7 +96,7 @@ class LoopConsumer(LoopMember[C, T]):
                         if handling.acknowledges:
                             yield message
                             if not left:
-                                # The consumer was closed in the loop.
+                                # The consumer was closed inside the loop.
                                 return
                             self._post(handling.succeed, [message])
                         else:
@@ -109,7 +109,7 @@ class LoopConsumer(LoopMember[C, T]):
                 self._give_back(left)
 
     def _give_back(self, left: list[ReceivedMessage[T]]) -> None:
-        """Let messages wait again, because their iteration ends."""
+        """Return messages to the waiting ones, because their iteration ends."""
         if left:
             self._post(self._handling.release, list(left))
             left.clear()
@@ -118,12 +118,12 @@ class LoopConsumer(LoopMember[C, T]):
     async def acknowledge(
         self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
     ) -> None:
-        """Say that messages of an iteration were processed, in any order.
+        """Acknowledge messages of an iteration, in any order.
 
         See :meth:`twistmq.client.blocking.consumer.Consumer.acknowledge`.
 
-        :raises NotAssigned: when a message has its result already, or comes again because its queue
-            is another member's. The other messages are acknowledged.
+        :raises NotAssigned: when a message already has its result, or is delivered again because
+            its queue now belongs to another member. The other messages are acknowledged.
         """
         if self._is_closed:
             raise Closed("the consumer is closed")
@@ -135,11 +135,11 @@ class LoopConsumer(LoopMember[C, T]):
     async def run(
         self, handler: Callable[[ReceivedMessage[T]], Any], *, workers: int = 20
     ) -> None:
-        """Give each message to a handler until :meth:`stop`, or until one cannot be decoded.
+        """Pass each message to a handler until :meth:`stop`, or until one cannot be decoded.
 
-        :param handler: one whose call ends well has processed the message; one that fails has
-            not. It may be a coroutine function. asyncio runs plain functions on threads; Twisted
-            calls them, and takes Deferreds.
+        :param handler: a message is processed when its call succeeds, and not processed when the
+            call fails. It may be a coroutine function. asyncio runs plain functions on threads;
+            Twisted calls them in the reactor, and accepts Deferreds.
         :param workers: how many messages are handled at once.
         """
         await self._work(self._handling.one_by_one, handler, workers, self._handling.size)
@@ -149,10 +149,10 @@ class LoopConsumer(LoopMember[C, T]):
         self, handler: Callable[[list[ReceivedMessage[T]]], Any], *, size: int = 32,
         workers: int = 20,
     ) -> None:
-        """Give lists of messages of one queue to a handler until :meth:`stop`.
+        """Pass lists of messages of one queue to a handler until :meth:`stop`.
 
         :param handler: as for :meth:`run`. Its result is how many of the first messages it
-            processed; None: all.
+            processed, or None for all of them.
         """
         await self._work(self._handling.as_list, handler, workers, size)
 
@@ -188,17 +188,18 @@ class LoopConsumer(LoopMember[C, T]):
     async def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
         """Reply to a message that a producer sent by ``request``.
 
-        It is a method of consumers in all three styles. The message counts as processed as any
-        other does.
+        Consumers of all three styles have this method. The message counts as processed under the
+        same rules as any other message.
 
         :raises OptionError: when the message is not a request.
-        :raises RequestRefused: when the producer does not take the reply: it is gone, for example.
+        :raises RequestRefused: when the producer does not take the reply, for example because it
+            has left.
         :raises SendFailed: when no broker answers.
         """
         return await self.client.shell.call(reply_to(self.member.sender, message, body))
 
     def stop(self) -> None:
-        """End ``run`` and the iteration after the messages that are being handled."""
+        """End ``run`` and the iteration after the messages that are currently being handled."""
         self._handling.is_stopped = True
         self._post(self.member.wake_all)
 
@@ -206,9 +207,9 @@ class LoopConsumer(LoopMember[C, T]):
     async def close(self, timeout_s: float = 10.0) -> None:
         """Stop reading, wait for handlers, commit and leave; a second call does nothing.
 
-        In a handler of this consumer it returns at once, and the consumer closes when the handlers
-        that run have ended. In the loop of an iteration it closes, and the message of the loop
-        comes again.
+        When a handler of this consumer calls it, it returns at once, and the consumer closes when
+        the running handlers have ended. When the loop of an iteration calls it, the consumer
+        closes, and the message of the loop is delivered again.
         """
         turns = Turn.of(self.member)
         if any(turn.give_back is None for turn in turns):

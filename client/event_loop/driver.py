@@ -1,8 +1,14 @@
-"""Sockets, timers and threads for an engine, by any event loop.
+"""Provides sockets, timers and threads to an engine, with any event loop.
 
-``twistmq.client.aio`` and ``twistmq.client.tx`` give a :class:`Driver` their way to connect, to
-call later and to run a function on a thread. The driver runs the engine after each event, carries
-out its effects, and sets one timer.
+``twistmq.client.aio`` and ``twistmq.client.tx`` give a :class:`Driver` their functions for
+connecting, for delayed calls and for running a function on a thread. The driver runs the engine
+after each event, carries out its effects, and sets one timer.
+
+The engine is a state machine without input or output. It takes bytes and calls, and it produces
+effects, such as a connection to open or bytes to write, and the time at which it has to run again.
+The driver is the only part that needs an event loop. After an event of a connection it runs the
+engine at once. After a call of the program it only schedules a run for the loop's next turn, so
+that all calls of one turn share one run.
 """
 
 from __future__ import annotations
@@ -20,11 +26,12 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: How long a client waits for servers to answer the end of TLS; a loop answers in a turn or two.
+#: How long a client waits for the servers' TLS closing messages, seconds; they usually come at
+#: once.
 CLOSE_S: Final = 1.0
-#: How long it then waits for connections that it closed without a word.
+#: How long it then waits for connections that it closed without a TLS closing message, seconds.
 _KILL_S: Final = 0.1
-#: Bytes that wait for a server that does not read; with more the connection is closed.
+#: The bytes that may wait for a server that does not read; beyond that the connection is closed.
 UNSENT_MAX: Final = 256 << 20
 
 
@@ -32,19 +39,19 @@ class Stream(Protocol):
     """An open connection of an event loop."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes, later if need be."""
+        """Send bytes, later if necessary."""
 
     def unsent_bytes(self) -> int:
-        """How many bytes wait to be sent."""
+        """The number of bytes that wait to be sent."""
 
     def abort(self) -> None:
         """Close the connection; the driver's ``lost`` is called when it is closed.
 
-        TLS says goodbye first, and waits for the answer.
+        With TLS it first sends the closing message and waits for the response.
         """
 
     def kill(self) -> None:
-        """Close the connection without a word to the server."""
+        """Close the connection without sending anything to the server."""
 
 
 class EventLoop(Protocol):
@@ -54,7 +61,7 @@ class EventLoop(Protocol):
     driver: Driver | None
 
     def connect(self, number: int, address: str) -> None:
-        """Open a connection; then call ``connected`` or ``lost`` of the driver."""
+        """Open a connection, and then call the driver's ``connected`` or ``lost``."""
 
     def cancel_connect(self, number: int) -> None:
         """Stop opening a connection."""
@@ -72,9 +79,9 @@ class EventLoop(Protocol):
         """Run a function on a thread, and call back in the loop."""
 
     def at_end(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], object]:
-        """Run a coroutine of the program when the loop ends, and let the loop wait for it.
+        """Run a coroutine of the program when the loop ends; the loop waits for it.
 
-        :returns: a function that undoes it.
+        :returns: a function that undoes this.
         """
 
     def from_thread(self, function: Callable[[], object]) -> bool:
@@ -104,20 +111,20 @@ class Driver:
     def spawn(
         self, coroutine: Coroutine[Any, Any, T], then: Callable[[Future[T]], object]
     ) -> Task[T]:
-        """Run a coroutine of the core, and call back with its end."""
+        """Run a coroutine of the core, and call back when it has ended."""
         task = self.engine.tasks.spawn(coroutine, "call")
         task.when_done(then)
         self.run_soon()
         return task
 
     def run_soon(self) -> None:
-        """Run the engine in the loop's next turn, once for all that happens until then."""
+        """Run the engine in the loop's next turn, once for all events until then."""
         if not self._is_planned and not self._is_running:
             self._is_planned = True
             self._loop.soon(self._run_planned)
 
     def stop(self) -> None:
-        """Close what is open, and set no timer any more."""
+        """Close all connections, and set no further timers."""
         self.run()
         self.is_stopped = True
         if self._cancel_timer is not None:
@@ -127,8 +134,8 @@ class Driver:
             self._abort(number, self._streams.pop(number))
 
     def when_closed(self, then: Callable[[], object]) -> None:
-        """Call back once, when all connections are closed; within a bound, whatever servers do."""
-        # Not at once: this may be called in a run of the engine, which still has effects.
+        """Call back once, when all connections are closed or a time limit has passed."""
+        # This may be called while the engine runs and still has effects, so it waits for a turn.
         self._loop.soon(lambda: self._wait_closed(then))
 
     def _wait_closed(self, then: Callable[[], object]) -> None:
@@ -158,7 +165,7 @@ class Driver:
         stream.abort()
 
     def closing(self, number: int, stream: Stream) -> None:
-        """A connection that never was open is being closed; then ``closed`` is called."""
+        """A connection that was never open is being closed; ``closed`` is called afterwards."""
         self._closing[number] = stream
 
     def closed(self, number: int) -> None:
@@ -180,13 +187,13 @@ class Driver:
         self.run()
 
     def received(self, number: int, data: bytes) -> None:
-        """Bytes came."""
+        """Bytes arrived."""
         self.engine.tasks.now_ms = self.engine.tasks.clock.monotonic_ms()
         self.engine.received(number, data)
         self.run()
 
     def lost(self, number: int, reason: str) -> None:
-        """A connection ended, or was not opened."""
+        """A connection ended, or could not be opened."""
         self._streams.pop(number, None)
         self.closed(number)
         self.engine.tasks.now_ms = self.engine.tasks.clock.monotonic_ms()
@@ -200,7 +207,7 @@ class Driver:
         self.run()
 
     def run(self) -> None:
-        """Run the engine until it has nothing more to do now."""
+        """Run the engine until it has nothing left to do."""
         if self._is_running or self.is_stopped:
             return
         self._is_running = True

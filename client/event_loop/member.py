@@ -1,4 +1,4 @@
-"""A member of a group in an event loop: the methods that its kinds of consumers share."""
+"""The methods that all kinds of event loop consumers share as members of a group."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ R = TypeVar("R")
 P = ParamSpec("P")
 C = TypeVar("C", bound=LoopClient)
 
-#: How long calls may go on without a turn of the loop, ms.
+#: How long calls may continue without a turn of the loop, ms.
 TURN_MS: Final = 5
 
 
 class LoopMember(Generic[C, T]):
     """A consumer.
 
-    :param member: its core.
+    :param member: the core of the consumer.
     """
 
     def __init__(self, parts: Parts[C], member: Member[T]) -> None:
@@ -41,7 +41,7 @@ class LoopMember(Generic[C, T]):
         try:
             await self.start()
         except BaseException:
-            # The block is not entered, so it is not left either.
+            # The block was not entered, so its exit does not run either.
             await self.close()
             raise
         return self
@@ -54,7 +54,7 @@ class LoopMember(Generic[C, T]):
 
     @waits
     async def start(self) -> None:
-        """Join the group, in the running loop; it goes on when the wait is cancelled."""
+        """Join the group, in the running loop; joining continues when the wait is cancelled."""
         if self._is_closed:
             raise Closed("the consumer is closed")
         if not self._is_started:
@@ -73,8 +73,9 @@ class LoopMember(Generic[C, T]):
     def _at_once(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         """Call a function of the core without a turn of the loop; the core runs soon.
 
-        :returns: None when it was not called: the consumer has not joined yet or is closed, or it
-            is time for a turn, as when the program holds the loop between its calls.
+        :returns: None when it was not called: the consumer has not joined yet or is closed, or the
+            loop needs a turn, for example because the program keeps the loop busy between its
+            calls.
         """
         tasks = self.member.tasks
         if not self._is_started or self.client.core.is_closed or (
@@ -93,7 +94,7 @@ class LoopMember(Generic[C, T]):
         return f"<{self.member!r}{', closed' if self._is_closed else ''}>"
 
     def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Pull nothing more, of some queues or of all; what was read is still handed out."""
+        """Stop pulling some queues, or all; messages that were already read are still delivered."""
         self._post(self.member.set_paused, queues, True)
 
     def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
@@ -101,17 +102,17 @@ class LoopMember(Generic[C, T]):
         self._post(self.member.set_paused, queues, False)
 
     def assigned(self) -> list[MessageQueue]:
-        """The queues of this member now."""
+        """The queues that are currently assigned to this member."""
         return self.member.assigned()
 
     @property
     def damaged_count(self) -> int:
-        """Damaged messages that were left out, see the option ``damaged``."""
+        """The number of damaged messages that were left out, see the option ``damaged``."""
         return self.member.damaged_count
 
     @waits
     async def commit(self) -> None:
-        """Commit now how far the group has come; else it happens each five seconds."""
+        """Commit the offsets now; otherwise they are committed every five seconds."""
         await self._call(self.member.commit())
 
     def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
@@ -123,7 +124,7 @@ class LoopMember(Generic[C, T]):
         self._post(self.member.subscribe, subscription(name, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Stop reading a topic."""
         self._post(self.member.unsubscribe, self.client.core.namespace.topic(topic))
 
     @waits
@@ -132,10 +133,10 @@ class LoopMember(Generic[C, T]):
         await self._leave(self.member.close(0))
 
     async def _leave(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Leave the group by a coroutine of the core, and close a client of its own.
+        """Leave the group by a coroutine of the core, and close the client if it is not shared.
 
-        That goes on when the wait is cancelled: a member that only began to leave would keep
-        queues that it does not read.
+        This continues when the wait is cancelled, because a member that had only begun to leave
+        would keep queues that it does not read.
         """
         if self._is_closed:
             coroutine.close()

@@ -1,4 +1,4 @@
-"""The consumer of an event loop that pops."""
+"""The consumer of an event loop that reads messages by pop requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ C = TypeVar("C", bound=LoopClient)
 
 
 class LoopPopConsumer(LoopConsumer[C, T]):
-    """A coroutine's form of :class:`twistmq.client.blocking.pop_consumer.PopConsumer`."""
+    """The coroutine version of :class:`twistmq.client.blocking.pop_consumer.PopConsumer`."""
 
     member: PopMember[T]
 
@@ -33,13 +33,13 @@ class LoopPopConsumer(LoopConsumer[C, T]):
     async def receive(
         self, max_count: int = 32, *, invisible_s: float | None = None, wait_s: float = 15.0
     ) -> list[ReceivedMessage[T]]:
-        """Wait for messages; each of them is to be acknowledged.
+        """Wait for messages; the program has to acknowledge each of them.
 
-        One that is cancelled loses nothing: what it took comes with the next one.
+        A call that is cancelled loses nothing: the next call returns the messages that it took.
 
-        :param invisible_s: for how long they are hidden from other members; None: as the option
-            says.
-        :returns: at most ``max_count`` messages; empty when the time is over.
+        :param invisible_s: how long they are invisible to other members; None: the value of the
+            option.
+        :returns: at most ``max_count`` messages; an empty list when the time is over.
         :raises Closed: when the consumer is closed.
         """
         receiving = self.member.receiving
@@ -57,7 +57,7 @@ class LoopPopConsumer(LoopConsumer[C, T]):
         try:
             await self._call(receive())
         except BaseException:
-            # Cancelled, perhaps at the moment at which it had some.
+            # The wait was cancelled, perhaps just after messages were taken.
             is_wanted = False
             self._post(receiving.unreceive, taken)
             raise
@@ -67,20 +67,20 @@ class LoopPopConsumer(LoopConsumer[C, T]):
     async def acknowledge(
         self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
     ) -> None:
-        """Say that messages were processed: received ones, or those of an iteration.
+        """Acknowledge messages: messages that were received, or messages of an iteration.
 
         See :meth:`twistmq.client.blocking.consumer.Consumer.acknowledge` for the latter.
 
-        :raises ReceiptExpired: when some were hidden no longer, or have their result already. The
-            others are acknowledged.
-        :raises RequestRefused, RemotingError: when a broker does not take it.
+        :raises ReceiptExpired: when some messages are no longer invisible, or already have their
+            result. The other messages are acknowledged.
+        :raises RequestRefused, RemotingError: when a broker does not take the request.
         """
         each = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
         await self._call(self.member.receiving.acknowledge(self._handling.succeed_taken(each)))
 
     @waits
     async def extend(self, message: ReceivedMessage[T], invisible_s: float) -> None:
-        """Hide a message that the program received for so long from now on.
+        """Make a received message invisible for a given time from now on.
 
         :raises: as :meth:`acknowledge`.
         """
@@ -88,9 +88,10 @@ class LoopPopConsumer(LoopConsumer[C, T]):
 
     @waits
     async def retry(self, message: ReceivedMessage[T], delay_s: float | None = None) -> None:
-        """Give back a message that the program received: it is delivered again.
+        """Return a message that the program received; it is delivered again.
 
-        :param delay_s: after so long; None: by its attempts, and the dead letters after the last.
+        :param delay_s: the delay until then; None: the delay depends on the number of attempts, and
+            after the last attempt the message is sent to the dead letter queue.
         :raises: as :meth:`acknowledge`.
         """
         await self._call(self.member.receiving.retry(
@@ -98,7 +99,7 @@ class LoopPopConsumer(LoopConsumer[C, T]):
 
     @waits
     async def bury(self, message: ReceivedMessage[T]) -> None:
-        """Send a message that the program received to the dead letters of the group.
+        """Send a message that the program received to the dead letter queue of the group.
 
         :raises: as :meth:`acknowledge`.
         """

@@ -66,7 +66,7 @@ class LoopProducer(Generic[C, F]):
         await self.close()
 
     def start(self) -> None:
-        """Join the group, in the running loop; the first send does it too."""
+        """Join the group, in the running loop; otherwise the first send joins it."""
         if not self._is_started:
             self._is_started = True
             self.client.core.add(self.sender)
@@ -82,7 +82,7 @@ class LoopProducer(Generic[C, F]):
 
     @waits
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that a topic can be sent to."""
+        """The queues to which a topic can be sent."""
         return await self.client.write_queues(topic)
 
     @waits
@@ -92,11 +92,11 @@ class LoopProducer(Generic[C, F]):
     ) -> SendResult:
         """Send a message and wait until it is stored; :class:`Message` has the parameters.
 
-        Cancelling leaves the message under way: it may be stored.
+        If the wait is cancelled, the message stays under way and may be stored.
 
         :raises SendFailed: when all attempts failed.
-        :raises RequestRefused: when the broker refuses it for good.
-        :raises OptionError: when it cannot be sent to any broker.
+        :raises RequestRefused: when the broker refuses the message permanently.
+        :raises OptionError: when the message cannot be sent to any broker.
         """
         timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
         ready = self._prepare(message_of(topic, body, message))
@@ -107,11 +107,11 @@ class LoopProducer(Generic[C, F]):
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> F:
-        """Send a message; wait only for room among the messages under way.
+        """Send a message; waits only for room among the messages under way.
 
-        It is awaited in all event loops, for its result is itself something to wait for.
+        The call itself is awaited in all event loops, because its result is also awaitable.
 
-        :returns: a future of the loop, of the result or of the errors of :meth:`send`.
+        :returns: a future of the loop for the result, or for the errors of :meth:`send`.
         :raises Full: when there is no room within the producer's time-out.
         """
         ready = self._prepare(message_of(topic, body, message))
@@ -133,13 +133,13 @@ class LoopProducer(Generic[C, F]):
     async def _wait_for_room(self, size: int) -> None:
         tasks = self.client.core.tasks
         deadline_ms = tasks.clock.monotonic_ms() + self.sender.options.timeout_ms
-        # Another message may take the room before this one is awake.
+        # Another message may take the room before this coroutine runs again.
         while not self._room.fits(size):
             await self.client.shell.call(self._room.until_fits(size, deadline_ms))
 
     @waits
     async def send_many(self, messages: Sequence[Message]) -> list[SendResult]:
-        """Send messages, each as a request of its own, many under way at once."""
+        """Send messages in one request each, with many requests under way at once."""
         futures = [await self.send_soon(message) for message in messages]
         return await self.client.shell.results(futures)
 
@@ -147,7 +147,7 @@ class LoopProducer(Generic[C, F]):
     async def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None
     ) -> SendResult:
-        """Send messages of one topic as one request: all are stored, or none."""
+        """Send messages of one topic in one request: either all are stored, or none."""
         self._check_open()
         ready = self.sender.prepare_batch(messages)
         return await self.client.shell.call(self.sender.send(ready, queue))
@@ -157,7 +157,7 @@ class LoopProducer(Generic[C, F]):
         self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> None:
-        """Send a message without an answer: whether it is stored is not known."""
+        """Send a message without a response: the program does not learn whether it is stored."""
         ready = self._prepare(message_of(topic, body, message))
         await self.client.shell.call(self.sender.send_oneway(ready, queue))
 
@@ -166,11 +166,11 @@ class LoopProducer(Generic[C, F]):
         self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> ReceivedMessage[Any]:
-        """Send a message whose consumer replies, see ``reply`` of consumers, and wait for that.
+        """Send a message and wait for its consumer's reply, see ``reply`` of consumers.
 
-        :param timeout_s: until the reply is there; None: the producer's.
-        :returns: the reply; its ``body`` is what the consumer gave.
-        :raises RequestTimeout: when there is no reply in time.
+        :param timeout_s: how long to wait for the reply; None: the producer's time-out.
+        :returns: the reply; its ``body`` is the one that the consumer gave.
+        :raises RequestTimeout: when the reply does not arrive in time.
         :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
         """
         self._check_open()
@@ -180,10 +180,11 @@ class LoopProducer(Generic[C, F]):
 
     @waits
     async def recall(self, result: SendResult) -> None:
-        """Take a message back that is to be delivered later, by the result of its send.
+        """Cancel a message with a delayed delivery, given the result of its send.
 
-        :raises OptionError: when the broker gave it no handle.
-        :raises RequestRefused: when the broker refuses it: it is too late, for example.
+        :raises OptionError: when the broker returned no recall handle for it.
+        :raises RequestRefused: when the broker refuses the recall, for example because it is too
+            late.
         """
         self._check_open()
         await self.client.shell.call(recall(self.sender, result))
@@ -192,11 +193,11 @@ class LoopProducer(Generic[C, F]):
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> AsyncTransaction:
-        """A message that is delivered once the block of this context manager ends.
+        """A message that is delivered when the block of this context manager ends.
 
         See ``twistmq.client.shell.transaction``.
 
-        :raises OptionError: when it cannot be sent, or the option ``on_check`` is not set.
+        :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
         self._check_open()
         ready = prepare_half(self.sender, message_of(topic, body, message))
@@ -212,9 +213,9 @@ class LoopProducer(Generic[C, F]):
 
     @waits
     async def close(self) -> None:
-        """Wait for the messages under way, leave the group; a second call does nothing.
+        """Wait for the messages under way and leave the group; a second call does nothing.
 
-        It goes on when the wait is cancelled.
+        The close continues when the wait is cancelled.
         """
         if self._is_closed:
             return

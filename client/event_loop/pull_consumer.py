@@ -22,7 +22,7 @@ C = TypeVar("C", bound=LoopClient)
 
 
 class LoopPullConsumer(LoopMember[C, T]):
-    """A coroutine's form of :class:`twistmq.client.blocking.pull_consumer.PullConsumer`."""
+    """The coroutine version of :class:`twistmq.client.blocking.pull_consumer.PullConsumer`."""
 
     member: PullMember[T]
 
@@ -36,9 +36,9 @@ class LoopPullConsumer(LoopMember[C, T]):
     ) -> list[ReceivedMessage[T]]:
         """Acknowledge the messages of the last poll, and wait for more.
 
-        A poll that is cancelled loses nothing: what it took comes with the next one.
+        A poll that is cancelled loses nothing: the next poll returns the messages that it took.
 
-        :returns: at most so many messages; empty when the time is over.
+        :returns: at most ``max_count`` messages; an empty list when the time is over.
         :raises Closed: when the consumer is closed.
         """
         with self.member.polls.begin() as poll:
@@ -48,53 +48,53 @@ class LoopPullConsumer(LoopMember[C, T]):
 
     @waits
     async def assign(self, queues: Sequence[MessageQueue]) -> None:
-        """Read these queues and no other; see ``Client.read_queues`` for those of a topic.
+        """Read exactly these queues; ``Client.read_queues`` returns the queues of a topic.
 
         :raises OptionError: when the consumer has subscriptions, or a topic has no such queue.
         """
         await self._call(self.member.assign(queues))
 
     def assigned(self) -> list[MessageQueue]:
-        """The queues that are read now: new ones appear a moment after they were asked for."""
+        """The queues that are currently read; new queues appear shortly after the request."""
         return self.member.assigned()
 
     @waits
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue a queue at an offset.
+        """Continue reading a queue at an offset.
 
-        :raises NotAssigned: when the queue is not one of this consumer's now.
+        :raises NotAssigned: when the queue is not currently assigned to this consumer.
         :raises OptionError: when the queue has no such offset.
         """
         await self._call(self.member.seek(queue, offset))
 
     @waits
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Continue a queue at its first message."""
+        """Continue reading a queue at its first message."""
         await self._call(self.member.seek_to_begin(queue))
 
     @waits
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Continue a queue at the message that comes next."""
+        """Continue reading a queue at the message that arrives next."""
         await self._call(self.member.seek_to_end(queue))
 
     @waits
     async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
-        """Continue a queue at the first message that was stored then or later."""
+        """Continue reading a queue at the first message that was stored at this time or later."""
         await self._call(self.member.seek_to_time(queue, int(time.timestamp() * 1000)))
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset from which the next poll returns messages of a queue.
+        """The offset of the message that the next poll returns first from a queue.
 
-        :raises NotAssigned: when the queue is not one of this consumer's now.
+        :raises NotAssigned: when the queue is not currently assigned to this consumer.
         """
         return self.member.position(queue)
 
     @waits
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that is committed for the group; None when there never was one."""
+        """The committed offset of the group; None when no offset was ever committed."""
         return await self._call(self.member.committed(queue))
 
     @waits
     async def close(self) -> None:
-        """Commit what polls acknowledged, and leave the group; a second call does nothing."""
+        """Commit the acknowledged offsets and leave the group; a second call does nothing."""
         await self._leave(self.member.leave())

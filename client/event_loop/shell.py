@@ -1,4 +1,4 @@
-"""Runs coroutines of the core in an event loop, and says what that loop must be able to do."""
+"""Runs coroutines of the core in an event loop, and defines the requirements on that loop."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: The loop is looked at so often, and a delay of so many seconds is warned of, or is an error.
+#: How often the loop is checked, and the delays that cause a warning and an error, seconds.
 _WATCH_S: Final = 1.0
 _BLOCKED_WARN_S: Final = 1.0
 _BLOCKED_ERROR_S: Final = 60.0
-#: How long the end of the process waits for a loop that runs on another thread, seconds; what it
-#: waits for ends before.
+#: How long the end of the process waits for a loop that runs on another thread, seconds; the work
+#: that it waits for ends earlier.
 _END_S: Final = 35.0
 
-#: The shells that run and are not closed.
+#: The shells that are running and not closed.
 _open: set[Shell] = set()
 
 
 class Shell(ABC):
-    """A client's core in an event loop."""
+    """Runs the core of a client in an event loop."""
 
     def __init__(self, name_servers: NameServers, given: dict[str, Any]) -> None:
         built = build_client(name_servers, SystemClock(), given)
@@ -51,9 +51,9 @@ class Shell(ABC):
         self._loop: EventLoop
         self._driver: Driver | None = None
         self._watch: _Watch | None = None
-        #: The rooms of the producers, by group, for the end of the loop.
+        #: The rooms of the producers, by group, which are checked at the end of the loop.
         self.rooms: dict[str, Room] = {}
-        #: Undoes the plan for the end of the loop.
+        #: Cancels the work that was scheduled for the end of the loop.
         self._forget_end: Callable[[], object] = lambda: None
 
     # --- the loop's part
@@ -62,33 +62,33 @@ class Shell(ABC):
     def make_loop(self, tls: ssl.SSLContext | None) -> EventLoop:
         """The loop in which the client runs.
 
-        :param tls: the TLS context of all connections; None: plain ones.
+        :param tls: the TLS context of all connections; None: connections are not encrypted.
         """
 
     @abstractmethod
     def promise(
         self, cancel: Callable[[], object] | None = None
     ) -> tuple[Any, Callable[[Any], None]]:
-        """A future of the loop, and a function that ends it by a result or an exception.
+        """A future of the loop, and a function that finishes it with a result or an exception.
 
         :param cancel: is called when the program cancels the future.
         """
 
     @abstractmethod
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine of the program beside."""
+        """Run a coroutine of the program concurrently."""
 
     @abstractmethod
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
-        """Run coroutines of the program at once; the first error cancels the others."""
+        """Run coroutines of the program concurrently; the first error cancels the other ones."""
 
     @abstractmethod
     async def results(self, futures: Sequence[Any]) -> list[Any]:
-        """Wait until all futures of the loop have ended; the first error is raised then."""
+        """Wait until all futures of the loop have ended, and then raise the first error."""
 
     @abstractmethod
     def awaited(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
-        """A program's handler as a function whose result is awaited."""
+        """Wrap a program's handler in a function whose result is awaited."""
 
     # --- the core's part
 
@@ -105,10 +105,10 @@ class Shell(ABC):
         return self._driver
 
     async def finish(self) -> None:
-        """Bring everything to the brokers, because the loop ends; nothing is closed."""
+        """Deliver all pending work to the brokers, because the loop ends; nothing is closed."""
         if self.core.is_closed:
             return
-        # Loaded at the end of programs only.
+        # This module is loaded only at the end of a program.
         from twistmq.client.core.connection.exit_flush import finish
 
         # Another part of the program may close the client during the wait.
@@ -119,7 +119,7 @@ class Shell(ABC):
     def tell_lost(self) -> None:
         """Log that messages of ``send_soon`` will not be sent, because the loop has ended.
 
-        The loop itself tells of those that failed and whose future nothing looked at.
+        The loop itself reports failed messages whose future the program never looked at.
         """
         _open.discard(self)
         for group, room in self.rooms.items():
@@ -128,7 +128,7 @@ class Shell(ABC):
                           "of the event loop: they may be lost", group, room.count)
 
     def finish_at_exit(self) -> None:
-        """Do the same at the end of the process; the loop may run on another thread."""
+        """Finish the work at the end of the process; the loop may run on another thread."""
         done = Flag()
 
         async def finish() -> None:
@@ -143,16 +143,16 @@ class Shell(ABC):
             self.tell_lost()
 
     def wake(self) -> None:
-        """Run the core soon, once it runs at all."""
+        """Run the core soon, if it has started at all."""
         if self._driver is not None:
             self._driver.run_soon()
 
     def call(self, coroutine: Coroutine[Any, Any, T], *, to_its_end: bool = False) -> Awaitable[T]:
-        """Run a coroutine of the core; cancelling the wait cancels it.
+        """Run a coroutine of the core; cancelling the wait cancels the coroutine.
 
-        A request that is under way stays as it is.
+        A request that is already under way is not affected.
 
-        :param to_its_end: the coroutine goes on when the wait is cancelled.
+        :param to_its_end: the coroutine continues when the wait is cancelled.
         :raises Closed: when the client is closed.
         """
         if self.core.is_closed:
@@ -178,7 +178,7 @@ class Shell(ABC):
         return future
 
     async def beside(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine of the program to its end, also when the wait is cancelled."""
+        """Run a coroutine of the program to its end, even when the wait is cancelled."""
         future, end = self.promise()
 
         async def run() -> None:
@@ -193,7 +193,7 @@ class Shell(ABC):
         await future
 
     async def close(self) -> None:
-        """Leave all groups and close the connections, also when the wait is cancelled."""
+        """Leave all groups and close the connections, even when the wait is cancelled."""
         await self.beside(self._close())
 
     async def _close(self) -> None:
@@ -208,14 +208,14 @@ class Shell(ABC):
             self._watch.stop()
         if self._driver is not None:
             self._driver.stop()
-            # A loop that ended now would leave sockets open, and say so.
+            # A loop that ended now would leave sockets open and would report it.
             closed, end = self.promise()
             self._driver.when_closed(lambda: end(None))
             await closed
 
 
 class _Watch:
-    """Warns when the loop was blocked, for then heartbeats are late."""
+    """Warns when the loop was blocked, because heartbeats are late then."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
@@ -237,6 +237,6 @@ class _Watch:
 
 @atexit.register
 def _finish_all() -> None:
-    """Finish the work of clients whose loop did not tell of its end, or log what is lost."""
+    """Finish the work of clients whose loop did not report its end, or log what is lost."""
     for shell in list(_open):
         shell.finish_at_exit()

@@ -1,8 +1,9 @@
-"""Methods that wait: written once as coroutine functions, typed for each event loop.
+"""Methods that wait: written once as coroutine functions, and typed for each event loop.
 
-A method under :func:`waits` is an ``async def``. asyncio's classes have it as it is, so a call is
-a coroutine. Twisted's classes (``twistmq.client.tx``) wrap it, so a call is a ``Deferred``. Type
-checkers see the one or the other by the base class :class:`ForAsyncio` or :class:`ForTwisted`.
+A method with the decorator :func:`waits` is an ``async def``. asyncio's classes use it unchanged,
+so a call is a coroutine. Twisted's classes (``twistmq.client.tx``) wrap it, so a call returns a
+``Deferred``. Type checkers find the right form by the base class :class:`ForAsyncio` or
+:class:`ForTwisted`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class ForAsyncio:
-    """A class whose methods that wait are coroutine functions."""
+    """A class in which the methods that wait are coroutine functions."""
 
 
 class ForTwisted:
-    """A class whose methods that wait return a ``Deferred``."""
+    """A class in which the methods that wait return a ``Deferred``."""
 
 
 if TYPE_CHECKING:

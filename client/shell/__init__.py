@@ -1,1 +1,1 @@
-"""The common parts of all shells: options, the cores made of them, identities, TLS."""
+"""The parts that all shells share: options, the cores built from them, identities, TLS."""

@@ -1,6 +1,6 @@
-"""The types of the options, for type checkers: the keywords of each class.
+"""The types of the options for type checkers: the keywords of each class.
 
-``twistmq.client.shell.options`` has a row for each, and a test compares the names.
+``twistmq.client.shell.options`` has a row for each option, and a test compares the names.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ProducerArguments(ClientArguments, total=False):
 
 
 class ConsumerArguments(ClientArguments, total=False):
-    """The options of a consumer, beside its group and its topics."""
+    """The options of a consumer, in addition to its group and its topics."""
 
     mode: Literal["cluster", "broadcast"]
     order: Literal["queue"] | None
@@ -94,7 +94,7 @@ class ConsumerArguments(ClientArguments, total=False):
 
 
 class PullArguments(ClientArguments, total=False):
-    """The options of a consumer that is polled, beside its group and its topics."""
+    """The options of a consumer that is polled, in addition to its group and its topics."""
 
     start: Literal["last", "first"] | datetime
     strategy: Strategy | None
@@ -108,7 +108,7 @@ class PullArguments(ClientArguments, total=False):
 
 
 class PopArguments(ClientArguments, total=False):
-    """The options of a consumer that pops, beside its group and its topics."""
+    """The options of a consumer that pops, in addition to its group and its topics."""
 
     invisible_s: float
     pop_count: int

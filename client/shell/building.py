@@ -1,4 +1,4 @@
-"""Makes the core of a client from its options, for all shells."""
+"""Builds the core of a client from its options, for all shells."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["Built", "build_client"]
 
 
 class Built(msgspec.Struct, frozen=True):
-    """The core of a client, and what its shell needs beside it."""
+    """The core of a client, and the TLS context that its shell needs in addition."""
 
     core: ClientCore
     tls: ssl.SSLContext | None
 
 
 def build_client(name_servers: NameServers, clock: Clock, given: Mapping[str, Any]) -> Built:
-    """The core of a client.
+    """Build the core of a client.
 
-    :raises OptionError: when an option has no meaning, or no name server is given.
+    :raises OptionError: when an option is invalid or no name server is given.
     """
     values = values_of(CLIENT, given)
     addresses, url = name_servers_of(name_servers)

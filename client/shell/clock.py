@@ -8,10 +8,10 @@ __all__ = ["SystemClock"]
 
 
 class SystemClock:
-    """See ``Clock`` of ``twistmq.client.core.connection.tasks``."""
+    """The clock of the system; see ``Clock`` of ``twistmq.client.core.connection.tasks``."""
 
     def monotonic_ms(self) -> float:
-        """Milliseconds for durations."""
+        """Milliseconds for measuring durations."""
         return time.monotonic() * 1000
 
     def wall_ms(self) -> int:

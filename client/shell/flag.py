@@ -1,9 +1,9 @@
-"""An event that may be set and waited for in the middle of any step of a thread.
+"""An event that a signal handler may set, even while the same thread waits for it.
 
-Python calls a signal handler between two instructions of the main thread. When these are in
-``threading.Event``, the main thread has the event's lock: a handler that sets the event waits for
-itself, and another thread that sets it waits for the handler. A flag has no lock. It relies on
-operations of lists that are one step each.
+Python calls a signal handler between two instructions of the main thread. If the main thread is
+inside a method of ``threading.Event`` at this moment, it holds the event's lock: a handler that
+sets the event would then wait for itself, and another thread that sets it would wait for the
+handler. A flag does not have a lock. It relies on list operations that are atomic.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ __all__ = ["Flag"]
 
 
 class Flag:
-    """An event, with the methods of ``threading.Event`` but for ``clear``."""
+    """An event with the methods of ``threading.Event``, except for ``clear``."""
 
     __slots__ = ("_is_set", "_sleepers")
 
     def __init__(self) -> None:
         self._is_set = False
-        #: A locked lock for each thread that waits; the thread that takes it out releases it.
+        #: A locked lock for each waiting thread; the thread that takes a lock out releases it.
         self._sleepers: list[Any] = []
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Whether the flag was set."""
         return self._is_set
 
     def set(self) -> None:
-        """Set it, and wake the threads that wait."""
+        """Set the flag and wake the waiting threads."""
         self._is_set = True
         sleepers = self._sleepers
         with suppress(IndexError):
@@ -38,17 +38,17 @@ class Flag:
                 sleepers.pop().release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set.
+        """Wait until the flag is set.
 
-        :param timeout: seconds.
-        :returns: whether it is set.
+        :param timeout: the longest wait, in seconds.
+        :returns: whether the flag is set.
         """
         if not self._is_set:
             sleeper = threading.Lock()
             sleeper.acquire()
             self._sleepers.append(sleeper)
             try:
-                # It may have been set before the lock was in the list.
+                # The flag may have been set before the lock was added to the list.
                 if not self._is_set:
                     sleeper.acquire(timeout=-1 if timeout is None else max(timeout, 0))
             finally:

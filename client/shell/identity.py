@@ -1,4 +1,4 @@
-"""The identity of a client: its id at brokers, and the unique ids of its messages.
+"""The identity of a client: its id at brokers and the unique ids of its messages.
 
 Source: ClientConfig.buildMQClientId @5.3.3.
 """
@@ -13,21 +13,21 @@ __all__ = ["new_client_id", "process_ids", "randrange"]
 
 
 def new_client_id(ip: str, instance: str = "", unit: str = "") -> str:
-    """The id of a client: ``ip@instance@unit``.
+    """Return the id of a client: ``ip@instance@unit``.
 
-    Differs from Apache: an instance without a name has four random bytes beside process and time,
-    so that two containers do not get one id.
+    Differs from Apache: if the instance has no name, the id contains four random bytes in addition
+    to process and time, so that two containers do not get the same id.
     """
     name = instance or f"{os.getpid()}#{time.time_ns()}{os.urandom(4).hex()}"
     return "@".join([ip, name, unit] if unit else [ip, name])
 
 
 def process_ids(client_id: str) -> Callable[[int], str]:
-    """A function that makes unique ids, for all threads; it takes the Unix ms.
+    """Return a function that makes unique ids for all threads; its argument is the Unix ms.
 
-    :param client_id: begins with the address that the ids have.
+    :param client_id: the client's id; it begins with the address that goes into the ids.
     """
-    # A client that only asks needs none.
+    # Imported here, because a client that only sends requests does not need it.
     from ipaddress import ip_address
 
     from twistmq.client.core.producer import unique_id
@@ -36,5 +36,5 @@ def process_ids(client_id: str) -> Callable[[int], str]:
 
 
 def randrange(bound: int) -> int:
-    """A random number below a bound; ``random`` takes long to import."""
+    """Return a random number below a bound; importing ``random`` would take long."""
     return int.from_bytes(os.urandom(8)) % bound

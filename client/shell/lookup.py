@@ -1,4 +1,4 @@
-"""Where name servers are: by an argument, the environment, an address server or DNS.
+"""Finds the name servers: by an argument, the environment, an address server or DNS.
 
 Source: DefaultTopAddressing, MixAll.getWSAddr, HttpTinyClient @5.3.3.
 """
@@ -20,24 +20,24 @@ from twistmq.protocol.addresses import (
 
 __all__ = ["NAMESRV_ADDR", "fetch_name_servers", "local_ip", "name_servers_of"]
 
-#: The environment variable that has the name servers. Source: MixAll.NAMESRV_ADDR_ENV.
+#: The environment variable with the name servers. Source: MixAll.NAMESRV_ADDR_ENV.
 NAMESRV_ADDR: Final = "NAMESRV_ADDR"
 
-#: How long an address server may take, seconds.
+#: The time-out for an address server, in seconds.
 _TIMEOUT_S: Final = 3.0
 
 
 def fetch_name_servers(url: str) -> list[str]:
-    """Ask for addresses.
+    """Ask an address server or DNS for the addresses of name servers.
 
     :param url: "http://...", "https://..." or "dns://host:port".
-    :returns: "address:port" each, at least one.
+    :returns: at least one address, as "address:port".
     :raises OSError: when there is no answer.
-    :raises ValueError: when the answer is no list of addresses.
+    :raises ValueError: when the answer is not a list of addresses.
     """
     if url.startswith("dns://"):
         return _look_up(url.removeprefix("dns://"))
-    # It takes 40 ms to import, and few programs need it.
+    # The import takes 40 ms, and few programs need it.
     import urllib.error
     import urllib.request
 
@@ -46,7 +46,7 @@ def fetch_name_servers(url: str) -> list[str]:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
             data: bytes = answer.read(ANSWER_SIZE_MAX + 1)
     except urllib.error.HTTPError as error:
-        # It is a connection too.
+        # The error holds a connection too.
         error.close()
         raise
     if len(data) > ANSWER_SIZE_MAX:
@@ -66,13 +66,13 @@ def _look_up(name: str) -> list[str]:
 
 
 def name_servers_of(where: str | Sequence[str] | None) -> tuple[list[str], str]:
-    """Read the argument by which a client is told its name servers.
+    """Read the argument that names the name servers of a client.
 
     :param where: "host:port;host:port", a list of "host:port", "http://..." for an address server,
         "dns://host:port" for all addresses of a host name, or None for the environment variable
         NAMESRV_ADDR.
-    :returns: addresses, and the URL to ask for them or "".
-    :raises OptionError: when it names no server.
+    :returns: the addresses, and the URL to ask for them, or "".
+    :raises OptionError: when the argument does not name a server.
     """
     if where is None:
         where = os.environ.get(NAMESRV_ADDR, "")
@@ -92,7 +92,7 @@ def name_servers_of(where: str | Sequence[str] | None) -> tuple[list[str], str]:
 
 
 def local_ip(name_servers: Sequence[str]) -> str:
-    """The address of this host as a name server sees it; nothing is sent."""
+    """Return the address of this host as a name server sees it; nothing is sent."""
     for address in name_servers:
         host, _, port = address.rpartition(":")
         host = host.strip("[]")

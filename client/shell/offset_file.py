@@ -1,4 +1,4 @@
-"""The file in which a broadcasting consumer keeps its offsets, where Apache's client keeps it.
+"""The file with the offsets of a broadcasting consumer, at the same path as in Apache's client.
 
 Source: LocalFileOffsetStore, MixAll.string2File @5.3.3.
 """
@@ -21,9 +21,9 @@ log = logging.getLogger("twistmq.client")
 class OffsetFile:
     """``~/.rocketmq_offsets/CLIENT_ID/GROUP/offsets.json`` and its backup.
 
-    :param client_id: its address and instance name the folder. An instance that is made up for
-        one process would be another each time: then the instance is DEFAULT, as with Apache's.
-    :param folder: in place of ``~/.rocketmq_offsets``.
+    :param client_id: the folder is named by its address and instance. A generated instance name
+        differs for each process; the folder then uses the name DEFAULT, as Apache's client does.
+    :param folder: the folder to use instead of ``~/.rocketmq_offsets``.
     """
 
     def __init__(self, client_id: str, group: str, folder: Path | str | None = None) -> None:
@@ -32,20 +32,20 @@ class OffsetFile:
         home = Path(folder) if folder else Path.home() / ".rocketmq_offsets"
         self.path = home / name / group / "offsets.json"
         self._backup = Path(f"{self.path}.bak")
-        #: Whether the file was read and is damaged: the backup is the better one.
+        #: Whether the file was read and is damaged, so that the backup is better than the file.
         self._is_damaged = False
 
     @property
     def name(self) -> str:
-        """The path."""
+        """The path of the file."""
         return str(self.path)
 
     def read(self, check: Callable[[bytes], object]) -> bytes | None:
-        """The content, or that of the backup when it is missing, empty or damaged.
+        """Return the content, or the backup's if the file is missing, empty or damaged.
 
-        :param check: raises ``WireError`` for a content that is damaged.
-        :returns: None when there is neither file nor backup.
-        :raises WireError, OSError: when what there is cannot be read.
+        :param check: raises ``WireError`` when the content is damaged.
+        :returns: None when there is neither a file nor a backup.
+        :raises WireError, OSError: when the files that exist cannot be read.
         """
         fault: Exception | None = None
         for path in (self.path, self._backup):
@@ -61,7 +61,7 @@ class OffsetFile:
                 continue
             if fault is not None:
                 self._is_damaged = True
-                log.warning("the offsets of a broadcasting consumer are those of the backup %s, "
+                log.warning("the offsets of a broadcasting consumer were read from the backup %s, "
                             "because %s is damaged: %s", path, self.path, fault)
             return data
         if fault is not None:
@@ -69,14 +69,14 @@ class OffsetFile:
         return None
 
     def written_ms(self) -> int:
-        """When the content was written, Unix ms; 0 when there is no file."""
+        """Return the time when the content was written, in Unix ms; 0 when there is no file."""
         for path in (self.path, self._backup):
             with suppress(OSError):
                 return path.stat().st_mtime_ns // 1_000_000
         return 0
 
     def write(self, data: bytes) -> None:
-        """Replace the content in one step, and keep the old one as a backup if it was whole."""
+        """Replace the content atomically, and keep the old file as a backup if it was intact."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(f"{self.path}.tmp")
         with temporary.open("wb") as file:

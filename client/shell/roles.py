@@ -1,4 +1,4 @@
-"""Makes the cores of producers and consumers from their options, for all shells."""
+"""Builds the cores of producers and consumers from their options, for all shells."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ __all__ = ["Parts", "build_consumer", "build_pop_consumer", "build_producer",
 
 C = TypeVar("C")
 
-#: Keywords that are not options.
+#: The keywords that are not options.
 _NAMES: Final = frozenset({"name_servers", "client", "group", "topics"})
-#: The time of a handler that is not bounded, ms.
+#: The handler time-out, in ms, of a consumer whose handlers have no time limit.
 UNTIMED_MS: Final = 10**15
 
 
 @dataclass(frozen=True, slots=True)
 class Parts(Generic[C]):
-    """The parts of a producer or consumer that its arguments give.
+    """The parts of a producer or consumer, as derived from its arguments.
 
-    :param is_own: whether the client was made for it, and is closed with it.
-    :param options: its own options, without those of the client.
+    :param is_own: whether the client was made for it and is closed together with it.
+    :param options: its own options, without the client's options.
     """
 
     client: C
@@ -61,7 +61,7 @@ class Parts(Generic[C]):
 def divide(
     rows: Sequence[Option], given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of a producer or consumer, and the others: those of the client.
+    """Divide options into the options of a producer or consumer and the client's options.
 
     :param rows: the options of the producer or consumer.
     """
@@ -74,12 +74,12 @@ def parts_of(
     name_servers: NameServers, client: C | None, kind: type[C], rows: Sequence[Option],
     given: Mapping[str, Any], **more: Any,
 ) -> Parts[C]:
-    """The client that was given, or a new one with the client's part of the options.
+    """Return the given client, or a new one that is made with the client's part of the options.
 
     :param kind: the shell's class of clients.
     :param rows: the options of the producer or consumer.
     :param more: further arguments of a new client.
-    :raises OptionError: for name servers or an option of a client that was given.
+    :raises OptionError: when a client is given together with name servers or options of a client.
     """
     mine, others = divide(rows, given)
     if isinstance(name_servers, kind):
@@ -98,16 +98,16 @@ def parts_of(
     if rows is PRODUCER and "timeout_s" in others:
         mine["timeout_s"] = others.pop("timeout_s")
     if others:
-        raise OptionError(f"{', '.join(sorted(others))}: options of the client, which was made "
-                          "before")
+        raise OptionError(f"{', '.join(sorted(others))}: options of the client, which already "
+                          "exists")
     return Parts(client, False, mine)
 
 
 def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:
-    """The core of a producer.
+    """Build the core of a producer.
 
-    :param given: its options; with ``timeout_s``, the bound on a send, when that is not the
-        client's.
+    :param given: its options; they contain ``timeout_s``, the time-out of a send, if it differs
+        from the client's.
     """
     own = dict(given)
     timeout_s = own.pop("timeout_s", core.options.timeout_ms / 1000)
@@ -133,7 +133,7 @@ def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:
     if values["trace"]:
         sender.trace = _trace(core, options.group)
     if values["on_check"] is not None:
-        # Few producers need it.
+        # Imported here, because few producers need it.
         from twistmq.client.core.producer.transactions import Checks
 
         sender.checks = Checks(sender, values["on_check"])
@@ -143,8 +143,8 @@ def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:
 def build_consumer(
     core: ClientCore, group: str, topics: Topics, given: Mapping[str, Any]
 ) -> Member[Any]:
-    """The core of a consumer."""
-    # A producer needs none of it.
+    """Build the core of a consumer."""
+    # Imported here, because a producer needs none of these modules.
     from twistmq.client.core.consumer.broker_requests import serve_tools
     from twistmq.client.core.consumer.flow_control import PullLimits
     from twistmq.client.core.consumer.held_queues import MemberOptions
@@ -177,8 +177,8 @@ def build_consumer(
 def build_pull_consumer(
     core: ClientCore, group: str, topics: Topics | None, given: Mapping[str, Any]
 ) -> PullMember[Any]:
-    """The core of a consumer that is polled."""
-    # Few need it.
+    """Build the core of a consumer that is polled."""
+    # Imported here, because few programs need it.
     from twistmq.client.core.consumer.broker_requests import serve_tools
     from twistmq.client.core.consumer.flow_control import PullLimits
     from twistmq.client.core.consumer.held_queues import MemberOptions
@@ -191,7 +191,7 @@ def build_pull_consumer(
         consume_timeout_ms=UNTIMED_MS, cache_bytes_max=values["cache_bytes_max"],
         limits=values["limits"] or PullLimits(), pull_count=values["pull_count"],
         damaged=values["damaged"])
-    # It sends nothing, but a member has one.
+    # This member sends nothing, but each member has a sender.
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
     wanted = {} if topics is None else _wanted(core, topics)
@@ -205,8 +205,8 @@ def build_pull_consumer(
 def build_pop_consumer(
     core: ClientCore, group: str, topics: Topics, given: Mapping[str, Any]
 ) -> PopMember[Any]:
-    """The core of a consumer that pops."""
-    # Few need it.
+    """Build the core of a consumer that pops."""
+    # Imported here, because few programs need it.
     from twistmq.client.core.consumer.broker_requests import serve_tools
     from twistmq.client.core.consumer.held_queues import PopOptions
     from twistmq.client.core.consumer.strategies import Averagely
@@ -224,7 +224,7 @@ def build_pop_consumer(
         suspend_ms=values["suspend_s"] * 1000, cache_bytes_max=values["cache_bytes_max"],
         pull_count=values["pop_count"], invisible_ms=values["invisible_s"] * 1000,
         in_flight_max=values["in_flight_max"])
-    # It replies to requests.
+    # The sender sends the replies to requests.
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
     member: PopMember[Any] = PopMember(
@@ -237,7 +237,7 @@ def build_pop_consumer(
 
 
 def _wanted_some(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
-    """As ``_wanted``; :raises OptionError: when there is no topic."""
+    """Like ``_wanted``; :raises OptionError: when there is no topic."""
     wanted = _wanted(core, topics)
     if not wanted:
         raise OptionError("a consumer reads at least one topic")
@@ -245,7 +245,7 @@ def _wanted_some(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
 
 
 def _wanted(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
-    """The subscriptions of a consumer, by the topic's name at brokers."""
+    """Return the subscriptions of a consumer, by the topic's name at brokers."""
     from twistmq.client.core.consumer.subscriptions import subscription, subscriptions
 
     found = [subscription(core.namespace.topic(topic), expression)
@@ -254,7 +254,7 @@ def _wanted(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
 
 
 def _start(start: Any) -> str | int:
-    """The option ``start``: "last", "first" or Unix ms."""
+    """Return the option ``start``: "last", "first" or Unix ms."""
     if isinstance(start, datetime):
         return int(start.timestamp() * 1000)
     if start not in ("last", "first"):
@@ -269,11 +269,11 @@ def _listen(member: Member[Any], values: Mapping[str, Any]) -> None:
 
 
 def _trace(core: ClientCore, group: str) -> Trace:
-    """The trace of a producer or consumer."""
-    # Few need it.
+    """Return the trace of a producer or consumer."""
+    # Imported here, because few programs need it.
     from twistmq.client.core.producer.tracer import TRACE_GROUP, Trace
 
-    # Readers of traces, our broker among them, need not decompress.
+    # Readers of traces, including our broker, do not have to decompress.
     options = ProducerOptions(group=f"{TRACE_GROUP}-{group}", compress_over=0)
     sender = Sender(core, options, process_ids(core.client_id))
     return Trace(core, sender, sender.preparer, group)

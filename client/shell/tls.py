@@ -1,4 +1,4 @@
-"""TLS: the context of connections, of files, and TLS over any transport.
+"""TLS: contexts for connections, made from files, and TLS over any transport.
 
 Source: TlsHelper.buildSslContext @5.3.3.
 """
@@ -15,15 +15,15 @@ def client_context(
     trust: str, cert: str, key: str, password: str, *, verify: bool, check_host: bool,
     trust_name: str, cert_name: str, refuse: Callable[[str], Exception],
 ) -> ssl.SSLContext:
-    """Make a context; files are PEM, by path.
+    """Return a TLS context; certificates and keys are paths of PEM files.
 
-    :param trust: whom to trust; "": the system's authorities.
+    :param trust: the trusted authorities; with "", the system's authorities.
     :param cert: the client's certificate; "" without one.
-    :param key: its key; "": in ``cert``.
-    :param check_host: counts only where certificates are verified.
-    :param trust_name: the name of ``trust`` in errors; so is ``cert_name``.
-    :param refuse: makes the exception that is raised when a file cannot be used, of its text, which
-        has no password and no key in it.
+    :param key: the certificate's key; with "", it is in ``cert``.
+    :param check_host: whether to check the host name; used only if certificates are verified.
+    :param trust_name: the name of ``trust`` in errors; ``cert_name`` is the name of ``cert``.
+    :param refuse: makes the exception to raise when a file cannot be used. Its argument is the
+        text of the error, which contains no password and no key.
     """
     try:
         context = ssl.create_default_context(cafile=trust or None)
@@ -34,7 +34,7 @@ def client_context(
         context.verify_mode = ssl.CERT_NONE
     if cert:
         try:
-            # Without a password to give OpenSSL would ask for one at the terminal.
+            # Without a password callback, OpenSSL would ask for the password at the terminal.
             context.load_cert_chain(cert, key or None, lambda: password)
         except OSError as error:
             raise refuse(f"{cert_name}: {cert} with its key: "
@@ -45,10 +45,10 @@ def client_context(
 class TlsPipe:
     """TLS over any transport: ciphertext in and out, plaintext in and out.
 
-    :param context: as for sockets.
-    :param host: the server's name, for its certificate.
+    :param context: a TLS context, as for sockets.
+    :param host: the name in the server's certificate.
 
-    ``is_open`` says whether the handshake is done.
+    ``is_open`` is true after the handshake.
     """
 
     def __init__(self, context: ssl.SSLContext, host: str) -> None:
@@ -58,7 +58,7 @@ class TlsPipe:
         self.is_open = False
 
     def begin(self) -> bytes:
-        """The first bytes of the handshake."""
+        """Return the first bytes of the handshake."""
         self._handshake()
         return self._outgoing.read()
 
@@ -70,10 +70,10 @@ class TlsPipe:
             pass
 
     def received(self, data: bytes) -> tuple[bytes, bytes]:
-        """Take ciphertext.
+        """Process received ciphertext.
 
-        :returns: plaintext that came, and ciphertext to send.
-        :raises ssl.SSLError: when the server breaks TLS, or its certificate is not trusted.
+        :returns: the received plaintext, and the ciphertext to send.
+        :raises ssl.SSLError: when the server violates TLS, or its certificate is not trusted.
         """
         self._incoming.write(data)
         if not self.is_open:
@@ -91,6 +91,6 @@ class TlsPipe:
         return b"".join(parts), self._outgoing.read()
 
     def sent(self, data: bytes) -> bytes:
-        """Take plaintext; :returns: the ciphertext to send."""
+        """Encrypt plaintext; :returns: the ciphertext to send."""
         self._tls.write(data)
         return self._outgoing.read()

@@ -1,11 +1,12 @@
-"""The blocks of transactions.
+"""Context managers for transactions.
 
     with producer.transaction("orders", b"paid") as transaction:
         database.commit()
 
 The half message is stored safely before the block runs. The end of the block commits it, unless
-:meth:`Transaction.rollback` was called. An error in the block leaves the message open, since the
-database may have committed: the broker asks, and the producer's ``on_check`` decides.
+:meth:`Transaction.rollback` was called. An error in the block leaves the message undecided,
+because the database may have committed: the broker asks later, and the producer's ``on_check``
+decides.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Transaction:
 
     :param sender: the producer's core.
     :param message: the half message.
-    :param queue: where it goes; None: the producer chooses.
+    :param queue: the queue of the message; with None, the producer chooses it.
     """
 
     def __init__(
@@ -48,18 +49,18 @@ class Transaction:
 
     @property
     def result(self) -> SendResult:
-        """Where the half message was stored; :raises ClientError: before it was."""
+        """Where the half message was stored; :raises ClientError: when it is not stored yet."""
         if self._result is None:
             raise ClientError("the half message is not stored: use the transaction with `with`")
         return self._result
 
     def rollback(self) -> None:
-        """Have the end of the block roll the message back: it is never delivered."""
+        """Roll the message back at the end of the block, so that it is never delivered."""
         self._is_rolled_back = True
 
     async def _begin(self) -> None:
         if self._result is not None:
-            raise ClientError("a transaction is used once")
+            raise ClientError("a transaction can be used only once")
         self._result = await send_half(self._sender, self._message, self._queue)
 
     def _end(self, failed: bool) -> None:
@@ -86,8 +87,9 @@ class BlockingTransaction(Transaction):
     def __enter__(self) -> Self:
         """Store the half message.
 
-        :raises NotSafe: when a flush or a slave was not waited for; it is rolled back.
-        :raises SendFailed, RequestRefused: as a send does.
+        :raises NotSafe: when the broker did not wait for a flush or a slave; the message is
+            rolled back.
+        :raises SendFailed, RequestRefused: as for a send.
         """
         self._run(self._begin)
         return self
@@ -116,7 +118,7 @@ class AsyncTransaction(Transaction):
         self._run = run
 
     async def __aenter__(self) -> Self:
-        """Store the half message; :raises: as :meth:`BlockingTransaction.__enter__`."""
+        """Store the half message; :raises: like :meth:`BlockingTransaction.__enter__`."""
         await self._run(self._begin())
         return self
 

@@ -1,11 +1,11 @@
-"""Public test doubles for programs that send and consume.
+"""Public test doubles for programs that send and consume messages.
 
-    RecordingProducer   keeps what was sent; needs no broker
-    MemoryCluster       brokers and clients in memory, a clock that is set by hand, faults by seed
+    RecordingProducer   keeps the messages that were sent; needs no broker
+    MemoryCluster       brokers and clients in memory, with a clock and faults that a test controls
 
 The pytest fixtures ``twistmq_producer`` and ``twistmq_consumer`` use a real broker on a free port.
 
-Names are imported when they are first used: ``RecordingProducer`` needs no package of a broker.
+Names are imported when they are first used, so ``RecordingProducer`` needs no package of a broker.
 """
 
 from __future__ import annotations

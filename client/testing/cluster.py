@@ -1,4 +1,4 @@
-"""A cluster in memory: brokers, a name server and clients, by a clock that is set by hand."""
+"""A cluster in memory: brokers, a name server and clients, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryPopMember",
 
 T = TypeVar("T")
 
-#: Where the name server is.
+#: The address of the name server.
 NAMESRV: Final = "10.0.0.9:9876"
 #: How often the servers run their periodic tasks, ms.
 _TICK_MS: Final = 1000
@@ -40,14 +40,14 @@ _BEGIN_MS: Final = 1_700_000_000_000
 
 
 class _ClientClock:
-    """The clocks of a client: those of the cluster, but the wall clock may have been set."""
+    """The clocks of a client. They follow the cluster's, but a test may set the wall clock."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self._cluster = cluster
         self.jump_ms = 0
 
     def monotonic_ms(self) -> float:
-        """Milliseconds for durations."""
+        """Milliseconds for measuring durations."""
         return self._cluster.now_ms
 
     def wall_ms(self) -> int:
@@ -56,10 +56,10 @@ class _ClientClock:
 
 
 class MemoryClient:
-    """A client of a cluster: the core of it, and the connections it has.
+    """A client of a cluster: its core and its connections.
 
-    ``core`` is what producers and consumers are made with; ``on_write`` functions get the address
-    and the bytes of each write.
+    Producers and consumers are made with ``core``. Functions in ``on_write`` get the address and
+    the bytes of each write.
     """
 
     def __init__(self, cluster: MemoryCluster, number: int, options: Mapping[str, Any]) -> None:
@@ -70,17 +70,17 @@ class MemoryClient:
         self.core = ClientCore(ClientOptions(**given), self.clock, cluster.chance.randrange)
         self.engine = self.core.engine
         self.is_up = True
-        #: It does nothing until then, as a process that was stopped.
+        #: The client does nothing until this time, like a process that was stopped.
         self.stopped_until_ms = 0.0
         self.pipes: dict[int, Pipe] = {}
         self.on_write: list[Callable[[str, bytes], object]] = []
 
     def address(self, number: int) -> str:
-        """Our side of a connection, "ip:port"."""
+        """The client's side of a connection, "ip:port"."""
         return f"{self.ip}:{40_000 + number}"
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_ms: float = 120_000) -> T:
-        """Run a coroutine of the core to its end; time passes as it needs it.
+        """Run a coroutine of the core to its end; the clock advances as needed.
 
         :raises TimeoutError: when it does not end in time.
         """
@@ -89,7 +89,7 @@ class MemoryClient:
         return task.result()
 
     def settle(self) -> bool:
-        """Do what can be done now; :returns: whether there was anything."""
+        """Do all work that is possible now; :returns: whether there was any."""
         if not self.is_up or self.stopped_until_ms > self.cluster.now_ms:
             return False
         self.engine.run()
@@ -99,7 +99,7 @@ class MemoryClient:
         return bool(effects)
 
     def due_ms(self) -> float | None:
-        """When a timer is due."""
+        """When the next timer is due."""
         if not self.is_up:
             return None
         due = self.engine.tasks.next_due_ms
@@ -125,13 +125,13 @@ class MemoryClient:
                 self.engine.worked(effect.number, None, error)
 
     def cut(self, address: str | None = None) -> None:
-        """Lose the connections to an address, or all."""
+        """Lose the connections to one address, or all connections."""
         for pipe in list(self.pipes.values()):
             if address in (None, pipe.address):
                 pipe.cut()
 
     def kill(self) -> None:
-        """End as a process that is killed: nothing is sent any more."""
+        """End like a process that is killed: nothing more is sent."""
         self.cut()
         self.is_up = False
 
@@ -152,7 +152,7 @@ class MemoryProducer:
     def send(
         self, topic: str | Message, body: Any = b"", **message: Unpack[MessageArguments]
     ) -> SendResult:
-        """Send a message and wait; as ``Producer.send``."""
+        """Send a message and wait, as ``Producer.send``."""
         ready = self.sender.prepare(message_of(topic, body, message))
         return self.client.run(self.sender.send(ready))
 
@@ -168,7 +168,7 @@ class MemoryMember:
         client.run(self.member.start())
 
     def take(self, most: int = 32, wait_ms: float = 5_000) -> list[ReceivedMessage[Any]]:
-        """Take messages and finish them; :returns: those of one queue, or [] after the wait."""
+        """Take and acknowledge messages; :returns: messages of one queue, or [] after the wait."""
         end_ms = self.client.cluster.now_ms + wait_ms
         while (batch := self.member.take(most)) is None:
             if self.client.cluster.now_ms >= end_ms:
@@ -195,16 +195,16 @@ class MemoryPopMember:
     def receive(
         self, most: int = 32, wait_ms: float = 5_000, invisible_ms: float | None = None
     ) -> list[ReceivedMessage[Any]]:
-        """Receive messages; as ``PopConsumer.receive``."""
+        """Receive messages, as ``PopConsumer.receive``."""
         batches = self.client.run(self.member.receiving.receive(most, invisible_ms, wait_ms))
         return [message for batch in batches for message in batch.messages]
 
     def acknowledge(self, messages: Sequence[ReceivedMessage[Any]]) -> None:
-        """Acknowledge received messages; as ``PopConsumer.acknowledge``."""
+        """Acknowledge received messages, as ``PopConsumer.acknowledge``."""
         self.client.run(self.member.receiving.acknowledge(messages))
 
     def close(self, timeout_ms: float = 10_000) -> None:
-        """Give back what is not finished, and leave the group."""
+        """Return the messages that are not finished, and leave the group."""
         self.client.run(self.member.close(timeout_ms))
 
 
@@ -216,12 +216,12 @@ class MemoryCluster:
         member = cluster.member("billing", "orders", start="first")
         assert [message.body for message in member.take()] == [b"paid"]
 
-    Time passes only in :meth:`advance` and in calls that wait. The same seed does the same.
+    Time passes only in :meth:`advance` and in calls that wait. The same seed gives the same run.
 
-    :param seed: of all chance.
-    :param brokers: how many; their names are "broker-a" and so on.
-    :param settings: of the brokers, texts by name.
-    :param pop: whether the brokers can be popped; each needs 40 MB more for it.
+    :param seed: the seed of all random choices.
+    :param brokers: the number of brokers; their names are "broker-a" and so on.
+    :param settings: the settings of the brokers, texts by name.
+    :param pop: whether the brokers support pop consumption; each needs 40 MB more for it.
     """
 
     def __init__(
@@ -229,13 +229,13 @@ class MemoryCluster:
         pop: bool = False,
     ) -> None:
         self.chance = random.Random(seed)
-        #: How long the cluster runs, ms.
+        #: How long the cluster has been running, ms.
         self.now_ms = 0.0
         self._reactor = Clock()
         self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._order = count()
         self._numbers = count(1)
-        #: How bad the network is; a test sets its attributes.
+        #: The faults of the network; a test sets its attributes.
         self.faults = Faults(self.chance)
         self.name_server = MemoryNameServer(self._reactor, NAMESRV, self._steady_ms)
         self.brokers: dict[str, MemoryBroker] = {}
@@ -256,43 +256,43 @@ class MemoryCluster:
     # --- clients
 
     def client(self, **options: Any) -> MemoryClient:
-        """A client; ``options`` are those of ``ClientOptions``, times in ms."""
+        """Make a client; the ``options`` are those of ``ClientOptions``, with times in ms."""
         client = MemoryClient(self, next(self._numbers), options)
         self.clients.append(client)
         return client
 
     def producer(self, client: MemoryClient | None = None, **options: Any) -> MemoryProducer:
-        """A producer; ``options`` are those of a ``Producer``."""
+        """Make a producer with the ``options`` of a ``Producer``."""
         return MemoryProducer(client or self.client(), options)
 
     def member(
         self, group: str, topics: Topics, client: MemoryClient | None = None, **options: Any
     ) -> MemoryMember:
-        """A member of a consumer group; ``options`` are those of a ``Consumer``."""
+        """Make a member of a consumer group with the ``options`` of a ``Consumer``."""
         return MemoryMember(client or self.client(), group, topics, options)
 
     def pop_member(
         self, group: str, topics: Topics, client: MemoryClient | None = None, **options: Any
     ) -> MemoryPopMember:
-        """A member of a group that pops; ``options`` are those of a ``PopConsumer``."""
+        """Make a member of a group that pops with the ``options`` of a ``PopConsumer``."""
         return MemoryPopMember(client or self.client(), group, topics, options)
 
     # --- servers and faults
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
-        """Make a topic with so many queues on each broker."""
+        """Create a topic with the given number of queues on each broker."""
         for broker in self.brokers.values():
             broker.create_topic(topic, queues)
 
     def kill_broker(self, name: str) -> None:
-        """A broker ends as a process that is killed."""
+        """End a broker like a process that is killed."""
         broker = self.brokers[name]
         broker.kill()
         for client in self.clients:
             client.cut(broker.address)
 
     def start_broker(self, name: str) -> None:
-        """A broker that was killed starts again, with what its disk has."""
+        """Start a broker that was killed, with the files on its disk."""
         self.brokers[name].start()
 
     def connect(self, client: MemoryClient, effect: Connect) -> Pipe:
@@ -313,24 +313,24 @@ class MemoryCluster:
                                       arguments))
 
     def advance(self, milliseconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         end_ms = self.now_ms + milliseconds
         while self._step(end_ms):
             pass
 
     def wait_for(self, condition: Callable[[], bool], timeout_ms: float = 60_000) -> None:
-        """Let time pass until a condition holds.
+        """Advance the clock until a condition holds.
 
-        :raises TimeoutError: when it does not in time.
+        :raises TimeoutError: when it does not hold in time.
         """
         end_ms = self.now_ms + timeout_ms
         self.settle()
         while not condition():
             if not self._step(end_ms):
-                raise TimeoutError(f"it did not happen in {timeout_ms:g} ms")
+                raise TimeoutError(f"the condition did not hold within {timeout_ms:g} ms")
 
     def _step(self, end_ms: float) -> bool:
-        """Go to the next thing that happens; :returns: False when it is behind the end."""
+        """Go to the next event; :returns: False when it is after the end."""
         self.settle()
         due_ms = self._events[0][0]
         calls = self._reactor.getDelayedCalls()
@@ -348,7 +348,7 @@ class MemoryCluster:
             self._reactor.advance(seconds)
 
     def settle(self) -> None:
-        """Do all that can be done without time."""
+        """Do all work that is possible without advancing the clock."""
         busy = True
         while busy:
             busy = False

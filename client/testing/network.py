@@ -1,4 +1,4 @@
-"""The network of a cluster in memory: connections that take time, fail and mix up replies."""
+"""The network of a cluster in memory: connections with delays, faults and reordered responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Later = Callable[..., object]
 
 
 class MemoryServer(Protocol):
-    """A server that connections are made to."""
+    """A server that accepts connections."""
 
     address: str
     is_up: bool
@@ -27,10 +27,11 @@ class MemoryServer(Protocol):
 
 
 class Faults:
-    """How bad the network is.
+    """The faults of the network.
 
-    ``latency_ms`` is the time of each way, ``delay_ms`` the most that chance adds to it. With
-    ``reorders`` the replies on one connection overtake each other.
+    ``latency_ms`` is the time that bytes take in each direction, and ``delay_ms`` is the maximum
+    random delay that is added to it. With ``reorders``, the responses on one connection overtake
+    each other.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -40,14 +41,14 @@ class Faults:
         self._chance = chance
 
     def wait_ms(self) -> float:
-        """The time of one way, once."""
+        """The time that bytes take in one direction, including a random delay."""
         if self.delay_ms:
             return self.latency_ms + self._chance.random() * self.delay_ms
         return self.latency_ms
 
 
 def frames_of(data: bytes) -> list[bytes]:
-    """Split bytes that are whole frames."""
+    """Split bytes that consist of whole frames."""
     frames = []
     position = 0
     while position < len(data):
@@ -61,8 +62,8 @@ class Pipe:
     """A connection of a client.
 
     :param client: the engine, its "ip:port" at this connection, and when it may run again.
-    :param number: the engine's number of it.
-    :param server: None: there is no server at the address.
+    :param number: the number that the engine gave the connection.
+    :param server: the server, or None if there is no server at the address.
     :param later: calls a function after some milliseconds.
     """
 
@@ -79,13 +80,13 @@ class Pipe:
         self._faults = faults
         self._later = later
         self._connection: MemoryConnection | None = None
-        #: How long bytes are still under way in each direction, at least: they keep their order.
+        #: The minimum time that bytes are under way in each direction, which keeps their order.
         self._out_ms = 0.0
         self._in_ms = 0.0
         self._now_ms: Callable[[], float] = client.clock.monotonic_ms
         later(2 * faults.wait_ms(), self._open)
 
-    # --- to the client; one that is stopped hears of it when it runs again
+    # --- to the client; a stopped client is notified when it runs again
 
     def _tell(self, function: Callable[..., object], *arguments: Any) -> None:
         wait_ms = self.client.stopped_until_ms - self._now_ms()
@@ -109,7 +110,7 @@ class Pipe:
         self._tell(self._engine.connected, self.number, f"{host}:{port}")
 
     def to_server(self, data: bytes) -> None:
-        """The client sends; bytes arrive in order."""
+        """Send bytes from the client to the server; they arrive in order."""
         now_ms = self._now_ms()
         self._out_ms = max(self._out_ms, now_ms + self._faults.wait_ms())
         self._later(self._out_ms - now_ms, self._arrive, data)
@@ -124,7 +125,7 @@ class Pipe:
             self._later(1, self._arrive, data)
 
     def pump(self) -> None:
-        """Bring what the server wrote on its way."""
+        """Send the bytes that the server wrote to the client."""
         connection = self._connection
         if connection is None:
             return
@@ -152,18 +153,18 @@ class Pipe:
         self._later(self._faults.latency_ms, self._tell, self._engine.lost, self.number, reason)
 
     def cut(self, reason: str = "connection reset") -> None:
-        """Lose it on both sides, with all that is under way."""
+        """Lose the connection on both sides, with all bytes under way."""
         if not self.is_over:
             self._end(reason)
         self._drop()
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing will happen on it any more."""
+        """Whether nothing more will happen on the connection."""
         return self.is_over and self._connection is None
 
     def close(self) -> None:
-        """The client closes it: the server still gets what was sent before."""
+        """Close it from the client's side; the server still gets the bytes sent before."""
         self.is_over = True
         now_ms = self._now_ms()
         self._later(max(self._out_ms - now_ms, 0) + self._faults.latency_ms, self._drop)

@@ -1,4 +1,4 @@
-"""A producer that sends nothing and keeps what it was given, for unit tests of programs."""
+"""A producer that keeps messages instead of sending them, for unit tests of programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordedTransaction", "RecordingProducer"]
 
-#: The queues of each topic.
+#: The number of queues of each topic.
 _QUEUES: Final = 4
 
 
@@ -46,7 +46,7 @@ class RecordedTransaction:
         self._is_rolled_back = False
 
     def rollback(self) -> None:
-        """Have the end of the block drop the message."""
+        """Mark the message to be dropped at the end of the block."""
         self._is_rolled_back = True
 
     def __enter__(self) -> Self:
@@ -67,12 +67,12 @@ class RecordingProducer:
         bill(order, producer)
         assert [message.body for message in producer.messages] == [b"paid"]
 
-    ``messages`` are those that were sent, in order, as they were given. Each is checked and
-    encoded as ``Producer`` does it. ``error``, when it is set, is the error of each send.
-    ``reply`` makes the body of the reply to a request; None: no reply comes.
+    ``messages`` contains the messages that were sent, in order and unchanged. Each message is
+    checked and encoded as in ``Producer``. ``error``, when it is set, is raised by each send.
+    ``reply`` makes the body of the reply to a request; None means that no reply arrives.
 
-    :param where: is not used, for nothing is asked where the topics are.
-    :param options: those of ``Producer``, checked as it checks them.
+    :param where: is not used, because no name server is asked for routes.
+    :param options: the options of ``Producer``, which are checked in the same way.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RecordingProducer:
         self.messages: list[Message] = []
         self.error: Exception | None = None
         self.reply: Callable[[Message], bytes] | None = None
-        #: Timed messages, by the handle of their result.
+        #: The timed messages, by the handle in their result.
         self._timed: dict[str, Message] = {}
         self._offsets: dict[MessageQueue, int] = {}
         self._numbers = count()
@@ -109,7 +109,7 @@ class RecordingProducer:
         return self._sender.options.group
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that a topic can be sent to."""
+        """The queues to which a topic can be sent."""
         return [MessageQueue(topic, "broker-a", number) for number in range(_QUEUES)]
 
     def send(
@@ -118,7 +118,7 @@ class RecordingProducer:
     ) -> SendResult:
         """Keep a message.
 
-        :raises OptionError: when it cannot be sent to any broker.
+        :raises OptionError: when the message cannot be sent to any broker.
         """
         given = message_of(topic, body, message)
         return self._keep([given], self._sender.prepare(given), queue)
@@ -129,7 +129,7 @@ class RecordingProducer:
     ) -> Future[SendResult]:
         """Keep a message; :returns: a future that is done.
 
-        :raises OptionError: when it cannot be sent to any broker.
+        :raises OptionError: when the message cannot be sent to any broker.
         """
         given = message_of(topic, body, message)
         return self._soon([given], self._sender.prepare(given), queue)
@@ -147,7 +147,7 @@ class RecordingProducer:
         return future
 
     def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
-        """Keep messages; :returns: the result of each, in order."""
+        """Keep messages; :returns: the result of each message, in order."""
         return [self.send(message) for message in messages]
 
     def send_batch(
@@ -155,7 +155,7 @@ class RecordingProducer:
     ) -> SendResult:
         """Keep messages of one topic, in one queue.
 
-        :raises OptionError: when they do not go into one batch.
+        :raises OptionError: when they do not fit into one batch.
         """
         return self._keep(messages, self._sender.prepare_batch(messages), queue)
 
@@ -169,9 +169,9 @@ class RecordingProducer:
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> ReceivedMessage[Any]:
-        """Keep a message; :returns: what ``reply`` makes of it.
+        """Keep a message; :returns: the reply that ``reply`` makes for it.
 
-        :raises RequestTimeout: at once, while ``reply`` is None.
+        :raises RequestTimeout: immediately, if ``reply`` is None.
         """
         given = message_of(topic, body, message)
         timeout_ms = milliseconds(timeout_s, self._sender.options.timeout_ms)
@@ -184,22 +184,23 @@ class RecordingProducer:
         return ReceivedMessage(record, result.queue, 0, given.topic)
 
     def recall(self, result: SendResult) -> None:
-        """Drop a message that was to be delivered later.
+        """Drop a message with a delayed delivery.
 
-        :raises OptionError: when it is not timed, or was dropped already.
+        :raises OptionError: when the message is not timed, or has already been dropped.
         """
         message = self._timed.pop(result.recall_handle or "", None)
         if message is None:
-            raise OptionError(f"the message {result.id} cannot be taken back")
+            raise OptionError(f"the message {result.id} cannot be recalled")
         self.messages = [each for each in self.messages if each is not message]
 
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> RecordedTransaction:
-        """A message that is kept when the block ends, unless it is rolled back or raises.
+        """A message that is kept when the block ends, unless it is rolled back or an error is
+        raised.
 
-        :raises OptionError: when it cannot be sent, or the option ``on_check`` is not set.
+        :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
         given = message_of(topic, body, message)
         ready = prepare_half(self._sender, given)
@@ -213,10 +214,10 @@ class RecordingProducer:
         self.send(topic, body, queue=queue, **message)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Return at once: nothing is under way."""
+        """Return at once, because nothing is under way."""
 
     def close(self) -> None:
-        """Take no more messages; a second call does nothing."""
+        """Refuse further messages; a second call does nothing."""
         self._is_closed = True
 
     def _keep(

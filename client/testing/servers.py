@@ -1,6 +1,6 @@
-"""The servers of a cluster in memory: our name server and our brokers, without ports.
+"""The servers of a cluster in memory: this project's name server and brokers, without ports.
 
-Each has the protocol that serves sockets, on connections in memory.
+Each server has the same protocol that serves sockets, on connections in memory.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from twistmq.protocol.bodies import TopicConfig
 
 __all__ = ["MemoryBroker", "MemoryNameServer"]
 
-#: How often a broker tells the name server that it is there.
+#: How often a broker registers with the name server.
 _REGISTER_MS: Final = 30_000
 _PLUGINS: Final = (("orderly", Orderly), ("retry", Retry), ("schedule", Schedule))
-#: The plugins of a broker that can be popped: retries of popped messages are timed messages.
+#: The plugins of a broker with pop consumption: retries of popped messages are timed messages.
 _POP_PLUGINS: Final = (*_PLUGINS, ("timer", Timer), ("pop", Pop))
 
 
 class _Periodic:
-    """Periodic tasks, run when the cluster's clock ticks."""
+    """Periodic tasks, which run when the cluster's clock ticks."""
 
     def __init__(self, tasks: Sequence[PeriodicTask], now_ms: int) -> None:
         self._due: list[tuple[PeriodicTask, int]] = [
             (task, now_ms + task.first_ms) for task in tasks]
 
     def run(self, now_ms: int, wall_ms: int) -> None:
-        """Run those that are due."""
+        """Run the tasks that are due."""
         for index, (task, due_ms) in enumerate(self._due):
             if due_ms <= now_ms:
                 period = task.period_ms
@@ -71,7 +71,7 @@ class MemoryNameServer:
         self._steady_ms = steady_ms
 
     def tick(self) -> None:
-        """Run what is due."""
+        """Run the tasks that are due."""
         now_ms = self._steady_ms()
         self.server.steady.tick()
         self._periodic.run(now_ms, now_ms)
@@ -80,9 +80,9 @@ class MemoryNameServer:
 class MemoryBroker:
     """A broker of a cluster.
 
-    :param steady_ms: the cluster's clock.
-    :param settings: texts by name.
-    :param pop: whether it can be popped.
+    :param steady_ms: the clock of the cluster.
+    :param settings: the settings, texts by name.
+    :param pop: whether the broker supports pop consumption.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class MemoryBroker:
     ) -> None:
         self.name = name
         self.address = address
-        #: How far its wall clock is from the cluster's, ms.
+        #: The difference between its wall clock and the cluster's, ms.
         self.jump_ms = 0
-        #: When it was killed last, by the cluster's clock; None: never.
+        #: When it was last killed, by the cluster's clock; None: never.
         self.killed_ms: int | None = None
         self._reactor = reactor
         self._names = names
@@ -108,7 +108,7 @@ class MemoryBroker:
         self.start()
 
     def start(self) -> None:
-        """Start over what the disk has."""
+        """Start with the files on the disk."""
         self.box = KernelBox(self._plugins, self._settings, self._disk, clock=self._steady_ms)
         self.box.jump_ms = self.jump_ms
         kernel = self.box.kernel
@@ -131,7 +131,7 @@ class MemoryBroker:
         return self._steady_ms() + self.jump_ms
 
     def _register(self) -> None:
-        """Tell the name server of all topics."""
+        """Register all topics with the name server."""
         if not self.is_up:
             return
         topics = self.box.kernel.topic_config.topic_tables()
@@ -141,12 +141,12 @@ class MemoryBroker:
             ha_address=self.address, channel=self._channel, topics=topics), self._steady_ms())
 
     def create_topic(self, topic: str, queues: int) -> None:
-        """Make a topic with so many queues to read and write."""
+        """Create a topic with the given number of queues to read and write."""
         self.box.kernel.topic_config.update(TopicConfig(topic, queues, queues, 6), {})
         self._register()
 
     def kill(self) -> None:
-        """End at once: nothing is saved but what stands on the disk already."""
+        """End at once; only data that is already on the disk is kept."""
         self.is_up = False
         self.killed_ms = self._steady_ms()
         self._disk.forget_locks()
@@ -158,6 +158,6 @@ class MemoryBroker:
         self.box.jump_ms = self.jump_ms
 
     def tick(self) -> None:
-        """Run what is due."""
+        """Run the tasks that are due."""
         if self.is_up:
             self._periodic.run(self._steady_ms(), self._wall_ms())

@@ -1,4 +1,4 @@
-"""The shell for Twisted. The reactor is an argument.
+"""The shell for Twisted. The reactor is passed as an argument.
 
     async def main(reactor):
         async with tx.Producer("127.0.0.1:9876", group="shop", reactor=reactor) as producer:
@@ -6,9 +6,9 @@
 
     react(lambda reactor: Deferred.fromCoroutine(main(reactor)))
 
-Every method that waits returns a ``Deferred``; only ``send_soon``, whose result is a Deferred, is
-a coroutine function. :class:`ConsumerService` runs a consumer in an application. The methods are
-those of ``twistmq.client.event_loop``.
+Every method that waits returns a ``Deferred``. The only exception is ``send_soon``, whose result is
+a Deferred; it is a coroutine function. :class:`ConsumerService` runs a consumer in an application.
+``twistmq.client.event_loop`` defines the methods.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class Client(Deferring, LoopClient):
-    """A client of a cluster, shared by the producers and consumers that are given it.
+    """A client of a cluster. Producers and consumers that are given the same client share it.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
     :param options: see the page of options.
@@ -68,8 +68,8 @@ class Producer(Deferring, LoopProducer[Client, Deferred[SendResult]]):
     """Sends messages.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a :class:`Client` to share, in place of name servers.
-    :param reactor: the reactor; not needed with a client.
+    :param client: a :class:`Client` to share, instead of name servers.
+    :param reactor: the reactor; not needed if a client is given.
     :param options: see the page of options.
     """
 
@@ -86,10 +86,10 @@ class Consumer(Deferring, LoopConsumer[Client, T]):
     """A member of a consumer group.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a :class:`Client` to share, in place of name servers.
+    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
-    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
-    :param reactor: the reactor; not needed with a client.
+    :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
+    :param reactor: the reactor; not needed if a client is given.
     :param options: see the page of options.
     """
 
@@ -106,10 +106,10 @@ class PullConsumer(Deferring, LoopPullConsumer[Client, T]):
     """A member of a consumer group that is polled, by one task at a time.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a :class:`Client` to share, in place of name servers.
+    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
-    :param topics: what it reads; None: see ``subscribe`` and ``assign``.
-    :param reactor: the reactor; not needed with a client.
+    :param topics: the topics to read; None: see ``subscribe`` and ``assign``.
+    :param reactor: the reactor; not needed if a client is given.
     :param options: see the page of options.
     """
 
@@ -127,10 +127,10 @@ class PopConsumer(Deferring, LoopPopConsumer[Client, T]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param client: a :class:`Client` to share, in place of name servers.
+    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
-    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
-    :param reactor: the reactor; not needed with a client.
+    :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
+    :param reactor: the reactor; not needed if a client is given.
     :param options: see the page of options.
     """
 

@@ -1,4 +1,4 @@
-"""A connection of Twisted: the socket, and TLS over it."""
+"""A Twisted connection: the socket, with optional TLS on top of it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Opening"]
 
 
 class Opening:
-    """A connection that is being made, from :meth:`begin` on.
+    """A connection that is being opened, starting with :meth:`begin`.
 
-    :param number: the engine's number of the connection.
-    :param tls: the context; None: without TLS.
-    :param ended: is called once, when the connection is open or will never be.
+    :param number: the number that the engine gave the connection.
+    :param tls: the TLS context; None: the connection does not use TLS.
+    :param ended: is called once, when the connection is open or has failed.
 
-    The engine cancels it when it takes too long, TLS included.
+    The engine cancels the opening when it takes too long, including TLS.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class Opening:
         return self._stream
 
     def opened(self, stream: Stream, local_address: str) -> None:
-        """The connection is open, TLS included."""
+        """The connection is open, including TLS."""
         if self._end():
             self._driver.connected(self._number, stream, local_address)
 
     def failed(self, reason: str) -> None:
-        """The connection will not be open."""
+        """The connection could not be opened."""
         if self._end():
             self._give_up()
             self._driver.lost(self._number, reason)
 
     def cancel(self) -> None:
-        """Make it no more."""
+        """Stop opening the connection."""
         if self._end():
             self._give_up()
 
@@ -90,9 +90,9 @@ class Opening:
 
 @implementer(IPushProducer)
 class _Unsent:
-    """Counts the bytes that a transport was given since it had more than it likes to keep.
+    """Counts the bytes given to a transport since its buffer became too full.
 
-    A transport tells a producer when it has too many, and when all are sent.
+    A transport notifies its producer when the buffer is too full, and when all bytes are sent.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Unsent:
 
 
 class Stream(Protocol):
-    """One connection, perhaps with TLS."""
+    """One connection, with or without TLS."""
 
     def __init__(
         self, driver: Driver, number: int, pipe: TlsPipe | None, opening: Opening
@@ -121,7 +121,7 @@ class Stream(Protocol):
         self._driver = driver
         self._number = number
         self._pipe = pipe
-        #: None once the connection is open.
+        #: The opening of this connection; None once it is open.
         self._opening: Opening | None = opening
         self._unsent = _Unsent()
 

@@ -1,4 +1,4 @@
-"""A reactor: its connections, timers and Deferreds, for the client's core."""
+"""Provides the connections, timers and Deferreds of a reactor to the client's core."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Deferring", "TwistedShell"]
 
 
 class Deferring(ForTwisted):
-    """Makes the methods of a class that wait return Deferreds, those of its bases too."""
+    """Makes the waiting methods of a class and of its bases return Deferreds."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -45,13 +45,13 @@ def _deferred(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[...
     def call(*arguments: Any, **named: Any) -> Deferred[Any]:
         return Deferred.fromCoroutine(function(*arguments, **named))
 
-    # A class below this one does not wrap it once more.
+    # A subclass must not wrap the method a second time.
     del call.__dict__["waits"]
     return call
 
 
 class Loop:
-    """A reactor, as a driver needs it."""
+    """A reactor in the form that a driver needs."""
 
     def __init__(self, reactor: Any, tls: ssl.SSLContext | None) -> None:
         self.reactor = reactor
@@ -103,7 +103,7 @@ class Loop:
                              lambda failure: then(None, failure.value))
 
     def at_end(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], object]:
-        """See ``EventLoop``; a reactor waits for what it is told before its shutdown."""
+        """See ``EventLoop``; a reactor waits for the Deferreds of its shutdown triggers."""
         add = getattr(self.reactor, "addSystemEventTrigger", None)
         if add is None:
             return lambda: None
@@ -131,9 +131,9 @@ class Loop:
 
 
 class _HandlerCancelled(BaseException):
-    """The worker was cancelled that waited for a handler.
+    """A worker that was waiting for a handler was cancelled.
 
-    It is no ``Exception``, as in asyncio, so the handler counts as not called.
+    As in asyncio, it is not an ``Exception``, so the handler counts as not called.
     """
 
 

@@ -44,15 +44,16 @@ class ConsumerService(Service):
                                              group=self.consumer.member.options.group))
 
     def stopService(self) -> Deferred[None]:
-        """Stop, wait for handlers, commit and leave; fires when all is done.
+        """Stop, wait for handlers, commit and leave; the Deferred fires when all is done.
 
-        In a handler of the consumer it fires at once: the rest is done when the handlers end.
+        When a handler of the consumer calls it, it fires at once, and the remaining steps follow
+        when the handlers end.
         """
         super().stopService()  # type: ignore[no-untyped-call]
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        # In a handler, the end of the run would wait for that handler.
+        # Inside a handler, waiting for the end of the run would wait for that handler itself.
         is_handling = bool(Turn.of(self.consumer.member))
         self.consumer.stop()
         await self.consumer.close()

@@ -1,18 +1,19 @@
-"""Requests of mqadmin and other tools: settings, figures, topics, groups, clients, queues.
+"""Requests of mqadmin and other tools: settings, statistics, topics, groups, clients, queues.
 
     25   change settings       202  offsets of a topic      201  all groups
     26   settings              300  groups of a topic       208  progress of a group
     28   runtime table         303  times of a topic        343  topics of a group
-    315  figures
+    315  statistics
     203  consumers             305  system topics           345  subscription of a group
     204  producers             351  one topic               352  one group
-    328  all producers         321  entries of a queue      353  what a group is forbidden
+    328  all producers         321  entries of a queue      353  topics forbidden to a group
     223  offsets of consumers  306  clean queues            222  move a group
-    307  what a consumer does  316  clean topics            308  the slowest group
+    307  state of a consumer    316  clean topics            308  the slowest group
     309  consume a message     329  delete expired files    314  clone a group's offsets
     317  progress of all groups
 
-Requests that change topics and groups (17, 200, 207, 215) are the kernel's: clients need them too.
+Requests that change topics and groups (17, 200, 207, 215) belong to the kernel, because clients
+send them too.
 
 Source: AdminBrokerProcessor @5.3.3.
 """
@@ -43,12 +44,12 @@ __all__ = ["Plugin"]
 _SETTINGS: Final = (
     Setting("useServerSideResetOffset", "flag", True,
             "Whether the broker itself resets offsets, also for groups without a connected member; "
-            "if not, the group's members are told.", source="BrokerConfig"),
+            "if not, the group's members are asked to do it.", source="BrokerConfig"),
 )
 
 
 class Plugin:
-    """The requests of one broker."""
+    """The administration requests of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -60,7 +61,7 @@ class Plugin:
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:
-        """The rows of one broker, by noun."""
+        """Return the handlers of one broker, by subject."""
         parts = [make(self._broker) for make in (
             RuntimeQuestions, TopicQuestions, GroupQuestions, ClientQuestions, QueueQuestions,
             RetentionRequests, ProgressRequests, ResetRequests, StatsQuestions, SettingRequests)]

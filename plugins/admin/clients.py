@@ -1,6 +1,6 @@
-"""Requests about clients and to them: 203, 204, 223, 307, 309, 328.
+"""Requests about clients, and requests forwarded to clients: 203, 204, 223, 307, 309, 328.
 
-The broker does not know what a consumer does: it hands the question on and the answer back.
+The broker does not know the state of a consumer: it forwards the question and returns the answer.
 
 Source: AdminBrokerProcessor.getConsumerConnectionList, getProducerConnectionList,
 getAllProducerInfo, getConsumerStatus, getConsumerRunningInfo, consumeMessageDirectly, callConsumer,
@@ -55,16 +55,17 @@ if TYPE_CHECKING:
 
 __all__ = ["CALL_TIMEOUT_MS", "STATUS_TIMEOUT_MS", "ClientQuestions"]
 
-#: How long a client has to answer, ms. Source: Broker2Client.callClient.
+#: The time within which a client must answer, ms. Source: Broker2Client.callClient.
 CALL_TIMEOUT_MS: Final = 10_000
-#: How long each client has to say how far it has come, ms. Source: Broker2Client.getConsumeStatus.
+#: The time within which each client must report its progress, ms.
+#: Source: Broker2Client.getConsumeStatus.
 STATUS_TIMEOUT_MS: Final = 5_000
 #: Clients before MQVersion V3_1_8_SNAPSHOT do not answer.
 _ANSWERING_VERSION_MIN: Final = 62
 
 
 class ClientQuestions:
-    """The handlers about clients."""
+    """The handlers of requests about clients."""
 
     log = Logger()
 
@@ -117,12 +118,12 @@ class ClientQuestions:
             yield
         return Reply(body=encode_with_rows(ProducerTableInfo(), b'"data":{}', rows))
 
-    # --- how far consumers say they have come
+    # --- progress reported by consumers
 
     def _status(self, request: Request[GetConsumerStatusRequestHeader]) -> Handled:
-        """Ask a group's members, all at once, or the one that is named.
+        """Ask all members of a group at the same time, or one member if it is named.
 
-        Differs from Apache, which asks one after the other, and fails where there is no group.
+        Differs from Apache, which asks one after the other, and fails if the group does not exist.
         """
         header = request.header
         group = self._broker.clients.consumer_group(header.group)
@@ -151,7 +152,7 @@ class ClientQuestions:
     def _read_status(
         self, clients: Sequence[Client], results: Sequence[tuple[bool, Any]]
     ) -> Work:
-        """The answers of the clients that sent one, joined."""
+        """Combine the answers of the clients that sent one."""
         rows = []
         for client, (_, result) in zip(clients, results, strict=True):
             if isinstance(result, Failure):
@@ -171,10 +172,10 @@ class ClientQuestions:
         self.log.warn("{client} at {peer} does not report its offsets: {error}",
                       client=client.client_id, peer=client.channel.remote_address, error=error)
 
-    # --- questions that are handed on
+    # --- forwarded questions
 
     def _consume(self, request: Request[ConsumeMessageDirectlyResultRequestHeader]) -> Handled:
-        """Hand a message of the log to a consumer, with what it has to know to consume it."""
+        """Send a message of the log to a consumer, with everything needed to consume it."""
         header, broker = request.header, self._broker
         try:
             _, _, offset = parse_offset_message_id(header.msg_id or "")
@@ -204,9 +205,9 @@ class ClientQuestions:
         self, code: RequestCode, group: str, client_id: str, header: CommandHeader,
         body: bytes = b"",
     ) -> Handled:
-        """Ask one client of a group; its answer is the answer.
+        """Ask one client of a group and return its answer.
 
-        :raises RequestRefused: when it is not there or too old.
+        :raises RequestRefused: when the client is not connected or too old.
         """
         client = self._broker.clients.find_consumer(group, client_id)
         if client is None:

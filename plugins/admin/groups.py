@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupQuestions"]
 
-#: Bit of a group's mask for a topic: reading is forbidden. Source: PermName.INDEX_PERM_READ.
+#: Bit of a group's mask for a topic that forbids reading. Source: PermName.INDEX_PERM_READ.
 _READING: Final = 2
 
 
 class GroupQuestions:
-    """The handlers about groups."""
+    """The handlers of requests about groups."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -74,7 +74,7 @@ class GroupQuestions:
         return self._broker.long_answers.answer(self._read_all(), request.channel)
 
     def _read_all(self) -> Work:
-        """The version is that of the beginning, so a client that compares versions asks again."""
+        """Return the initial version, so that a client that compares versions asks again."""
         table = self._broker.subscription_group
         version = copy(table.data_version)
         rows = []
@@ -85,7 +85,7 @@ class GroupQuestions:
         return Reply(body=encode_with_rows(wrapper, b'"subscriptionGroupTable":{}', rows))
 
     def _config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Reply:
-        """A group's settings; asking for one creates it where consuming with it would."""
+        """Return a group's settings; a missing group is created where consuming would create it."""
         config = self._broker.subscription_group.find(request.header.group)
         if config is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -104,7 +104,7 @@ class GroupQuestions:
             subscription, header.group, header.topic).encode())
 
     def _forbid(self, request: Request[UpdateGroupForbiddenRequestHeader]) -> Handled:
-        """Say whether a group may consume a topic, from now on where that is given.
+        """Return whether a group may consume a topic, and change this if a value is given.
 
         Differs from Apache, which keeps names that no group or topic can have.
         """
@@ -127,10 +127,10 @@ class GroupQuestions:
             self._read_progress(request.header), request.channel)
 
     def _topics(self, header: GetConsumeStatsRequestHeader) -> list[str]:
-        """The topics asked for: a list as it is, others only if a live group subscribes to them."""
+        """Return the listed topics, or else the topics to which a live group subscribes."""
         listed = [topic for topic in (header.topic_list or "").split(";") if topic.strip()]
         if listed:
-            # Those that there are not have nothing to tell, and need not be kept.
+            # Unknown topics have no progress to report, and are left out.
             return sorted({topic for topic in listed if self._broker.topic_config.get(topic)})
         if header.topic and header.topic.strip():
             topics = {header.topic}
@@ -142,7 +142,7 @@ class GroupQuestions:
         return sorted(topics)
 
     def _read_progress(self, header: GetConsumeStatsRequestHeader) -> Work:
-        """The group is read when this answer has its turn: many may wait."""
+        """Read the group only when this answer has its turn, because many answers may wait."""
         broker, group = self._broker, header.consumer_group
         rows = []
         tps = 0.0

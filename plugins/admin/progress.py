@@ -45,7 +45,7 @@ __all__ = ["ProgressRequests", "queue_progress"]
 
 
 def queue_progress(broker: Broker, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-    """The progress of a group in a queue."""
+    """Return the progress of a group in a queue."""
     store, offsets = broker.store, broker.consumer_offset
     consumed = max(offsets.query(group, topic, queue_id), 0)
     pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
@@ -55,7 +55,7 @@ def queue_progress(broker: Broker, group: str, topic: str, queue_id: int) -> Off
 
 
 class ProgressRequests:
-    """The handlers of groups' progress."""
+    """The handlers of requests about groups' progress."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -100,7 +100,7 @@ class ProgressRequests:
         consumed = self._broker.consumer_offset.query(group, topic, queue_id)
         earliest_ms = store.reader.earliest_store_time(topic, queue_id)
         consumed_ms = store.reader.store_time(topic, queue_id, consumed - 1)
-        # Differs from Apache, where a message that is gone has waited since 1970.
+        # Differs from Apache, where a message that is gone appears to have waited since 1970.
         following = max(consumed, begin)
         waits = following < end
         return QueueTimeSpan(
@@ -109,13 +109,13 @@ class ProgressRequests:
             consumed_ms if consumed > 0 else earliest_ms,
             now_ms - store.reader.store_time(topic, queue_id, following) if waits else 0)
 
-    # --- the slowest
+    # --- the slowest group
 
     def _slowest(self, request: Request[QueryCorrectionOffsetHeader]) -> Reply:
-        """The smallest offsets of all groups that still have a message.
+        """Return the smallest offsets of all groups that still have a message.
 
-        Differs from Apache: the groups that do not count are left out of the answer, and keep
-        their offsets; a queue that only the compared group knows is no error.
+        Differs from Apache: excluded groups are only left out of the answer and keep their
+        offsets, and a queue that only the compared group knows is not an error.
         """
         header, offsets = request.header, self._broker.consumer_offset
         least: dict[int, int] = {}
@@ -132,10 +132,10 @@ class ProgressRequests:
     # --- cloning
 
     def _clone(self, request: Request[CloneGroupOffsetRequestHeader]) -> Reply:
-        """Differs from Apache, which clones nothing when no topic is named."""
+        """Clone offsets. Differs from Apache, which clones nothing when no topic is named."""
         header, offsets = request.header, self._broker.consumer_offset
         if self._broker.subscription_group.find(header.dest_group) is None:
-            # Differs from Apache, which keeps the offsets of groups that there are not.
+            # Differs from Apache, which keeps the offsets of groups that do not exist.
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                                  f"Group {header.dest_group} not exist!")
         is_named = bool(header.topic and not header.topic.isspace())
@@ -148,7 +148,7 @@ class ProgressRequests:
         return Reply()
 
     def _subscribes(self, group: str, topic: str) -> bool:
-        """Whether a group wants a topic, as far as its members say anything."""
+        """Whether a group subscribes to a topic, as far as its members report anything."""
         members = self._broker.clients.consumer_group(group)
         return members is None or not members.subscriptions or topic in members.subscriptions
 
@@ -159,7 +159,10 @@ class ProgressRequests:
             self._read_all(request.header.is_order), request.channel)
 
     def _read_all(self, is_order: bool) -> Work:
-        """Differs from Apache: it knows what is pulled, so those in flight are not negative."""
+        """Return the progress of all groups.
+
+        Differs from Apache: pull offsets are known, so the number in flight is never negative.
+        """
         broker = self._broker
         rows = []
         diff = inflight = 0

@@ -1,4 +1,4 @@
-"""The entries of a consume queue as they are: 321.
+"""The raw entries of a consume queue: 321.
 
 Source: AdminBrokerProcessor.queryConsumeQueue, QueryConsumeQueueResponseBody, ConsumeQueueData
 @5.3.3.
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 __all__ = ["ENTRIES_MAX", "ConsumeQueueData", "QueryConsumeQueueResponseBody", "QueueQuestions"]
 
-#: Entries of one answer: some hundred kilobytes, far below the longest frame.
+#: Most entries of one answer: some hundred kilobytes, far below the frame limit.
 ENTRIES_MAX: Final = 5000
 _ENTRIES_AT_A_TIME: Final = 64
 
 
 class ConsumeQueueData(Body):
-    """One entry."""
+    """One entry of a consume queue."""
 
-    #: Place in the commit log, bytes; size of the record there, bytes.
+    #: Place of the record in the commit log, and size of the record, bytes.
     physic_offset: Int64 = 0
     physic_size: Int32 = 0
     tags_code: Int64 = 0
-    #: The unit it points at as JSON, and the unit's bitmap as digits, the last byte first.
+    #: The extension unit of the entry as JSON, and the unit's bitmap as digits, last byte first.
     extend_data_json: str | None = None
     bit_map: str | None = None
-    #: Whether the group's filter takes it, where its unit says so.
+    #: Whether the group's filter accepts the entry according to its extension unit.
     eval: bool = False
-    #: That there is no unit where it points.
+    #: Reports that the extension unit of the entry does not exist.
     msg: str | None = None
 
     @classmethod
@@ -56,7 +56,7 @@ class ConsumeQueueData(Body):
     ) -> ConsumeQueueData:
         """Describe an entry.
 
-        :param message_filter: the group's; None: it takes everything.
+        :param message_filter: the group's filter; None accepts everything.
         """
         row = cls(*entry)
         if unit is not None:
@@ -72,7 +72,7 @@ class ConsumeQueueData(Body):
 
 
 class _ExtendData(Body):
-    """A unit. Source: CqExtUnit."""
+    """An extension unit. Source: CqExtUnit."""
 
     #: Base64.
     filter_bit_map: str | None = None
@@ -87,15 +87,15 @@ class _ExtendData(Body):
 
 
 def _digits(bitmap: bytes) -> str:
-    """The bits, the last byte first; a line ends behind each byte whose number eight divides."""
+    """Format the bits, last byte first; a line ends after a byte whose number 8 divides."""
     return "".join(f"{bitmap[number]:08b}" + ("" if number % 8 else "\n")
                    for number in reversed(range(len(bitmap))))
 
 
 class QueryConsumeQueueResponseBody(Body):
-    """Entries, and where the queue begins and ends."""
+    """Entries, and the bounds of the queue."""
 
-    #: The subscription of the named group; its filter as a text for people.
+    #: The subscription of the named group, and its filter as readable text.
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
     queue_data: list[ConsumeQueueData] | None = None
@@ -104,7 +104,7 @@ class QueryConsumeQueueResponseBody(Body):
 
 
 class QueueQuestions:
-    """The handlers about consume queues."""
+    """The handlers of requests about consume queues."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -133,7 +133,7 @@ class QueueQuestions:
     def _describe_group(
         self, body: QueryConsumeQueueResponseBody, name: str, topic: str
     ) -> MessageFilter | None:
-        """Say what a group subscribes to; :returns: its filter."""
+        """Describe the subscription of a group in the body; :returns: its filter."""
         group = self._broker.clients.consumer_group(name)
         subscription = group.subscriptions.get(topic) if group else None
         body.subscription_data = subscription
@@ -146,14 +146,14 @@ class QueueQuestions:
             return filters.group_filter(name, subscription, subscription.sub_version,
                                         group.filters)
         except RequestRefused:
-            # A filter that cannot be evaluated passes everything, as with Apache.
+            # A filter that cannot be evaluated accepts everything, as in Apache's broker.
             return None
 
     def _read(
         self, queue: ConsumeQueue, index: int, count: int, body: QueryConsumeQueueResponseBody,
         message_filter: MessageFilter | None,
     ) -> Work:
-        """Differs from Apache: an answer has an end, because a reply fits into a frame."""
+        """Read entries. Differs from Apache: the answer is limited to the size of a frame."""
         rows: list[bytes] = []
         wanted = min(count, ENTRIES_MAX)
         while len(rows) < wanted:

@@ -1,8 +1,9 @@
-"""Letting a group consume from another place: 222.
+"""Resets a group to another offset: 222.
 
-The broker does it by itself: the group's next pull of each queue goes there. Without
-useServerSideResetOffset the group's members are told, and do it. Only then does ``is_force`` count:
-a broker that moves a group by itself moves it forward, too, whatever the request says.
+The broker resets the group itself: the group's next pull of each queue starts at the new offset.
+Without useServerSideResetOffset, the members of the group are asked to do it. Only in this case
+does ``is_force`` matter: a broker that resets a group itself also moves it forward, whatever the
+request contains.
 
 Source: AdminBrokerProcessor.resetOffset, resetOffsetInner, Broker2Client.resetOffset @5.3.3.
 """
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["TELLABLE_VERSION_MIN", "ResetRequests"]
 
-#: Clients before MQVersion V3_0_7_SNAPSHOT cannot be told.
+#: Clients before MQVersion V3_0_7_SNAPSHOT do not support the notice.
 TELLABLE_VERSION_MIN: Final = 28
 _CPP: Final = "CPP"
 
 
 class ResetRequests:
-    """The handler that moves a group."""
+    """The handler that resets a group."""
 
     log = Logger()
 
@@ -64,7 +65,7 @@ class ResetRequests:
         work = self._by_broker(header) if by_broker else self._by_clients(header)
         return self._broker.long_answers.answer(work, request.channel)
 
-    # --- by the broker
+    # --- reset by the broker
 
     def _by_broker(self, header: ResetOffsetRequestHeader) -> Work:
         broker, topic, group = self._broker, header.topic, header.group
@@ -96,7 +97,7 @@ class ResetRequests:
         return config
 
     def _require_queue(self, config: TopicConfig, queue_id: int) -> None:
-        """Differs from Apache, which keeps offsets for queues that do not exist."""
+        """Require a queue. Differs from Apache, which keeps offsets for missing queues."""
         count = max(config.read_queue_nums, config.write_queue_nums)
         topic = config.topic_name
         if queue_id >= count and not self._broker.store.queues.max_offset(topic, queue_id):
@@ -104,15 +105,15 @@ class ResetRequests:
                                  f"topic {topic} has no queue {queue_id}")
 
     def _one_offset(self, header: ResetOffsetRequestHeader) -> int:
-        """The offset to which a group is reset in the requested queue."""
+        """Return the offset to which a group is reset in the requested queue."""
         topic, queue_id, offset = header.topic, header.queue_id, header.offset
         if offset is None or offset == -1:
             return self._offset_at(topic, queue_id, header.timestamp)
         store = self._broker.store
         begin, end = (store.queues.min_offset(topic, queue_id),
                       store.queues.max_offset(topic, queue_id))
-        # Differs from Apache, which takes the offset behind the next message's too, where nothing
-        # can be pulled.
+        # Differs from Apache, which also accepts the offset after the end of the queue, where
+        # nothing can be pulled.
         if not begin <= offset <= end:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -120,7 +121,7 @@ class ResetRequests:
         return offset
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first message stored then or later; a negative time means the queue's end."""
+        """Return the first message stored then or later; a negative time means the queue's end."""
         store = self._broker.store
         if timestamp_ms < 0:
             return store.queues.max_offset(topic, queue_id)
@@ -133,7 +134,7 @@ class ResetRequests:
         return {MessageQueue(topic, self._broker.broker_name, queue_id): offset
                 for queue_id, offset in offsets.items()}
 
-    # --- by the group's members
+    # --- reset by the group's members
 
     def _by_clients(self, header: ResetOffsetRequestHeader) -> Work:
         broker, topic, group = self._broker, header.topic, header.group
@@ -157,9 +158,9 @@ class ResetRequests:
         return self._answer(topic, offsets)
 
     def _members(self, header: ResetOffsetRequestHeader) -> list[Client]:
-        """The members of a group, if all of them support the notice.
+        """Return the members of a group, if all of them support the notice.
 
-        :raises RequestRefused: without any client, or when one is too old.
+        :raises RequestRefused: when no client is connected, or one is too old.
         """
         members = self._broker.clients.consumer_group(header.group)
         if members is None:
@@ -169,7 +170,7 @@ class ResetRequests:
                 f"Topic: {header.topic} Timestamp: {header.timestamp}")
         clients = list(members.clients.values())
         for client in clients:
-            # Differs from Apache: no client is told when one of them cannot be.
+            # Differs from Apache: no client is notified if one of them is too old.
             if client.version < TELLABLE_VERSION_MIN:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,
@@ -177,9 +178,9 @@ class ResetRequests:
         return clients
 
     def _orders(self, client: Client, topic: str, offsets: dict[int, int]) -> bytes:
-        """The message to a client, as it reads it.
+        """Encode the notice for a client in the format that the client can decode.
 
-        Differs from Apache, which writes it as the sender of the reset would read it.
+        Differs from Apache, which writes the format of the sender of the reset.
         """
         if client.language != _CPP:
             return ResetOffsetBody(self._by_queue(topic, offsets)).encode()

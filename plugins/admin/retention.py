@@ -1,4 +1,4 @@
-"""Removing what is old or unused at an administrator's word: 306, 316, 329.
+"""Removal of old or unused data on request of an administrator: 306, 316, 329.
 
 Source: AdminBrokerProcessor.cleanExpiredConsumeQueue, cleanUnusedTopic, deleteExpiredCommitLog,
 DefaultMessageStore.cleanUnusedTopic @5.3.3.
@@ -21,7 +21,7 @@ __all__ = ["RetentionRequests"]
 
 
 class RetentionRequests:
-    """The handlers that remove files."""
+    """The handlers of requests that remove files."""
 
     log = Logger()
 
@@ -41,7 +41,7 @@ class RetentionRequests:
             self._remove_queues(), request.channel, is_wanted=True)
 
     def _remove_queues(self) -> Work:
-        """Remove the queues whose messages are all gone; those of system topics stay."""
+        """Remove the queues whose messages are all gone, except for queues of system topics."""
         broker = self._broker
         kept = SYSTEM_TOPICS | broker.topic_config.system_topics
         for queue in broker.store.clean_expired_queues(kept):
@@ -57,7 +57,7 @@ class RetentionRequests:
     def _remove_topics(self) -> Work:
         """Remove the queues of topics that have no configuration.
 
-        Those of system topics stay, and those of light queues, which never have any.
+        The queues of system topics stay, and so do light queues, which never have a configuration.
         """
         broker = self._broker
         for topic in broker.store.queues.ids_by_topic():

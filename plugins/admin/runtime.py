@@ -1,8 +1,8 @@
-"""The broker's figures: 28.
+"""The runtime table of the broker: 28.
 
-Some figures of the runtime table belong to thread pools, which this broker does not have: nothing
-waits in a queue here, and the capacities are Apache's defaults, for tools that divide by them.
-Other plugins add rows through ``add_runtime_info``; theirs win.
+Some values of the table belong to thread pools, which this broker does not have. Their queues are
+reported as empty, with Apache's default capacities for tools that divide by them. Other plugins add
+rows through ``add_runtime_info``, and their rows take precedence.
 
 Source: AdminBrokerProcessor.prepareRuntimeInfo @5.3.3.
 """
@@ -23,7 +23,7 @@ __all__ = ["RuntimeQuestions", "readable_size"]
 
 #: The name of ``VERSION``. Source: MQVersion.
 _VERSION_NAME: Final = "V5_3_3"
-#: Capacities of the queues in front of Apache's thread pools. Source: BrokerConfig.
+#: Capacities of the queues of Apache's thread pools. Source: BrokerConfig.
 _QUEUE_CAPACITIES: Final = {
     "send": 10_000, "pull": 100_000, "litePull": 100_000, "query": 20_000, "ack": 100_000,
 }
@@ -32,7 +32,7 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def readable_size(size: int) -> str:
-    """A number of bytes as the tools show it: ``1.5 KiB``."""
+    """Format a number of bytes like the tools do: ``1.5 KiB``."""
     if size < 1024:
         return f"{size} B"
     exponent = min((size.bit_length() - 1) // 10, len(_UNITS))
@@ -40,7 +40,7 @@ def readable_size(size: int) -> str:
 
 
 class RuntimeQuestions:
-    """The handlers about the broker as a whole."""
+    """The handlers of requests about the broker as a whole."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -48,7 +48,7 @@ class RuntimeQuestions:
     def handlers(self) -> list[RequestHandler[Any]]:
         return [RequestHandler(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime, EmptyHeader)]
 
-    # --- figures
+    # --- values
 
     def _runtime(self, request: Request[EmptyHeader]) -> Reply:
         broker = self._broker
@@ -60,11 +60,11 @@ class RuntimeQuestions:
     def _broker_rows(self) -> dict[str, str]:
         broker = self._broker
         return {
-            # Whether what only a master does is being done.
+            # Whether the work of a master is being done.
             "brokerActive": str(not broker.is_slave or broker.identity.is_acting).lower(),
             "brokerVersionDesc": _VERSION_NAME,
             "brokerVersion": str(VERSION),
-            # An append has the reactor for itself: there is no lock to wait for.
+            # An append has the reactor for itself, so it never waits for a lock.
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(broker.store.reader.earliest_store_time()),
             "startAcceptSendRequestTimeStamp": "0",
@@ -82,7 +82,7 @@ class RuntimeQuestions:
         }
 
     def _faults(self) -> dict[str, str]:
-        """A row for each thing that is wrong, as the page /health says it; none when all is well.
+        """Return a row for each fault that is reported on the page /health.
 
         Apache's broker has no such rows.
         """
@@ -93,21 +93,21 @@ class RuntimeQuestions:
         store = self._broker.store
         log = store.commit_log
         rows = {
-            # As Apache's broker has it without a pool of buffers in front of the log.
+            # The value of Apache's broker without a pool of buffers for the log.
             "remainTransientStoreBufferNumbs": str(2**31 - 1),
             "remainHowManyDataToFlush": readable_size(log.max_offset - log.flushed_offset),
         }
         try:
             space = shutil.disk_usage(store.settings.store_path_root_dir)
         except OSError:
-            return rows  # A folder that is gone has no size; Apache leaves the row out as well.
+            return rows  # A missing folder has no size; Apache leaves the row out as well.
         rows["commitLogDirCapacity"] = (
             f"Total : {readable_size(space.total)}, Free : {readable_size(space.free)}.")
         return rows
 
 
 def _timer_rows() -> dict[str, str]:
-    """The figures of a broker without timer messages; a plugin that has them replaces it."""
+    """Return the values of a broker without timer messages; a timer plugin replaces them."""
     return {"timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0",
             "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0"}
 

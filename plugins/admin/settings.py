@@ -1,4 +1,4 @@
-"""The broker's settings, and changing them: 25, 26.
+"""Reads and changes the broker's settings: 25, 26.
 
 Source: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig @5.3.3.
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SettingRequests"]
 
-#: No tool may change these, whatever ``configBlackList`` says.
+#: Settings that tools must not change, whatever ``configBlackList`` contains.
 _NEVER_CHANGED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
 
 
 class SettingRequests:
-    """The handlers of settings."""
+    """The handlers of requests about settings."""
 
     log = Logger()
 
@@ -47,13 +47,13 @@ class SettingRequests:
                      body=self._broker.settings.format().encode())
 
     def _update(self, request: Request[EmptyHeader]) -> Handled:
-        """Change settings: all that are named, or none.
+        """Change all of the named settings, or none.
 
-        A change of what clients may do is answered once the name servers know.
+        A change of permissions is answered after the name servers were informed.
         """
         broker = self._broker
         changes, changed = change_settings(broker.settings, request.body, _NEVER_CHANGED)
-        # Values are not logged: what a plugin's setting holds may be a secret.
+        # Values are not logged, because the setting of a plugin may contain a secret.
         self.log.info("{peer} changed the settings {names}", names=", ".join(sorted(changes)),
                       peer=request.channel.remote_address)
         self._version.next_version(broker.now_ms())

@@ -1,4 +1,4 @@
-"""Figures by topic and group: 315.
+"""Statistics by topic and group: 315.
 
 Source: AdminBrokerProcessor.viewBrokerStatsData, BrokerStatsManager @5.3.3.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StatsQuestions"]
 
-#: Apache's names: what the kernel calls it, how many names the key has, whether it is of bytes.
-#: Those of the whole broker have its cluster's name as key.
+#: Apache's name to (the kernel's name, the number of names in the key, whether bytes are counted).
+#: The statistics of the whole broker have the cluster's name as their key.
 _STATS: Final = {
     "TOPIC_PUT_NUMS": ("TOPIC_PUT", 1, False),
     "TOPIC_PUT_SIZE": ("TOPIC_PUT", 1, True),
@@ -38,7 +38,7 @@ _STATS: Final = {
 
 
 class StatsQuestions:
-    """The handler of figures."""
+    """The handler of statistics."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -59,9 +59,9 @@ class StatsQuestions:
         return Reply(body=BrokerStatsData(minute, hour, day).encode())
 
     def _counted(self, name: str, key: str) -> tuple[str, ...] | None:
-        """The kernel's key for it; None when nothing is counted."""
+        """Return the kernel's key of a statistic, or None if it does not exist."""
         table, names, _ = _STATS.get(name, ("", 0, False))
-        # A topic's name has no @.
+        # The name of a topic never contains @.
         parts = tuple(key.split("@", 1)) if names else ()
         if len(parts) != names or (not names and key != self._broker.cluster_name):
             return None

@@ -43,7 +43,7 @@ __all__ = ["TopicQuestions"]
 
 
 class TopicQuestions:
-    """The handlers about topics."""
+    """The handlers of requests about topics."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

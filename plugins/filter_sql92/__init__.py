@@ -1,10 +1,11 @@
 """Subscriptions by an SQL92 expression over properties: ``price > 5 AND region IN ('a', 'b')``.
 
-With enablePropertyFilter the broker evaluates them: a consumer gets only what its group's
-expression is true of. Groups' expressions come with heartbeats, survive a restart, and with
-enableCalcFilterBitMap and enableConsumeQueueExt are evaluated when a message is stored; a bitmap
-beside its queue entry then spares pulls the reading of messages that no group wants. All but the
-language holds for other plugins' languages too.
+If enablePropertyFilter is set, the broker evaluates these expressions, and a consumer receives only
+the messages that match the expression of its group. The expressions arrive with heartbeats and are
+kept across a restart. With enableCalcFilterBitMap and enableConsumeQueueExt they are already
+evaluated when a message is stored. The result is a bitmap next to the message's queue entry, so
+that a pull does not have to read messages that no group wants. Everything except the language
+itself also works for the languages of other plugins.
 
 Source: the modules rocketmq-filter, ConsumerFilterManager @5.3.3.
 """
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plugin"]
 
-#: From the start to the first save, and from one to the next, ms.
+#: Time from the start to the first save, and between two saves, ms.
 #: Source: BrokerController.initializeBrokerScheduledTasks.
 _SAVE_PERIOD_MS: Final = 10_000
 _DAY_MS: Final = 24 * 3600 * 1000
@@ -43,23 +44,23 @@ _SETTINGS: Final = (
             "Whether filters are evaluated when a message is stored; the results are kept if "
             "enableConsumeQueueExt is true.", source="BrokerConfig", at_start=True),
     Setting("expectConsumerNumUseFilter", "int", 32,
-            "The expected number of filters of a topic, for which bitmaps are sized.",
+            "The expected number of filters of a topic, which determines the size of a bitmap.",
             least=1, most=100_000,
             source="BrokerConfig", at_start=True),
     Setting("maxErrorRateOfBloomFilter", "int", 20,
-            "The share of false positives of such a bitmap, in percent.",
+            "The percentage of false positives that such a bitmap may have.",
             unit="%", least=1, most=99, source="BrokerConfig", at_start=True),
     Setting("filterDataCleanTimeSpan", "int", _DAY_MS,
-            "How long the filter of a group without members is kept.", unit="ms", least=0,
+            "The time for which the filter of a group without members is kept.", unit="ms", least=0,
             most=LONG_MAX, source="BrokerConfig"),
     Setting("filterSupportRetry", "flag", False,
-            "Whether an expression on a retry topic means the expressions of the topics the "
-            "messages came from.", source="BrokerConfig", at_start=True),
+            "Whether an expression on a retry topic stands for the group's expressions on the "
+            "topics from which the messages came.", source="BrokerConfig", at_start=True),
 )
 
 
 class Plugin:
-    """The language and the filters of one broker; nothing if enablePropertyFilter is off."""
+    """The language and the filters of one broker; inactive if enablePropertyFilter is off."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -70,7 +71,7 @@ class Plugin:
             self._filters = ConsumerFilters(broker)
 
     def _in_use(self) -> ConsumerFilters | None:
-        """The filters, unless another plugin keeps those of the broker."""
+        """Return the filters, unless another plugin manages the filters of the broker."""
         return self._filters if self._broker.filters.consumer_filters is self._filters else None
 
     @staticmethod
@@ -91,7 +92,7 @@ class Plugin:
     def register_filter_languages(self) -> Mapping[str, IFilterLanguage]:
         if not self._broker.settings.flag("enablePropertyFilter"):
             return {}
-        # Only here: the parser takes a tenth of a second and some MiB.
+        # Imported only here, because loading the parser takes a tenth of a second and some MiB.
         from twistmq.plugins.filter_sql92.language import Sql92
 
         return {"SQL92": Sql92()}

@@ -1,6 +1,6 @@
-"""Asks the filters of a topic whether they want a message that is stored.
+"""Evaluates the filters of a topic for a message that is being stored.
 
-Leaf module of the hot path: typed, so that mypyc compiles it.
+This is a leaf module of the hot path. It is fully typed, so that mypyc can compile it.
 
 Source: CommitLogDispatcherCalcBitMap @5.3.3.
 """
@@ -21,27 +21,28 @@ __all__ = ["AskedFilter", "BitmapMaker"]
 class AskedFilter:
     """The filter of one group, evaluated for each message of a topic.
 
-    :param matches: says whether properties match.
+    :param matches: decides whether the properties of a message match.
     :param mask: the filter's bits in a bitmap, read as a little-endian number.
     """
 
     def __init__(self, matches: Callable[[Mapping[str, str]], bool], mask: int) -> None:
         self.matches: Callable[[Mapping[str, str]], bool] = matches
-        #: The same where it is ours: it is asked without Python in between.
+        #: The same object if it is an Expression, which compiled code can call directly.
         self.expression: Expression | None = matches if isinstance(matches, Expression) else None
         self.mask: int = mask
-        #: Of the messages a bitmap was made for.
+        #: The results for the messages for which a bitmap was made.
         self.known: KnownAnswers = KnownAnswers()
 
 
 class BitmapMaker:
     """Makes the bitmaps of messages.
 
-    :param size_bytes: of a bitmap.
-    :param raised: told the topic, while the exception is handled, when a filter raises. That is a
-        language's bug: the message is stored, and its pull tells the consumer.
-    :param answers_max: how many answers are remembered of all filters.
-    :param forget_answers: called when they are more; returns how many are left.
+    :param size_bytes: the size of a bitmap.
+    :param raised: called with the topic, while the exception is being handled, when a filter
+        raises. This is a bug of the language: the message is stored, and a pull that reads it
+        reports the error to the consumer.
+    :param answers_max: how many results of all filters are remembered.
+    :param forget_answers: called when there are more results; returns how many remain.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class BitmapMaker:
         self._raised: Callable[[str], None] = raised
         self.answers_max: int = answers_max
         self._forget_answers: Callable[[], int] = forget_answers
-        #: Answers that are remembered, or were until a filter was given up.
+        #: Number of remembered results; results of filters that were removed may be included.
         self._answer_count: int = 0
-        #: The filters of each topic that has any.
+        #: The filters of each topic that has at least one.
         self.filters: dict[str, list[AskedFilter]] = {}
 
     def bitmap(self, record: MessageRecord) -> bytes | None:
-        """The bits of all filters that want a record; None when its topic has no filter."""
+        """Return the bits of all filters that match a record; None if its topic has no filter."""
         filters = self.filters.get(record.topic)
         if filters is None:
             return None

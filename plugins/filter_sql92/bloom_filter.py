@@ -1,8 +1,8 @@
-"""The bits a group's filter has in a message's bitmap.
+"""The bits of a group's filter in the bitmap of a message.
 
-Each group and topic has a few bits, from a hash of their names. A bitmap in which one of them is
-not set says for certain that the filter does not want the message; all of them may be set by
-others. Bit b of a bitmap is bit b % 8 of byte b // 8.
+Each pair of a group and a topic has a few bits, derived from a hash of their names. If one of them
+is not set in a bitmap, the filter does not match the message. If all of them are set, the filter
+may match: other filters may have set the same bits. Bit b of a bitmap is bit b % 8 of byte b // 8.
 
 Source: BloomFilter, BitsArray @5.3.3; Guava's Hashing.murmur3_128.
 """
@@ -61,7 +61,7 @@ def _signed(value: int) -> int:
 
 
 def bit_mask(positions: Iterable[int]) -> int:
-    """The bits at these places, as a bitmap read as a little-endian number has them."""
+    """Return the bits at these positions as a little-endian number."""
     mask = 0
     for position in positions:
         mask |= 1 << position
@@ -70,17 +70,17 @@ def bit_mask(positions: Iterable[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """How many bits bitmaps have, and how many of them are one name's."""
+    """The number of bits in a bitmap, and the number of bits for each name."""
 
     bit_num: int
     hash_num: int
 
     @classmethod
     def of(cls, error_rate: int, names: int) -> BloomFilter:
-        """Choose both so that of so many names at most this share is taken for another.
+        """Choose both numbers so that the share of names taken for another stays below a bound.
 
-        :param error_rate: percent, from 1 to 99.
-        :param names: at least 1.
+        :param error_rate: the bound in percent, from 1 to 99.
+        :param names: the expected number of names, at least 1.
         """
         rate = error_rate / 100.0
         hash_num = math.ceil(math.log(rate) / math.log(0.5))
@@ -89,7 +89,7 @@ class BloomFilter:
         return cls(8 * math.ceil(bits / 8), hash_num)
 
     def positions(self, name: str) -> tuple[int, ...]:
-        """The bits of a name."""
+        """Return the bit positions of a name."""
         hashed = murmur3_128_low(name.encode())
         low, high = _signed(hashed), _signed(hashed >> 32)
         found = []

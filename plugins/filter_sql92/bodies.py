@@ -1,4 +1,4 @@
-"""The file consumerFilter.json.
+"""The format of the file consumerFilter.json.
 
 Source: ConsumerFilterManager, FilterDataMapByTopic, ConsumerFilterData, BloomFilterData @5.3.3.
 """
@@ -28,14 +28,14 @@ class ConsumerFilterData(Body):
     """The filter of a group for a topic."""
 
     bloom_filter_data: BloomFilterData | None = None
-    #: Unix ms: messages that are stored later were asked for it.
+    #: Unix ms; the filter was evaluated for messages that were stored after this time.
     born_time: Int64 = 0
     #: Version of the subscription.
     client_version: Int64 = 0
     consumer_group: str = ""
     #: Whether the group has no member; the file's value is not read.
     dead: bool = False
-    #: The time its last member left, Unix ms; 0 while it has one.
+    #: The time at which the last member left, Unix ms; 0 while the group has members.
     dead_time: Int64 = 0
     expression: str = ""
     expression_type: str = ""

@@ -1,8 +1,12 @@
-"""The filters of groups by topic: taken from heartbeats, kept in ``config/consumerFilter.json``.
+"""Filters of groups by topic, taken from heartbeats and saved in ``config/consumerFilter.json``.
 
-A group's filter of a topic is changed only by a subscription of a higher version. It outlives its
-consumers for a day, so that they find the bitmaps made for it when they come again; at a start all
-are taken for dead until they are heard of.
+A filter is expensive to lose: the bitmaps of stored messages were computed for it, and a new filter
+can use bitmaps of newer messages only. Therefore a filter outlives the consumers of its group for a
+day, so that a group that reconnects still finds the bitmaps made for its filter. After a restart
+all loaded filters are treated as dead until a heartbeat of their group arrives. A subscription
+replaces a filter only if its version is higher. Heartbeats come from clients and must not block the
+reactor, so long expressions are compiled later, in slices of work, or when the first pull needs
+them. The number of characters that dead groups can occupy is limited as well.
 
 Source: ConsumerFilterManager, CommitLogDispatcherCalcBitMap @5.3.3.
 """
@@ -44,24 +48,24 @@ if TYPE_CHECKING:
 
 __all__ = ["DEAD_CHARS_MAX", "ConsumerFilters"]
 
-#: Answers that are remembered of all filters, a bit each; when there are more the older half goes.
+#: Limit of remembered results of all filters, one bit each; beyond it the older half is dropped.
 _ANSWERS_MAX: Final = 32 << 20
-#: The time from the death of the groups in the file to a start, ms, unless it is known.
+#: The assumed time between the death of the saved groups and the start, ms, if it is unknown.
 _DEAD_BEFORE_START_MS: Final = 30_000
-#: Characters of expressions that a heartbeat compiles before it is answered: 10 ms.
+#: Characters of expressions that a heartbeat compiles before it is answered; takes about 10 ms.
 _COMPILED_AT_ONCE_MAX: Final = 4096
-#: Characters of the expressions of dead groups that are kept: some 10,000 usual ones. Compiled, a
-#: character takes 18 bytes.
+#: Limit of characters in kept expressions of dead groups, enough for some 10,000 usual ones. A
+#: character takes 18 bytes in compiled form.
 DEAD_CHARS_MAX: Final = 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class _Filter:
-    """One group's filter of one topic."""
+    """One group's filter for one topic."""
 
     data: ConsumerFilterData
     asked: AskedFilter
-    #: Of the group's pulls.
+    #: The filter for the pulls of the group.
     passes: BitmapFilter
 
     @property
@@ -71,7 +75,7 @@ class _Filter:
 
 @implementer(IConsumerFilters)
 class ConsumerFilters(SavedTable):
-    """The filters of one broker's groups; :meth:`load` reads those that were saved."""
+    """The filters of one broker's groups; :meth:`load` reads the saved ones."""
 
     log = Logger()
 
@@ -84,7 +88,7 @@ class ConsumerFilters(SavedTable):
                                            settings.int("expectConsumerNumUseFilter"))
         self._makes_bitmaps = settings.flag("enableCalcFilterBitMap")
         self._supports_retry = settings.flag("filterSupportRetry")
-        #: By topic and group, and the same by group and topic.
+        #: Filters by topic and group, and the same filters by group and topic.
         self._topics: dict[str, dict[str, _Filter]] = {}
         self._groups: dict[str, dict[str, _Filter]] = {}
         #: Subscriptions that are not compiled yet, by group and topic.
@@ -97,7 +101,7 @@ class ConsumerFilters(SavedTable):
     # --- the file
 
     def load(self) -> None:
-        """Read the filters that were saved; the expression languages must be known by then.
+        """Read the saved filters; the expression languages must be registered already.
 
         :raises StoreDamaged: when consumerFilter.json cannot be read.
         """
@@ -127,7 +131,7 @@ class ConsumerFilters(SavedTable):
             and all(0 <= position < bloom.bit_num for position in bits.bit_pos))
 
     def saving(self) -> Saving:
-        """See SavedTable; forgets groups that have had no member for a long time."""
+        """See SavedTable; also forgets groups that have had no member for a long time."""
         self._clean(self._now_ms())
         if not self._topics and not self._is_saved:
             return lambda: None
@@ -139,7 +143,7 @@ class ConsumerFilters(SavedTable):
         return self._job(ConsumerFilterTable(), {"filterDataByTopic": rows})
 
     def table(self) -> ConsumerFilterTable:
-        """All filters, as the file holds them."""
+        """Return all filters in the form in which they are saved."""
         return ConsumerFilterTable({
             topic: _table_of(topic, groups) for topic, groups in self._topics.items()})
 
@@ -154,7 +158,7 @@ class ConsumerFilters(SavedTable):
         self._bound_dead()
 
     def _bound_dead(self) -> None:
-        """Forget the groups that have been dead the longest, if the dead ones take too much."""
+        """Forget the groups that have been dead the longest if dead groups use too much memory."""
         dead = sorted((each for groups in self._topics.values() for each in groups.values()
                        if each.is_dead), key=lambda each: each.data.dead_time)
         chars = sum(len(each.data.expression) for each in dead)
@@ -170,10 +174,10 @@ class ConsumerFilters(SavedTable):
                           "filters had more than {limit} characters", count=count,
                           limit=DEAD_CHARS_MAX)
 
-    # --- from heartbeats
+    # --- heartbeats
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take what a group subscribes to; its filters of other topics are dead from now on."""
+        """Register the subscriptions of a group; its filters for other topics become dead."""
         topics = set()
         chars = 0
         for subscription in subscriptions:
@@ -195,7 +199,7 @@ class ConsumerFilters(SavedTable):
         self._compile_soon()
 
     def _is_known(self, group: str, subscription: SubscriptionData) -> bool:
-        """Whether a subscription came before, as it is or in a later version."""
+        """Whether a subscription was received before, in this version or a later one."""
         waiting = self._waiting.get((group, subscription.topic))
         return waiting is not None and (
             waiting.sub_version > subscription.sub_version
@@ -203,7 +207,7 @@ class ConsumerFilters(SavedTable):
             == (subscription.sub_version, subscription.sub_string, subscription.expression_type))
 
     def _compile_soon(self) -> None:
-        """Compile what waits, in slices."""
+        """Compile the waiting subscriptions in slices."""
         if self._is_compiling or not self._waiting:
             return
         self._is_compiling = True
@@ -215,7 +219,7 @@ class ConsumerFilters(SavedTable):
         compiling = self._broker.slices.run(self._compiling())
         compiling.addBoth(finished)
         compiling.addErrback(lambda failure: self.log.failure(
-            "the compilation of what groups filter by failed", failure=failure))
+            "the compilation of the groups' filters failed", failure=failure))
 
     def _compiling(self) -> Generator[None, None, None]:
         while self._waiting:
@@ -223,7 +227,7 @@ class ConsumerFilters(SavedTable):
             yield
 
     def _take_waiting(self, group: str, topic: str) -> None:
-        """Compile a subscription now if it waits for that."""
+        """Compile a subscription now if it is waiting to be compiled."""
         subscription = self._waiting.pop((group, topic), None)
         if subscription is not None:
             self._register(group, subscription)
@@ -237,12 +241,12 @@ class ConsumerFilters(SavedTable):
                 return
             is_same = (old.data.expression_type, old.data.expression) == (kind, expression)
             if is_same or version == old.data.client_version:
-                # A version stands for one subscription.
+                # A version stands for exactly one subscription.
                 self._revive(old, version)
                 return
         matches = self._compile(topic, group, kind, expression)
         if matches is None:
-            # Its pulls are told that there is no filter.
+            # The pulls of the group will be refused, because it has no filter.
             self._remove(topic, group)
             return
         bits = BloomFilterData(self.bloom_filter.bit_num,
@@ -253,7 +257,7 @@ class ConsumerFilters(SavedTable):
                       expression=expression[:200])
 
     def unregister(self, group: str) -> None:
-        """A group lost its last member."""
+        """Handle the loss of a group's last member."""
         for key in [key for key in self._waiting if key[0] == group]:
             del self._waiting[key]
         self._let_die([
@@ -273,7 +277,7 @@ class ConsumerFilters(SavedTable):
         each.data.dead = False
 
     def _compile(self, topic: str, group: str, kind: str, expression: str) -> Matches | None:
-        """Compile a group's expression; None, with a line in the log, when it is wrong."""
+        """Compile a group's expression; return None and log the reason when it is invalid."""
         try:
             return self._broker.filters.compile(kind, expression)
         except UnknownLanguage:
@@ -281,7 +285,7 @@ class ConsumerFilters(SavedTable):
         except ValueError as error:
             reason = str(error)
         except Exception as error:
-            # A language's bug: its pulls are refused, the broker starts.
+            # A bug of the language: pulls of this group are refused, and the broker still starts.
             self.log.failure("the filter language {kind} failed", kind=kind)
             reason = repr(error)
         self.log.error("{group} cannot filter {topic} by {kind} {expression}: {reason}",
@@ -310,7 +314,7 @@ class ConsumerFilters(SavedTable):
     # --- bitmaps
 
     def _filters_changed(self, topic: str) -> None:
-        """Let the store ask for bitmaps while there are filters, and else cost nothing."""
+        """Let the store compute bitmaps only while there are filters, to avoid needless work."""
         groups = self._topics.get(topic)
         if groups is None:
             self.bitmaps.filters.pop(topic, None)
@@ -320,11 +324,11 @@ class ConsumerFilters(SavedTable):
             self.bitmaps.bitmap if self._makes_bitmaps and self._topics else None)
 
     def _raised(self, topic: str) -> None:
-        """Log what is being handled."""
+        """Log the exception that is being handled."""
         self.log.failure("a filter of {topic} failed", topic=topic)
 
     def _forget_answers(self) -> int:
-        """Make room for answers; :returns: how many are left."""
+        """Make room for new results; :returns: how many remain."""
         every = [each.asked.known for groups in self._topics.values() for each in groups.values()]
         for known in every:
             known.forget_older()
@@ -354,7 +358,7 @@ class ConsumerFilters(SavedTable):
         return self._of_retries(group, topic) or found.passes
 
     def _of_retries(self, group: str, topic: str) -> RetryFilter | None:
-        """The filter of a retry topic, where retries are filtered as their topics are."""
+        """Return the filter of a retry topic, where messages are filtered as in their own topic."""
         if not self._supports_retry or not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return None
         group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
@@ -377,5 +381,5 @@ class ConsumerFilters(SavedTable):
 
 
 def _table_of(topic: str, groups: Mapping[str, _Filter]) -> FilterDataMapByTopic:
-    """The filters of a topic, as the file holds them."""
+    """Return the filters of a topic in the form in which they are saved."""
     return FilterDataMapByTopic({group: each.data for group, each in groups.items()}, topic)

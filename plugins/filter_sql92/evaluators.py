@@ -1,8 +1,9 @@
-"""The operations nearly all expressions are made of, evaluated in compiled code.
+"""The operations of which nearly all expressions consist, evaluated in compiled code.
 
-Each is a function of a message's properties, as those are that ``expression`` makes of all other
-operations: True, False, or None where SQL says unknown. Compiled ones call each other without
-Python between them. Leaf module of the hot path: typed, so that mypyc compiles it.
+An operation is a function of a message's properties, like the functions that ``expression`` makes
+of all other operations. It returns True, False, or None where SQL has UNKNOWN. Compiled operations
+call each other without going through Python. This is a leaf module of the hot path. It is fully
+typed, so that mypyc can compile it.
 
 Source: ComparisonExpression, LogicExpression, UnaryExpression @5.3.3.
 """
@@ -44,7 +45,7 @@ __all__ = [
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value]
 
-#: How a number is compared.
+#: The comparisons of a number.
 EQUAL: Final = 0
 GREATER: Final = 1
 GREATER_EQUAL: Final = 2
@@ -53,10 +54,10 @@ LESS_EQUAL: Final = 4
 
 
 class Evaluator:
-    """An operation."""
+    """One operation of an expression."""
 
     def evaluate(self, properties: Properties) -> Value:
-        """Its value for these properties.
+        """Return the value of the operation for these properties.
 
         :raises EvaluationError: when it has no value.
         """
@@ -67,7 +68,7 @@ class Evaluator:
 
 
 class _Called(Evaluator):
-    """One that is a Python function."""
+    """An operation that is a Python function."""
 
     def __init__(self, function: Evaluate) -> None:
         self.function: Evaluate = function
@@ -81,20 +82,20 @@ def _evaluator(evaluate: Evaluate) -> Evaluator:
 
 
 def _text_of(properties: Properties, name: str) -> str | None:
-    """A property's text; compiled code finds out that it need not go through Python."""
+    """Return a property's text; for LazyProperties, compiled code avoids a call through Python."""
     given: object = properties
     if isinstance(given, LazyProperties):
         return given.get(name)
     return properties.get(name)
 
 
-# --- comparisons of a property with what is known
+# --- comparisons of a property with a constant
 
 
 def compared(sign: int, name: str, type_: ValueType, value: int | float) -> Evaluator:
-    """Compare a property with a number: most expressions do.
+    """Compare a property with a number, as most expressions do.
 
-    :param type_: INT, LONG or DOUBLE: a property's text is read as the number's type.
+    :param type_: INT, LONG or DOUBLE; the property's text is converted to the type of the number.
     """
     if type_ is ValueType.DOUBLE:
         return _DoubleCompared(sign, name, float(value))
@@ -145,13 +146,13 @@ class _DoubleCompared(Evaluator):
 
 
 def _last_double(text: str) -> float:
-    """Read a double for a comparison with a finite number: NaN is behind that too."""
+    """Parse a double to compare it with a finite number; NaN becomes infinity and sorts last."""
     value = to_double(text)
     return value if value == value else math.inf
 
 
 def within(name: str, type_: ValueType, least: int | float, most: int | float) -> Evaluator:
-    """Whether a property is between two numbers of one type: its text is read once."""
+    """Test whether a property lies between two numbers of one type; its text is parsed once."""
     if type_ is ValueType.DOUBLE:
         return _DoubleWithin(name, float(least), float(most))
     assert isinstance(least, int) and isinstance(most, int)
@@ -185,7 +186,7 @@ class _DoubleWithin(Evaluator):
 
 
 class TextEqual(Evaluator):
-    """Whether a property is a text."""
+    """Tests whether a property equals a text."""
 
     def __init__(self, name: str, wanted: str) -> None:
         self.name: Final = name
@@ -213,7 +214,7 @@ class Contained(Evaluator):
 
 
 class Chain(Evaluator):
-    """Conditions, joined: one that is ``decisive`` decides, else one that is unknown does.
+    """Joined conditions: a condition that is ``decisive`` decides, otherwise an unknown one does.
 
     :param decisive: True for OR, False for AND.
     """
@@ -249,12 +250,12 @@ class Inverted(Evaluator):
 
 
 class Expression:
-    """Says whether properties match.
+    """Decides whether properties match.
 
-    An unknown result does not match, nor does an expression that cannot be evaluated.
+    An unknown result does not match, and neither does an expression that cannot be evaluated.
 
-    :param condition: what it stands for.
-    :param failed: told the first time that it cannot be evaluated.
+    :param condition: the evaluator of the whole expression.
+    :param failed: called the first time that the expression cannot be evaluated.
     :param cost: see MessageFilter, as ``size_bytes``.
     """
 

@@ -1,11 +1,11 @@
-"""The meaning of expressions: each operation is made a function of the properties.
+"""The meaning of expressions: each operation becomes a function of the properties.
 
-Functions give True, False, or None where SQL says unknown. AND and OR look at their operands from
-the left and stop as soon as the answer is known; an operand that has no value, because a text is
-not the number it is compared with, is an error that ends the evaluation.
+The functions return True, False, or None where SQL has UNKNOWN. AND and OR evaluate their operands
+from left to right and stop as soon as the result is known. An operand without a value, for example
+because a text is not the number with which it is compared, is an error that ends the evaluation.
 
-Some of it is not what SQL92 says and is kept because messages are chosen by it: ``5 = a`` is false
-and ``a = 5`` unknown when there is no ``a``; a property alone is never true.
+Some results deviate from SQL92 and are kept because existing consumers depend on them: if there is
+no property ``a``, then ``5 = a`` is false and ``a = 5`` is unknown; a property alone is never true.
 
 Source: ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression @5.3.3.
 """
@@ -67,12 +67,12 @@ __all__ = [
     "searched",
 ]
 
-#: How deep operations may be nested: each level is a call within a call.
+#: Limit of the nesting depth of operations: each level is a call within a call.
 DEPTH_MAX: Final = 100
-#: How many operations an expression may have: each takes up to a microsecond for every message.
+#: Limit of the number of operations: each one takes up to a microsecond for every message.
 CONDITIONS_MAX: Final = 500
 
-#: A digit before the exponent that is not 0.
+#: A nonzero digit before the exponent.
 _NOT_ZERO: Final = re.compile(r"^[0.]*[1-9]")
 _BOOLEAN: Final = ValueType.BOOLEAN
 _NUMBERS: Final = (ValueType.INT, ValueType.LONG, ValueType.DOUBLE)
@@ -83,7 +83,7 @@ _SIGNS: Final[dict[str, tuple[int, Callable[[Any, Any], bool]]]] = {
 
 
 class ExpressionError(ValueError):
-    """An expression is not one of the language; the text says why, and where."""
+    """An expression is not valid; the text states the reason and the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +92,15 @@ class Operand:
 
     type: ValueType
     evaluate: Evaluate
-    #: As it is written, for errors.
+    #: The text of this part, for error messages.
     text: str
-    #: Written as a literal.
+    #: Whether it is written as a literal.
     is_literal: bool = False
-    #: Its constant value, where that is known.
+    #: Its constant value, if that is known.
     value: Value = None
-    #: The property it stands for.
+    #: The property that it stands for.
     name: str | None = None
-    #: Operations within operations, and all of them.
+    #: The nesting depth of its operations, and the number of all its operations.
     depth: int = 0
     count: int = 0
 
@@ -110,7 +110,7 @@ def literal(type_: ValueType, value: Value, text: str) -> Operand:
 
 
 def integer_literal(text: str) -> Operand:
-    """:raises ExpressionError: when it has no place in 64 bits."""
+    """:raises ExpressionError: when the number does not fit into 64 bits."""
     digits = text.rstrip("lL")
     if len(digits) > 19 or int(digits) not in LONG_RANGE:
         raise ExpressionError(f"{_cut(text)} is too large")
@@ -142,7 +142,7 @@ def property_value(name: str) -> Operand:
 
 
 def negate(operand: Operand) -> Operand:
-    """A minus: of what is no number it is unknown, if that can be evaluated at all."""
+    """Negate an operand; the result is unknown if its value is not a number."""
     text = f"-{operand.text}"
     if operand.type in _NUMBERS:
         assert isinstance(operand.value, int | float)
@@ -158,14 +158,13 @@ def negate(operand: Operand) -> Operand:
 
 
 def condition(operand: Operand) -> Operand:
-    """An operand in the place of a condition; :raises ExpressionError: when it is not a
-    condition."""
+    """Use an operand as a condition; :raises ExpressionError: when it is not a condition."""
     if operand.type is _BOOLEAN:
         return operand
     name = operand.name
     if name is None:
         raise ExpressionError(f"{_cut(operand.text)} is not a condition")
-    # A property is text, and no text is true.
+    # The value of a property is text, and a text is never true.
     return Operand(_BOOLEAN, lambda properties: None if properties.get(name) is None else False,
                    operand.text)
 
@@ -182,7 +181,7 @@ def both(operands: Sequence[Operand]) -> Operand:
 
 
 def _chain(operands: Sequence[Operand], decisive: bool, word: str) -> Operand:
-    """Join conditions; one that is ``decisive`` decides."""
+    """Join conditions; a condition that is ``decisive`` decides the result."""
     conditions = [condition(operand) for operand in operands]
     joined = Chain([each.evaluate for each in conditions], decisive)
     return _operation(_BOOLEAN, joined, word, *conditions)
@@ -230,7 +229,7 @@ def is_null(operand: Operand) -> Operand:
 
 
 def ordered(sign: str, left: Operand, right: Operand) -> Operand:
-    """One of ``>``, ``>=``, ``<``, ``<=``: they compare numbers only."""
+    """Apply one of ``>``, ``>=``, ``<``, ``<=``, which compare numbers only."""
     for operand in (left, right):
         if operand.type is _BOOLEAN or (operand.is_literal and operand.type not in _NUMBERS):
             raise ExpressionError(f"{_cut(operand.text)} cannot be compared by {sign}")
@@ -271,10 +270,10 @@ def between(operand: Operand, low: Operand, high: Operand) -> Operand:
 
 
 def _with_zero(bound: Operand, other: Operand) -> Operand:
-    """A bound of BETWEEN, as a double where the other bound is the double 0.
+    """Return a bound of BETWEEN, converted to a double if the other bound is the double 0.
 
-    With any other double a text like ``1.5`` is not compared with an integer, as in Apache's
-    broker; that one refuses this double.
+    With any other double, a text like ``1.5`` cannot be compared with an integer bound, as in
+    Apache's broker. Apache's parser refuses the double 0.
     """
     if (other.type, other.value) != (ValueType.DOUBLE, 0) or bound.type not in _NUMBERS:
         return bound
@@ -289,7 +288,7 @@ def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:
 
 
 def contained(operand: Operand, texts: Sequence[str], is_in: bool) -> Operand:
-    """IN and NOT IN, of a property."""
+    """Apply IN or NOT IN to a property."""
     name = operand.name
     if name is None:
         raise ExpressionError(f"IN needs a property, not {_cut(operand.text)}")
@@ -299,10 +298,11 @@ def contained(operand: Operand, texts: Sequence[str], is_in: bool) -> Operand:
 def searched(
     operand: Operand, searched_text: str, test: Callable[[str, str], bool], is_there: bool
 ) -> Operand:
-    """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms. The result is never unknown; it is false
-    if the operand is not a text.
+    """Apply CONTAINS, STARTSWITH, ENDSWITH or one of their NOT forms.
 
-    :param test: tells whether the first text contains, begins or ends with the second.
+    The result is never unknown: it is false if the operand is not a text.
+
+    :param test: whether the first text contains, begins with or ends with the second.
     """
     inner = operand.evaluate
 
@@ -318,7 +318,7 @@ def searched(
 def _operation(
     type_: ValueType, evaluate: Evaluate, text: str, *operands: Operand
 ) -> Operand:
-    """:raises ExpressionError: when there are too many of them within each other, or in all."""
+    """:raises ExpressionError: when the operations are nested too deeply, or are too many."""
     depth = 1 + max([operand.depth for operand in operands])
     count = 1 + sum([operand.count for operand in operands])
     if depth > DEPTH_MAX:

@@ -1,12 +1,13 @@
-"""The grammar of expressions, and the parser made of it.
+"""The grammar of expressions, and the parser generated from it.
 
-Where an expression could end and something follows that cannot go on with it, the rest is ignored
-if it begins with a whole token, as Apache's parser does: ``a > 5 please`` means ``a > 5``.
+If an expression could end at some point and the next token cannot continue it, the rest of the text
+is ignored, as in Apache's parser: ``a > 5 please`` means ``a > 5``. The rest must begin with a
+valid token.
 
-The parser comes from lark: it is the well-kept parser library that is pure Python, typed, without
-dependencies of its own, and has LALR, whose parse takes time in proportion to the text and no
-recursion. Importing it and making the tables takes a tenth of a second and some MiB: who needs no
-expressions should not import this module.
+The parser is built with lark, a well-maintained parser library that is pure Python, typed and free
+of dependencies. Its LALR parser needs time proportional to the length of the text and no recursion.
+Importing lark and building the tables takes a tenth of a second and some MiB, so a module that
+needs no expressions should not import this one.
 
 Source: SelectorParser.jj @5.3.3.
 """
@@ -25,15 +26,16 @@ from twistmq.plugins.filter_sql92.values import ValueType
 
 __all__ = ["DOUBLE_MINUSES_MAX", "TEXT_SIZE_MAX", "TOKENS_MAX", "parse"]
 
-#: Characters an expression may have, and names, literals and signs: reading one takes 4 us.
+#: Limits of characters, and of names, literals and signs; reading one of these takes 4 us.
 TEXT_SIZE_MAX: Final = 64 * 1024
 TOKENS_MAX: Final = 3000
-#: Times that a minus may follow a minus at once: whether that begins a comment is found out at the
-#: end of the line only, for each.
+#: Limit of minus signs that directly follow a minus sign. For each of them the lexer has to read to
+#: the end of the line to find out whether a comment begins.
 DOUBLE_MINUSES_MAX: Final = 64
 
-#: In this order of binding, loosest first. Terminals of the same text are told apart by priority:
-#: the longest token wins, as in the original. Words are names until ``_word`` says otherwise.
+#: The rules are ordered by precedence, lowest first. Terminals that match the same text are
+#: resolved by priority, so that the longest token wins, as in the original. ``_word`` turns names
+#: into reserved words.
 _GRAMMAR: Final = r"""
 start: or_
 
@@ -112,7 +114,7 @@ def _in(is_in: bool) -> Callable[..., Operand]:
 
 @v_args(inline=True)
 class _Meanings(Transformer[Token, Operand]):
-    """The nodes that the rules of the grammar make of their parts."""
+    """The operands that the rules of the grammar build from their parts."""
 
     def start(self, operand: Operand) -> Operand:
         return made.condition(operand)
@@ -177,7 +179,7 @@ class _Meanings(Transformer[Token, Operand]):
 
 
 def _word(token: Token) -> Token:
-    """Tell reserved words, in upper or lower case, from names."""
+    """Distinguish reserved words, in upper or lower case, from names."""
     if len(token) <= _WORD_LENGTH_MAX and token.upper() in _WORDS:
         token.type = f"_{token.upper()}"
     return token
@@ -190,10 +192,10 @@ _PARSER: Final = Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Meani
 def parse(text: str) -> Operand:
     """Parse an expression into a condition.
 
-    :raises ExpressionError: when it is no expression, or larger than this broker takes.
+    :raises ExpressionError: when it is not a valid expression, or exceeds this broker's limits.
     """
     if len(text) > TEXT_SIZE_MAX:
-        raise ExpressionError(f"an expression of {len(text)} characters, over {TEXT_SIZE_MAX}")
+        raise ExpressionError(f"{len(text)} characters, which is more than {TEXT_SIZE_MAX}")
     reading = _PARSER.parse_interactive(text)
     token: Token | None = None
     minus_end: int | None = None
@@ -213,7 +215,7 @@ def parse(text: str) -> Operand:
         raise ExpressionError(
             f"{error.char!r} at {error.line}:{error.column} begins no token") from None
     except UnexpectedToken:
-        # It may end before this token.
+        # The expression may end before this token.
         pass
     try:
         operand: Operand = reading.feed_eof(token)

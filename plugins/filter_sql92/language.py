@@ -17,9 +17,9 @@ from twistmq.plugins.filter_sql92.values import EvaluationError
 
 __all__ = ["Sql92"]
 
-#: Operations that take as long as reading a message's properties does.
+#: This many operations take about as long as parsing a message's properties.
 _CHEAP_COUNT: Final = 8
-#: Bytes a compiled expression takes for each of its characters, as measured, generously.
+#: Bytes of a compiled expression for each of its characters, as measured, with a margin.
 _SIZE_FACTOR: Final = 32
 
 
@@ -30,12 +30,12 @@ class Sql92:
     log = Logger()
 
     def compile(self, expression: str) -> Expression:
-        """Make a function that says whether properties match.
+        """Compile an expression into a function that decides whether properties match.
 
-        An unknown result does not match, nor does an expression that cannot be evaluated: the first
-        time that happens to an expression it is logged.
+        An unknown result does not match, and neither does an expression that cannot be evaluated.
+        The first failed evaluation of an expression is logged.
 
-        :raises ExpressionError: a ValueError, when the expression is wrong or too large.
+        :raises ExpressionError: a ValueError, when the expression is invalid or too large.
         """
         operand = parse(expression)
 

@@ -1,9 +1,10 @@
-"""Results of filters for messages as they were stored, as long as there is room.
+"""A cache of filter results for recently stored messages.
 
-A bitmap may say that a filter wants a message it does not want; who reads the message has to ask
-again, of properties that were read when it was stored. Most readers are close behind the writers:
-what was said is remembered, a bit a message. Leaf module of the hot path: typed, so that mypyc
-compiles it.
+A bitmap may report that a filter matches a message although it does not. A reader of the message
+therefore has to evaluate the filter again, on properties that were already parsed when the message
+was stored. Since most readers follow the writers closely, the results of that time are remembered,
+one bit for each message. This is a leaf module of the hot path. It is fully typed, so that mypyc
+can compile it.
 """
 
 from __future__ import annotations
@@ -12,43 +13,43 @@ from typing import Final
 
 __all__ = ["KnownAnswers"]
 
-#: The eight answers of a byte, a byte each, the lowest bit first.
+#: For each byte, its eight bits as one byte each, lowest bit first.
 _SPREAD: Final = [bytes([byte >> bit & 1 for bit in range(8)]) for byte in range(256)]
 
 
 class _Run:
-    """Answers for consecutive messages of one queue.
+    """The results for consecutive messages of one queue.
 
-    :param start: queue offset of the first.
-    :param first_place: its place in the commit log, or one before it.
+    :param start: queue offset of the first message.
+    :param first_place: the place of the first message in the commit log, or an earlier place.
     """
 
     def __init__(self, start: int, first_place: int) -> None:
         self.start: int = start
-        #: How many there are, and they themselves, a bit each, the lowest first.
+        #: The number of results, and the results, one bit each, lowest bit first.
         self.count: int = 0
         self.answers: bytearray = bytearray()
-        #: Where the first and the last of the messages are: one that lies elsewhere is not of
-        #: them, its topic was deleted and made again.
+        #: The places of the first and the last message. A message outside this range belongs to
+        #: another topic of the same name, which was created after a deletion.
         self.first_place: int = first_place
         self.last_place: int = first_place
 
 
 class KnownAnswers:
-    """The answers of one filter, by queue."""
+    """The results of one filter, by queue."""
 
     def __init__(self) -> None:
         self._runs: dict[int, _Run] = {}
 
     @property
     def count(self) -> int:
-        """How many are known."""
+        """The number of remembered results."""
         return sum([run.count for run in self._runs.values()])
 
     def note(self, queue_id: int, queue_offset: int, place: int, wanted: bool) -> None:
-        """Remember an answer.
+        """Remember a result.
 
-        :param place: of the message in the commit log.
+        :param place: the place of the message in the commit log.
         """
         run = self._runs.get(queue_id)
         if (
@@ -65,11 +66,11 @@ class KnownAnswers:
         run.last_place = place
 
     def find(self, queue_id: int, queue_offset: int, place: int, count: int) -> bytes:
-        """The known results for consecutive messages, a byte for each: 1 it is wanted, 0 it is not.
+        """Return the known results for consecutive messages, a byte each: 1 matches, 0 does not.
 
-        :param queue_offset: of the first.
-        :param place: of the first, in the commit log.
-        :param count: how many are asked for; it may be known of fewer, or of none.
+        :param queue_offset: the queue offset of the first message.
+        :param place: the place of the first message in the commit log.
+        :param count: the number of messages; the result may be shorter, or empty.
         """
         run = self._runs.get(queue_id)
         if run is None or not run.first_place <= place <= run.last_place:
@@ -83,7 +84,7 @@ class KnownAnswers:
         return spread[at & 7 : (at & 7) + end - at]
 
     def forget_older(self) -> None:
-        """Make room: forget the older half of each queue's."""
+        """Make room by forgetting the older half of each queue's results."""
         for queue_id, run in list(self._runs.items()):
             half = len(run.answers) // 2
             if half:

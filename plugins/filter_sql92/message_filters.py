@@ -1,4 +1,4 @@
-"""Filters of reads that know what a group filters by.
+"""Message filters for reads, which use the stored bitmaps and results of a group's filter.
 
 Source: ExpressionMessageFilter, ExpressionForRetryMessageFilter @5.3.3.
 """
@@ -15,11 +15,11 @@ __all__ = ["BitmapFilter", "RetryFilter"]
 
 
 class BitmapFilter(PropertyFilter):
-    """Skips messages that, by the bitmap of their queue entry, do not match the expression.
+    """Skips messages that, according to the bitmap of their queue entry, do not match.
 
     :param asked: the filter that was evaluated when messages were stored.
-    :param born_ms: since this store time, bitmaps include the expression.
-    :param bit_num: the number of bits of a bitmap.
+    :param born_ms: bitmaps of messages stored after this time include the expression.
+    :param bit_num: the number of bits in a bitmap.
     """
 
     __slots__ = ("_bitmap_size", "_born_ms", "_mask", "known_answers")
@@ -43,10 +43,10 @@ class BitmapFilter(PropertyFilter):
 
 
 class RetryFilter(PropertyFilter):
-    """Matches messages of a retry topic by what the group filters their real topic by.
+    """Matches messages of a retry topic by the group's filters for their original topics.
 
-    :param find: gives the expression for a topic; None: every message is wanted.
-    :param cost: of the dearest of them.
+    :param find: returns the filter for a topic; None matches every message.
+    :param cost: the cost of the most expensive of these filters.
     """
 
     __slots__ = ()

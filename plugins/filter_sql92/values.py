@@ -1,8 +1,9 @@
-"""Values of expressions: what Java makes of a property's text, and how Java compares.
+"""Values of expressions: how Java converts a property's text, and how Java compares values.
 
-A property is text until it meets a number; then it is read as that number's type, and a text that
-is not of the type is an error, not a mismatch: "9.5" is no integer. Doubles of two properties are
-ordered as Double.compareTo does: -0.0 before 0.0, NaN behind everything and equal to itself.
+A property is text until it is compared with a number. It is then converted to the type of that
+number, and a text that cannot be converted is an error rather than a mismatch: "9.5" is not an
+integer. Doubles of two properties are ordered like Double.compareTo: -0.0 comes before 0.0, and NaN
+comes after all other values and equals itself.
 
 Source: ComparisonExpression.__compare @5.3.3; Integer.valueOf, Double.valueOf of Java.
 """
@@ -28,18 +29,18 @@ __all__ = [
     "to_long",
 ]
 
-#: None is SQL's NULL.
+#: None stands for SQL's NULL.
 Value = bool | int | float | str | None
-#: Says of two values that are there: less than 0, 0, or greater than 0.
+#: Compares two values that are not NULL; the result is less than 0, 0, or greater than 0.
 Comparator = Callable[[Value, Value], int]
 
 INT_RANGE: Final = range(-(1 << 31), 1 << 31)
 LONG_RANGE: Final = range(-(1 << 63), 1 << 63)
-#: Digits of any script of the basic plane: Java looks at UTF-16 units.
+#: Digits of any script in the basic plane, because Java works on UTF-16 units.
 _INTEGER: Final = re.compile(r"[+-]?[^\D\U00010000-\U0010FFFF]+")
-#: A number of fewer digits always fits into an int32.
+#: A number with fewer digits always fits into an int32.
 _SHORT: Final = 10
-#: More digits than these are leading zeros or too many.
+#: A longer number has leading zeros or is too large.
 _DIGITS_MAX: Final = 40
 _DOUBLE: Final = re.compile(
     r"([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
@@ -49,14 +50,14 @@ _BLANKS: Final = "".join(map(chr, range(33)))
 
 
 class ValueType(Enum):
-    """The value of an operand that has one."""
+    """The type of an operand's value."""
 
     BOOLEAN = auto()
     INT = auto()
     LONG = auto()
     DOUBLE = auto()
     TEXT = auto()
-    #: It never gives anything.
+    #: The operand never has a value.
     NOTHING = auto()
 
 
@@ -65,14 +66,14 @@ class EvaluationError(Exception):
 
 
 def to_int(text: str) -> int:
-    """Read an int32; :raises EvaluationError: for any other text."""
+    """Parse an int32; :raises EvaluationError: for any other text."""
     if len(text) < _SHORT and text.isascii() and text.isdigit():
         return int(text)
     return _to_integer(text, INT_RANGE)
 
 
 def to_long(text: str) -> int:
-    """Read an int64; :raises EvaluationError: for any other text."""
+    """Parse an int64; :raises EvaluationError: for any other text."""
     if len(text) < _SHORT and text.isascii() and text.isdigit():
         return int(text)
     return _to_integer(text, LONG_RANGE)
@@ -88,12 +89,12 @@ def _to_integer(text: str, allowed: range) -> int:
         text = ("-" if text[0] == "-" else "") + digits
     value = int(text)
     if value not in allowed:
-        raise EvaluationError(f"{text} has no place in {allowed.stop.bit_length()} bits")
+        raise EvaluationError(f"{text} does not fit into {allowed.stop.bit_length()} bits")
     return value
 
 
 def to_double(text: str) -> float:
-    """Read a double; :raises EvaluationError: for any other text."""
+    """Parse a double; :raises EvaluationError: for any other text."""
     if text.isascii() and text.replace(".", "", 1).isdigit():
         return float(text)
     found = _DOUBLE.fullmatch(text.strip(_BLANKS))
@@ -119,7 +120,7 @@ def _to_boolean(text: str) -> bool:
 
 
 def order_doubles(left: float, right: float) -> int:
-    """Compare as Double.compareTo does."""
+    """Compare like Double.compareTo."""
     if left < right:
         return -1
     if left > right:
@@ -129,15 +130,15 @@ def order_doubles(left: float, right: float) -> int:
 
 
 def _order_with_literal(left: float, right: float) -> int:
-    """Compare doubles of which a literal is one: both zeros are equal, as SQL has them.
+    """Compare two doubles one of which is a literal: both zeros are equal, as in SQL.
 
-    Differs from Apache in nothing that it accepts: it refuses the literal 0.0.
+    Agrees with Apache on everything that Apache accepts: Apache refuses the literal 0.0.
     """
     return 0 if left == right else order_doubles(left, right)
 
 
 def _double_key(value: float) -> int:
-    """Order what < and > do not: both zeros, and NaN."""
+    """Return a key that orders values which < and > cannot order: both zeros, and NaN."""
     if value != value:
         return 1
     return -1 if value == 0 and math.copysign(1, value) < 0 else 0
@@ -152,7 +153,7 @@ def _never_equal(left: Value, right: Value) -> int:
 
 
 def _not_text(left: Value, right: Value) -> int:
-    # Where Java would read the right value's text it casts the left one to text.
+    # Where Java would convert the right text, it casts the left value to text and fails.
     raise EvaluationError("TRUE and FALSE on the left of a text cannot be compared")
 
 
@@ -163,7 +164,7 @@ _READ: Final[dict[ValueType, Callable[[str], bool | int | float]]] = {
 
 
 def comparator(left: ValueType, right: ValueType) -> Callable[..., int]:
-    """How two types of values are compared.
+    """Choose the comparison of values of two types.
 
     :returns: a function of two values of these types; it raises EvaluationError where Java throws.
     """

@@ -1,8 +1,8 @@
-"""The plugin ``flow_control``: a broker that gets more than it can serve refuses the rest at once.
+"""The plugin ``flow_control``: an overloaded broker refuses excess requests at once.
 
-The answers are Apache's: SYSTEM_BUSY, with the remarks clients and people know. README.md
-beside this file says what each of the scenes means for a broker with one thread. Without the plugin
-a broker that gets too much reads it later, and every client waits.
+The refusals are Apache's: SYSTEM_BUSY, with the remarks that clients and operators know. The
+README.md of this folder explains each overload case for a broker with one thread. Without the
+plugin an overloaded broker reads requests later, and every client waits.
 
 Source: BrokerFastFailure, SendMessageProcessor.rejectRequest @5.3.3.
 """
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Plugin"]
 
-#: The name under which the hook of the rates is registered.
+#: The name under which the rate-limit hook is registered.
 _RATES: Final = "flow_control_rates"
 _LINE_PERIOD_MS: Final = 10_000
 
 
 _SETTINGS: Final = (
     Setting(SWITCH, "flag", True,
-            "Whether requests that waited too long, or behind a slow append, are refused.",
+            "Whether requests that waited too long, or waited for a slow append, are refused.",
             source="BrokerConfig"),
     *KIND_SETTINGS,
     Setting(PAGE_CACHE, "int", 1000,
-            "If an append takes longer, the sends that arrived meanwhile are refused.",
+            "If an append takes longer, the sends that arrived during the append are refused.",
             unit="ms", least=1, source="MessageStoreConfig"),
     Setting(QUEUE_BYTES, "int", 64 * 1024**2,
-            "Sends are refused while waiting requests have this many bytes together.",
+            "Sends are refused while the waiting requests together have this many bytes.",
             unit="bytes", least=1),
     *RATE_SETTINGS,
 )
@@ -63,7 +63,7 @@ class Plugin:
         self._rates: RateLimits | None = None
 
     def _set_rates(self) -> None:
-        """Limit rates as the settings say now; while they say nothing no hook is called."""
+        """Apply the current rate limits; while no limit is set, no hook is called."""
         hooks = self._broker.hooks
         limits = RateLimits(self._broker.settings)
         hooks.remove(_RATES)

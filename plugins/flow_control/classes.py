@@ -1,8 +1,8 @@
 """The kinds of requests that flow control distinguishes, and how long each may wait.
 
-Apache's broker has an executor with a queue of its own for each kind. Here all wait in one queue,
-in the order of their turns; what is a kind's own is how many requests there may be in front of one
-of it, and how long it may wait.
+Apache's broker has one executor with a queue for each kind. Here all requests wait in a single
+queue, in the order of their turns. A kind has its own limits for the number of requests that may
+wait ahead of one of its requests, and for the time that such a request may wait.
 
 Source: BrokerConfig, BrokerController.registerProcessor, BrokerFastFailure @5.3.3.
 """
@@ -19,7 +19,7 @@ __all__ = ["KINDS", "KIND_SETTINGS", "PULLS", "REJECTED_SENDS", "SEND", "Bounds"
            "read_bounds"]
 
 _SOURCE: Final = "BrokerConfig"
-#: Of a kind that may wait as long as it takes, ms.
+#: The limit for a kind that may wait without limit, ms.
 _FOR_EVER: Final = 2**62
 
 
@@ -27,11 +27,13 @@ _FOR_EVER: Final = 2**62
 class Kind:
     """One kind of requests.
 
-    :param name: for people.
-    :param processor: what metrics call who serves it.
-    :param codes: which they are; none: all that are of no other kind.
-    :param capacity_setting: and its default: requests that may wait when one of these comes.
-    :param wait_setting: and its default, ms: how long one may wait; empty: as long as it takes.
+    :param name: the name in descriptions of settings.
+    :param processor: the name of the corresponding processor in metrics.
+    :param codes: the request codes of this kind; empty for all codes of no other kind.
+    :param capacity_setting: the setting for the number of requests that may wait when a request of
+        this kind arrives; its default follows.
+    :param wait_setting: the setting for the longest wait of a request, with its default in ms;
+        empty if the wait is not limited.
     """
 
     name: str
@@ -44,7 +46,7 @@ class Kind:
 
 
 _C = RequestCode
-#: The one that is refused first, and the only one a slow disk or a slave's role refuses.
+#: Sends are refused first, and only sends are refused because of a slow disk or the slave role.
 SEND: Final = Kind(
     "sends", "send", frozenset({_C.SEND_MESSAGE, _C.SEND_MESSAGE_V2, _C.SEND_BATCH_MESSAGE,
                         _C.CONSUMER_SEND_MSG_BACK, _C.RECALL_MESSAGE}),
@@ -71,7 +73,7 @@ KINDS: Final = (
          "queryThreadPoolQueueCapacity", 20_000),
     Kind("heartbeats", "heartbeat", frozenset({_C.HEART_BEAT}),
          "heartbeatThreadPoolQueueCapacity", 50_000, "waitTimeMillsInHeartbeatQueue", 31_000),
-    Kind("what else clients say of themselves", "client_manager", frozenset({
+    Kind("other requests about clients", "client_manager", frozenset({
         _C.UNREGISTER_CLIENT, _C.CHECK_CLIENT_CONFIG}),
         "clientManagerThreadPoolQueueCapacity", 1_000_000),
     Kind("offsets and members of groups", "consumer_manager", frozenset({
@@ -84,10 +86,10 @@ KINDS: Final = (
         "loadBalanceThreadPoolQueueCapacity", 100_000),
 )
 _KIND_OF_CODE: Final[dict[int, Kind]] = {code: kind for kind in KINDS for code in kind.codes}
-#: Kinds that are refused while no message can be appended. Source:
+#: Requests that are refused while no message can be appended. Source:
 #: SendMessageProcessor.rejectRequest.
 REJECTED_SENDS: Final = SEND.codes - {_C.RECALL_MESSAGE}
-#: Kinds that a slave refuses when it may not be read from. Source:
+#: Requests that a slave refuses when reading from it is not allowed. Source:
 #: PullMessageProcessor.rejectRequest.
 PULLS: Final = _PULL.codes & {_C.PULL_MESSAGE} | _LITE_PULL.codes
 
@@ -99,12 +101,12 @@ def kind_of(code: int) -> Kind:
 def _rows_of(kind: Kind) -> list[Setting]:
     rows = [Setting(
         kind.capacity_setting, "int", kind.capacity,
-        f"Requests of any kind that may wait when one more comes; for {kind.name}.",
+        f"For {kind.name}: requests of any kind that may wait when another one arrives.",
         unit="requests", least=1, source=_SOURCE)]
     if kind.wait_setting:
         rows.append(Setting(
             kind.wait_setting, "int", kind.wait_ms,
-            f"A request that waited for so long is refused; for {kind.name}.",
+            f"For {kind.name}: the time after which a waiting request is refused.",
             unit="ms", least=1, source=_SOURCE))
     return rows
 
@@ -114,15 +116,15 @@ KIND_SETTINGS: Final = tuple(row for kind in KINDS for row in _rows_of(kind))
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of each kind, from the settings."""
+    """The limits of each kind, read from the settings."""
 
-    #: Requests that may wait when one more comes, by its code; and for codes not named.
+    #: Number of requests that may wait when another one arrives: by its code, and for other codes.
     capacity_of: Mapping[int, int]
     capacity_otherwise: int
-    #: How long one may wait, ms.
+    #: The longest time that a request may wait, ms.
     wait_ms_of: Mapping[int, int]
     wait_ms_otherwise: int
-    #: The least of each: below it no request needs to be looked at.
+    #: The smallest of these limits; below it no request has to be examined.
     least_capacity: int
     least_wait_ms: int
 
@@ -133,7 +135,7 @@ def read_bounds(settings: Settings) -> Bounds:
 
     capacities = {kind: settings.int(kind.capacity_setting) for kind in KINDS}
     waits = {kind: wait_ms(kind) for kind in KINDS}
-    # By plain integers: they are found in less time.
+    # The keys are plain integers, because they are looked up faster.
     return Bounds({int(code): capacities[kind] for code, kind in _KIND_OF_CODE.items()},
                   capacities[_ADMIN],
                   {int(code): waits[kind] for code, kind in _KIND_OF_CODE.items()},

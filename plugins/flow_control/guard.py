@@ -1,7 +1,12 @@
-"""Refusals when more requests come than the broker can serve: the answers are Apache's.
+"""Refuses requests when more arrive than the broker can serve, with Apache's answers.
 
-A broker that keeps up never looks at a request here. One that is behind reads what comes, counts
-it, and refuses what would wait for nothing; the scenes are told in README.md.
+One thread runs all requests, so a request that arrives during an overload waits until all earlier
+ones are done. Its client may have given up by then, and serving it would only delay the next one.
+Refusing such a request early costs a twentieth of serving it and keeps the remaining waits short. A
+broker that keeps up never examines a request here. A broker that is behind reads and counts
+incoming requests, and refuses those for which waiting would be useless: because too many already
+wait, because they waited too long, or because an append was held up by the disk. README.md
+describes the cases.
 
 Source: BrokerFastFailure, SendMessageProcessor.rejectRequest,
 DefaultMessageStore.isOSPageCacheBusy, NettyRemotingAbstract.processRequestCommand @5.3.3.
@@ -39,8 +44,8 @@ SWITCH: Final = "brokerFastFailureEnable"
 PAGE_CACHE: Final = "osPageCacheBusyTimeOutMills"
 QUEUE_BYTES: Final = "flow_control.queue_bytes_max"
 
-#: Apache's queues that the runtime table tells of: what metrics call who serves one, how the names
-#: of its rows begin, a code of it. Source: AdminBrokerProcessor.prepareRuntimeInfo.
+#: Apache's queues that the runtime table reports: the processor's name in metrics, the first part
+#: of its row names, and one of its codes. Source: AdminBrokerProcessor.prepareRuntimeInfo.
 _QUEUES: Final = (
     ("send", "send", RequestCode.SEND_MESSAGE), ("pull", "pull", RequestCode.PULL_MESSAGE),
     ("lite_pull", "litePull", RequestCode.LITE_PULL_MESSAGE),
@@ -48,10 +53,10 @@ _QUEUES: Final = (
     ("ack", "ack", RequestCode.ACK_MESSAGE))
 _REJECT: Final = Refusal("[REJECTREQUEST]system busy, start flow control for a while")
 _OVERLOAD: Final = Refusal("[OVERLOAD]system busy, start flow control for a while")
-#: The word, how long it waited, ms, and how many wait behind it.
+#: Arguments: the reason, the waiting time in ms, and the number of requests that wait after it.
 _TOO_LATE: Final = ("[{}]broker busy, start flow control for a while, period in queue: {}ms, size "
                     "of queue: {}")
-#: How long after such an append what came meanwhile is read, ms: a tick.
+#: Time after such an append in which requests that arrived during it are read, ms: one tick.
 _READ_AFTER_MS: Final = 10
 
 Sorted = tuple[Sequence[Frame], Sequence[bytes]]
@@ -66,14 +71,13 @@ class FlowControl:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._waiting: WaitingRequests | None = None
-        #: Refusals since the start, by the word their remarks begin with.
+        #: Refusals since the start, by the reason with which their remarks begin.
         self.refused: Counter[str] = Counter()
         self._logged: Counter[str] = Counter()
-        #: The last append that took too long: how long, and when it was over, by the clock for
-        #: durations.
+        #: The last append that took too long: its duration, and its end by the monotonic clock.
         self._slow_ms = 0
         self._slow_end_ms = 0
-        #: While what was in the sockets then is being read.
+        #: True while requests that were in the sockets at that time are being read.
         self._is_busy = False
         self.rejects = False
         self._is_on = True
@@ -81,7 +85,7 @@ class FlowControl:
         broker.settings.on_change.append(self.settings_changed)
 
     def settings_changed(self, changes: Mapping[str, SettingValue] | None = None) -> None:
-        """Read the settings; again whenever one changed."""
+        """Read the settings; called again whenever one changes."""
         settings = self._broker.settings
         self._bounds = read_bounds(settings)
         self._bytes_max = settings.int(QUEUE_BYTES)
@@ -94,8 +98,9 @@ class FlowControl:
         self.rejects = self._broker.is_slave or self._is_busy
 
     def _rejected(self) -> frozenset[int]:
-        """The codes that are refused. A slave that may stand in for its master has sends refused
-        by the store, as Apache's has.
+        """Return the codes that are refused.
+
+        On a slave that may stand in for its master, the store refuses sends, as in Apache's broker.
         """
         rejected: frozenset[int] = frozenset()
         is_slave = self._broker.is_slave
@@ -105,17 +110,17 @@ class FlowControl:
             rejected |= PULLS
         return rejected
 
-    # --- what the connections ask
+    # --- calls from the connections
 
     def begin_round(self, waiting: WaitingRequests) -> None:
-        """See IFlowControl: look whether an append was held up since."""
+        """See IFlowControl; check whether an append was held up since the last round."""
         self._waiting = waiting
         stats = self._broker.store.stats
         slow_ms, stats.slow_put_ms = stats.slow_put_ms, 0
         if slow_ms > self._page_cache_ms:
             self._slow_ms, self._slow_end_ms = slow_ms, self._broker.steady.now_ms()
             self._is_busy = True
-            self.log.warn("an append took {slow} ms, more than {limit}: sends that came meanwhile "
+            self.log.warn("an append took {slow} ms, more than {limit}: sends that came during it "
                           "are refused, {count} wait", slow=slow_ms, limit=self._page_cache_ms,
                           count=waiting.request_count)
         elif self._is_busy and self._broker.steady.now_ms() > self._slow_end_ms + _READ_AFTER_MS:
@@ -123,9 +128,9 @@ class FlowControl:
         self._set_rejects()
 
     def arrived(self, frames: Sequence[Frame], own_count: int, waiting: WaitingRequests) -> Sorted:
-        """See IFlowControl: requests are refused when there are too many, or too many bytes.
+        """See IFlowControl; refuse requests when too many requests or too many bytes wait.
 
-        A connection that has less than its share is not refused for what the others have waiting.
+        A connection with less than its share is not refused because of the other connections.
         """
         bounds = self._bounds
         is_full = waiting.size_bytes >= self._bytes_max
@@ -154,7 +159,7 @@ class FlowControl:
         return passed, refusals
 
     def due(self, frames: Sequence[Frame], waited_ms: int, waiting: WaitingRequests) -> Sorted:
-        """See IFlowControl: what waited too long is refused, and what a slow append held up."""
+        """See IFlowControl; refuse requests that waited too long or were held up by an append."""
         bounds = self._bounds
         is_late = self._is_on and waited_ms >= bounds.least_wait_ms
         is_busy = self._is_on and bool(self._slow_ms) and (
@@ -193,7 +198,7 @@ class FlowControl:
         return passed, refusals
 
     def reject(self, frames: Sequence[Frame]) -> Sorted:
-        """See IFlowControl: sends while the page cache is busy; on a slave pulls, too."""
+        """See IFlowControl; refuse sends while the page cache is busy; on a slave also pulls."""
         rejected = self._rejected()
         passed: list[Frame] = []
         refusals: list[bytes] = []
@@ -206,10 +211,10 @@ class FlowControl:
         self.refused["REJECTREQUEST"] += len(frames) - len(passed)
         return passed, refusals
 
-    # --- for people
+    # --- reports
 
     def log_refusals(self, now_ms: int) -> None:
-        """Say what was refused since the last line; periodic."""
+        """Log the refusals since the previous log line; periodic."""
         new = self.refused - self._logged
         if new:
             self._logged = self.refused.copy()
@@ -217,14 +222,14 @@ class FlowControl:
                           what=", ".join(f"{count} {word}" for word, count in new.items()))
 
     def families(self) -> list[MetricFamily]:
-        """The waiting requests, for metrics."""
+        """Return the number of waiting requests as metrics."""
         return [watermark(self._waiting)]
 
     def runtime_info(self) -> dict[str, str]:
-        """Rows of the runtime table: what Apache's has of its queues, and what was refused.
+        """Return rows of the runtime table: Apache's rows about its queues, and the refusals.
 
-        All kinds wait together: any waiting request is in front of a send, and the first of a kind
-        waits no longer than the first of all.
+        All kinds wait in one queue. Every waiting request counts as being ahead of a send, and the
+        first request of a kind waits no longer than the first request of all.
         """
         waiting = self._waiting
         head_wait_ms = waiting.head_wait_ms() if waiting else 0
@@ -236,7 +241,7 @@ class FlowControl:
             rows[f"{name}ThreadPoolQueueSize"] = str(count)
             rows[f"{name}ThreadPoolQueueCapacity"] = str(self._bounds.capacity_of[code])
             rows[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(head_wait_ms if count else 0)
-        # Apache's names of these are not alike, and nothing tells how long the first one waits.
+        # Apache's names for these rows are irregular, and no row has the wait of the first request.
         rows["EndTransactionQueueSize"] = str(counts["transaction"])
         rows["EndTransactionThreadPoolQueueCapacity"] = str(
             self._bounds.capacity_of[RequestCode.END_TRANSACTION])

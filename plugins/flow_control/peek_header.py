@@ -1,6 +1,6 @@
-"""The code and topic of a frame, read as quickly as possible.
+"""Reads the code and topic of a frame as quickly as possible.
 
-Refused requests are many, so refusing one must be quick.
+An overloaded broker refuses many requests, so refusing one must be quick.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Found = tuple[int, int, int]
 
 
 class _Begin(msgspec.Struct, gc=False):
-    """The members of a JSON header that matter here."""
+    """The members of a JSON header that are needed here."""
 
     code: Int32
     opaque: Int32
@@ -39,13 +39,13 @@ _decode_begin: Final = msgspec.json.Decoder(_Begin).decode
 
 
 def look(frame: Frame) -> Found | None:
-    """The request of a frame; None if it cannot be read: it passes."""
+    """Return the request of a frame, or None if the header cannot be read; such a frame passes."""
     serialize_type, header, _ = frame
     code: int | None
     opaque: int | None
     flag: int
     if len(header) > HEADER_SIZE_MAX:
-        # It may be megabytes, and is not read anywhere before this is known.
+        # The header may have megabytes, and nothing reads it before this check.
         code, opaque, flag = sketch(frame)
         if code is None or opaque is None:
             return None
@@ -56,7 +56,7 @@ def look(frame: Frame) -> Found | None:
             begin = _decode_begin(header)
             code, opaque, flag = begin.code, begin.opaque, begin.flag
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # A binary header that is too short, or a header that says it in another way.
+            # The header is binary and too short, or it encodes the members in another way.
             try:
                 command = decode_command(frame)
             except HeaderError:

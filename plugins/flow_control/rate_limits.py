@@ -1,7 +1,7 @@
-"""How many messages a second one client, and one topic, may send: off unless a setting says so.
+"""Optional limits of the messages per second that a client may send, or that a topic may receive.
 
-A second's worth may come at once. A message beyond it is refused with SYSTEM_BUSY, and room comes
-back evenly: a client that sends evenly at the rate is never refused.
+The messages of one second may arrive at once. Further messages are refused with SYSTEM_BUSY, and
+the allowance is refilled evenly, so a client that sends evenly at the rate is never refused.
 
 Apache's broker has no such limits.
 """
@@ -31,18 +31,19 @@ TOPIC_RATE: Final = "flow_control.topic_rate_max"
 TOPIC_RATES: Final = "flow_control.topic_rates"
 
 RATE_SETTINGS: Final = (
-    Setting(CLIENT_RATE, "int", 0, "Messages that one connection may send; 0: any number.",
+    Setting(CLIENT_RATE, "int", 0,
+            "The number of messages that one connection may send; 0: unlimited.",
             unit="messages/s"),
     Setting(TOPIC_RATE, "int", 0,
-            "Messages that all clients together may send to a topic that flow_control.topic_rates "
-            "does not name; 0: any number.", unit="messages/s"),
+            "The number of messages that all clients together may send to a topic that "
+            "flow_control.topic_rates does not name; 0: unlimited.", unit="messages/s"),
     Setting(TOPIC_RATES, "names", (),
-            "The same of single topics, as TOPIC=MESSAGES; 0: any number."),
+            "The limits of single topics, as TOPIC=MESSAGES; 0: unlimited."),
 )
 
 
 def read_topic_rates(settings: Settings) -> dict[str, int]:
-    """Read the setting; :raises SettingsError: when a part of it is no topic and number."""
+    """Read the setting; :raises SettingsError: when a part of it is not TOPIC=MESSAGES."""
     rates: dict[str, int] = {}
     for part in settings.names(TOPIC_RATES):
         topic, _, number = part.rpartition("=")
@@ -53,13 +54,13 @@ def read_topic_rates(settings: Settings) -> dict[str, int]:
 
 
 class RateLimits:
-    """The counts of one broker; registered as a plugin while any limit is set."""
+    """The counts of one broker; registered as a plugin while a limit is set."""
 
     def __init__(self, settings: Settings) -> None:
         self._client_rate = settings.int(CLIENT_RATE)
         self._topic_rate = settings.int(TOPIC_RATE)
         self._topic_rates = read_topic_rates(settings)
-        #: Of each client and topic: what it may still send, and when that was counted, Unix ms.
+        #: Client or topic to (remaining allowance, the time of its computation in Unix ms).
         self._left: dict[Hashable, tuple[float, int]] = {}
         self.refused = 0
 
@@ -81,23 +82,23 @@ class RateLimits:
             elif self._client_rate and not self._may(
                 request.channel.channel_id, self._client_rate, count, request.now_ms
             ):
-                # The count of the topic stays: it is gone within a second.
+                # The allowance of the topic stays reduced; it is refilled within a second.
                 refusals[index] = _busy("a client", self._client_rate)
         self.refused += len(refusals)
         return refusals or None
 
     def _may(self, who: Hashable, rate: int, count: int, now_ms: int) -> bool:
-        """Whether a client may send this number of messages now; if so, they are counted."""
+        """Return whether a client may send this many messages now, and count them if so."""
         left, then_ms = self._left.get(who, (float(rate), now_ms))
         left = min(rate, left + max(0, now_ms - then_ms) * rate / 1000)
-        # A batch larger than a second's worth passes when a whole second's is there.
+        # A batch larger than a second's allowance passes when the full allowance is available.
         may = left >= min(count, rate)
-        # Requests that were read later may have been run before.
+        # Requests that were read later may have been run earlier.
         self._left[who] = (left - count if may else left, max(then_ms, now_ms))
         return may
 
     def forget(self, now_ms: int) -> None:
-        """Forget who sent nothing for a second: all may be sent again then; periodic."""
+        """Forget entries unused for a second, since their allowance is full again; periodic."""
         self._left = {who: (left, then_ms) for who, (left, then_ms) in self._left.items()
                       if now_ms - then_ms <= 1000 or left < 0}
 

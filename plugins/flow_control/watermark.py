@@ -1,8 +1,8 @@
-"""How many requests of each kind wait, for a scrape of the metrics.
+"""The number of waiting requests of each kind, for a scrape of the metrics.
 
-They wait together, so they are looked at one by one; of many only some are. Apache's broker has a
-queue for each processor and tells its length. Its ``async_put`` has no counterpart here,
-``load_balance`` none there.
+All kinds wait in one queue, so the requests are examined one by one, and a long queue is sampled.
+Apache's broker has a queue for each processor and reports its length. Its ``async_put`` has no
+counterpart here, and ``load_balance`` has no counterpart there.
 
 Source: BrokerMetricsManager.initStatsMetrics @5.3.3.
 """
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["waiting_counts", "watermark"]
 
-#: So many requests are looked at: a few milliseconds. Of more each stands for several.
+#: At most this many requests are examined, in a few milliseconds; more requests are sampled.
 LOOKS_MAX: Final = 1000
 
 
 def watermark(waiting: WaitingRequests | None) -> MetricFamily:
-    """Make the family.
+    """Make the metric family.
 
-    :param waiting: None: nothing was ever looked at.
+    :param waiting: the waiting requests; None if none were ever examined.
     """
     family = MetricFamily("rocketmq_processor_watermark", "gauge",
-                          "Requests that wait for their turn; of many each kind's share is counted "
-                          "in some.", ("processor",))
+                          "Waiting requests; in a long queue the share of each kind is estimated "
+                          "from a sample.", ("processor",))
     counts = waiting_counts(waiting)
     for kind in KINDS:
         family.add(counts[kind.processor], kind.processor)
@@ -41,7 +41,7 @@ def watermark(waiting: WaitingRequests | None) -> MetricFamily:
 
 
 def waiting_counts(waiting: WaitingRequests | None) -> Counter[str]:
-    """Count what waits by what metrics call its processor."""
+    """Count the waiting requests by the name of their processor in metrics."""
     counts: Counter[str] = Counter()
     if waiting is not None:
         stride = -(-waiting.request_count // LOOKS_MAX) or 1

@@ -59,7 +59,7 @@ class DirectFrames:
                     continue
                 taken = self._sender.raw.send_to(self._socket.fileno(), self._at, self._left)
                 if not taken:
-                    raise StoreError(f"the log no longer has the bytes at {self._at}")
+                    raise StoreError(f"the log has no bytes of {self._at} any longer")
                 self._at += taken
                 self._left -= taken
                 size += taken

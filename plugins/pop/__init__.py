@@ -1,10 +1,10 @@
-"""Pop consumption: a group gets messages one by one, whatever queue they are in.
+"""Pop consumption: a consumer group receives messages one by one, from any queue.
 
-A pop gives messages out for a time in which no other member of the group gets them. A message that
-is acknowledged by then is consumed; any other comes again, from the group's topic of retries. Check
-points and acknowledgements wait as timed messages and meet in the revive topic, so that the plugin
-``timer`` has to be there. Consumers may ask the broker which queues are theirs, and whether to pull
-or to pop.
+A pop gives messages out for a limited time, during which no other member of the group receives
+them. A message that is acknowledged within that time is consumed. Any other message is delivered
+again from the retry topic of the group. Check points and acknowledgements wait as timed messages
+and meet in the revive topic, so the plugin ``timer`` is required. A consumer may also ask the
+broker which queues are assigned to it, and whether it should pull or pop.
 
 Source: PopMessageProcessor, AckMessageProcessor, ChangeInvisibleTimeProcessor, PopReviveService,
 NotificationProcessor, QueryAssignmentProcessor @5.3.3.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plugin"]
 
-#: How often waits are looked at, ms.
+#: The interval at which waiting requests are checked, ms.
 _TICK_MS = 50
 #: Source: BrokerController.initializeBrokerScheduledTasks.
 _SAVE_MS = 10_000

@@ -1,7 +1,7 @@
 """ACK_MESSAGE and BATCH_ACK_MESSAGE (200051, 200151): popped messages were consumed.
 
-The acknowledgements of one read that belong to one check point are one message of the revive topic,
-and all of them one append.
+All acknowledgements from one network read that belong to the same check point become one message
+of the revive topic, and all messages of one read are stored with one append.
 
 Source: AckMessageProcessor @5.3.3.
 """
@@ -54,24 +54,24 @@ __all__ = ["AckRequests", "require_offset", "require_range"]
 
 
 class BatchAck(Body):
-    """Acknowledgements of one check point, in a batch."""
+    """The acknowledgements of one check point, as one entry of a batch."""
 
     consumer_group: str = field(name="c", default="")
     topic: str = field(name="t", default="")
-    #: 0, or 1 and 2 for topics of retries.
+    #: 0 for a normal topic, 1 or 2 for a retry topic.
     retry: str = field(name="r", default="0")
     start_offset: Int64 = field(name="so", default=0)
     queue_id: Int32 = field(name="q", default=0)
     revive_queue_id: Int32 = field(name="rq", default=0)
     pop_time: Int64 = field(name="pt", default=0)
     invisible_time: Int64 = field(name="it", default=0)
-    #: Base64 of bits, the lowest first: which offsets behind the first one.
+    #: Base64 of a bit set, lowest bit first: the acknowledged offsets, relative to the first one.
     bit_set: str = field(name="b", default="")
 
     def offsets(self) -> list[int]:
-        """The queue offsets, ascending.
+        """Return the queue offsets in ascending order.
 
-        :raises RequestRefused: when they are not said, or are more than a check point has.
+        :raises RequestRefused: when they are missing, or exceed the size of a check point.
         """
         try:
             data = b64decode(self.bit_set, validate=True)
@@ -91,7 +91,7 @@ class BatchAck(Body):
         return offsets
 
 
-#: Older clients write names out.
+#: Older clients use the long field names.
 _SHORT_NAMES: Final = {
     "consumerGroup": "c", "topic": "t", "retry": "r", "startOffset": "so", "queueId": "q",
     "reviveQueueId": "rq", "popTime": "pt", "invisibleTime": "it", "bitSet": "b"}
@@ -104,15 +104,15 @@ class BatchAckMessageRequestBody(Body):
     acks: list[dict[str, Any]] = field(default_factory=list)
 
     def batch_acks(self) -> list[BatchAck]:
-        """The acknowledgements.
+        """Decode the acknowledgements.
 
-        :raises WireError: when one is damaged.
+        :raises WireError: when one of them is damaged.
         :raises RequestRefused: when there are too many.
         """
         if len(self.acks) > BATCH_ACK_POINTS_MAX:
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,
-                f"the batch is of {len(self.acks)} check points, more than {BATCH_ACK_POINTS_MAX}")
+                f"the batch has {len(self.acks)} check points, more than {BATCH_ACK_POINTS_MAX}")
         try:
             return [convert({_SHORT_NAMES.get(name, name): value for name, value in ack.items()
                              if value is not None}, BatchAck, strict=False) for ack in self.acks]
@@ -121,7 +121,7 @@ class BatchAckMessageRequestBody(Body):
 
 
 class _Acks:
-    """The acknowledgements of one check point that one read brought."""
+    """The acknowledgements of one check point that arrived in one network read."""
 
     __slots__ = ("invisible_time", "key", "offsets", "requests", "revive_queue")
 
@@ -129,18 +129,18 @@ class _Acks:
         self.key = key
         self.revive_queue = revive_queue
         self.invisible_time = invisible_time
-        #: Without those that came before.
+        #: Excludes offsets that were acknowledged earlier.
         self.offsets: dict[int, None] = {}
-        #: Indexes of the requests they are of.
+        #: Indexes of the requests that contain these acknowledgements.
         self.requests: list[int] = []
 
 
-#: By check point, and what else the receipts said.
+#: Acknowledgements by check point, revive queue and invisible time of the receipt.
 _Groups = dict[tuple[PointKey, int, int], _Acks]
 
 
 class AckRequests:
-    """The handlers of one broker."""
+    """The acknowledgement handlers of one broker."""
 
     log = Logger()
 
@@ -165,7 +165,7 @@ class AckRequests:
     def _ack(self, requests: Sequence[Request[AckMessageRequestHeader]]) -> Sequence[Handled]:
         answers: list[Handled] = []
         groups: _Groups = {}
-        #: First and last offset that the queues of these requests have.
+        #: The first and last offset of each queue that these requests name.
         ranges: dict[tuple[str, int], tuple[int, int]] = {}
         for index, request in enumerate(requests):
             answers.append(None)
@@ -192,7 +192,7 @@ class AckRequests:
         self, request: Request[AckMessageRequestHeader],
         ranges: dict[tuple[str, int], tuple[int, int]],
     ) -> None:
-        """:raises RequestRefused: when there is no such message."""
+        """:raises RequestRefused: when the message does not exist."""
         header = request.header
         found = ranges.get((header.topic, header.queue_id))
         if found is None:
@@ -223,7 +223,7 @@ class AckRequests:
         self, groups: _Groups, ack: BatchAck, broker_name: str | None, request: Request[Any],
         index: int,
     ) -> None:
-        """:raises BrokerError: when it has no meaning."""
+        """:raises BrokerError: when the acknowledgement is not valid."""
         store = self._broker.store
         group, queue_id = ack.consumer_group, ack.queue_id
         topic = real_topic(ack.topic, group, ack.retry)
@@ -248,13 +248,13 @@ class AckRequests:
                            require_broker_name(broker_name or self._broker.broker_name))
             self._enter(groups, key, ack.revive_queue_id, ack.invisible_time, offsets, index)
 
-    # --- of both
+    # --- shared by both requests
 
     def _enter(
         self, groups: _Groups, key: PointKey, revive_queue: int, invisible_time: int,
         offsets: Sequence[int], index: int,
     ) -> None:
-        """Note acknowledgements; :raises RequestRefused: when there is no such revive queue."""
+        """Note acknowledgements; :raises RequestRefused: when the revive queue does not exist."""
         found = groups.get((key, revive_queue, invisible_time))
         if found is None:
             self._state.require_revive_queue(revive_queue)
@@ -267,9 +267,9 @@ class AckRequests:
     def _store(
         self, requests: Sequence[Request[Any]], groups: _Groups, answers: list[Handled]
     ) -> None:
-        """Note or store what was acknowledged, and fill in the answers that are not there yet.
+        """Note or store the acknowledgements, and fill in the answers that are still missing.
 
-        Differs from Apache, which says that all is well when an acknowledgement is not stored.
+        Differs from Apache, which reports success even if an acknowledgement is not stored.
         """
         state = self._state
         left: list[_Acks] = []
@@ -296,7 +296,7 @@ class AckRequests:
         self, requests: Sequence[Request[Any]], stored: Sequence[_Acks], next_offset: int,
         answers: list[Handled],
     ) -> None:
-        """Under SYNC_FLUSH an acknowledgement counts when it is durable."""
+        """Delay the answers under SYNC_FLUSH until the acknowledgements are durable."""
         acknowledgement = self._broker.acknowledgement
         if not acknowledgement.stages:
             return
@@ -311,7 +311,7 @@ class AckRequests:
                 reply.code = code
 
         def refuse(failure: Failure) -> None:
-            # One Deferred holds several replies: only the first would see it fail.
+            # One Deferred holds several replies, and only the first one would see the failure.
             error = failure.value
             assert isinstance(error, RequestRefused)
             for reply in replies.values():
@@ -345,7 +345,7 @@ class AckRequests:
 
 
 def _batch_body(data: bytes) -> BatchAckMessageRequestBody:
-    """:raises BrokerError: when it is no batch of acknowledgements."""
+    """:raises BrokerError: when the body is not a batch of acknowledgements."""
     body = BatchAckMessageRequestBody.decode(data) if data else None
     if body is None or not body.acks:
         raise RequestRefused(ResponseCode.NO_MESSAGE, "the request acknowledges nothing")
@@ -353,9 +353,9 @@ def _batch_body(data: bytes) -> BatchAckMessageRequestBody:
 
 
 def require_range(broker: Broker, request: Request[Any]) -> tuple[int, int]:
-    """First and last offset of the queue a request names.
+    """Return the first and last offset of the queue that a request names.
 
-    :raises RequestRefused: when there is no such queue.
+    :raises RequestRefused: when the queue does not exist.
     """
     header = request.header
     config = require_topic(broker, header.topic)
@@ -366,7 +366,7 @@ def require_range(broker: Broker, request: Request[Any]) -> tuple[int, int]:
 
 
 def require_offset(topic: str, queue_id: int, offset: int, least: int, most: int) -> None:
-    """:raises RequestRefused: when a queue has no such message."""
+    """:raises RequestRefused: when the queue has no message at this offset."""
     if not least <= offset <= most:
         raise RequestRefused(
             ResponseCode.NO_MESSAGE,

@@ -1,11 +1,12 @@
-"""QUERY_ASSIGNMENT (400): a consumer asks which queues are its own, and whether to pull or to pop.
+"""QUERY_ASSIGNMENT (400): a consumer asks which queues it owns, and whether to pull or to pop.
 
-The broker shares the queues of a topic out as the clients of a group would themselves. Those of
-other brokers it knows from the name servers. A member that pops needs no queues of its own: all
-members of the group may pop all of them, unless it is set with how many of them each shares.
+The broker assigns the queues of a topic in the same way as the clients of a group would do it
+themselves. It learns the queues of other brokers from the name servers. A member that pops needs
+no assigned queues: all members of the group may pop from all queues, unless the number of members
+that share a queue is configured.
 
-The client has the same strategies, for its own members (``client/core/consumer/strategies.py``).
-They are not shared: a stock plugin imports ``twistmq.broker.api`` only.
+The client has the same strategies for its own members (``client/core/consumer/strategies.py``).
+The code is not shared because a bundled plugin imports only ``twistmq.broker.api``.
 
 Source: QueryAssignmentProcessor, TopicRouteInfoManager, AllocateMessageQueueAveragely,
 AllocateMessageQueueAveragelyByCircle @5.3.3.
@@ -45,15 +46,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Assignments", "allocate_averagely", "allocate_by_circle", "allocate_for_pop"]
 
-#: Routes that are kept.
+#: Number of routes that are cached.
 _ROUTES_MAX: Final = 1000
 
-#: Share of one of the members: (queues, members, its place among them).
+#: Computes the share of one member from (queues, members, index of the member).
 Allocate = Callable[[Sequence[MessageQueue], Sequence[str], int], list[MessageQueue]]
 
 
 class QueryAssignmentRequestBody(Body):
-    """The client that asks."""
+    """Identifies the client that asks."""
 
     topic: str = ""
     consumer_group: str = ""
@@ -63,14 +64,14 @@ class QueryAssignmentRequestBody(Body):
 
 
 class MessageQueueAssignment(Body):
-    """One queue; the queue -1 stands for all of a broker."""
+    """One assigned queue; the queue id -1 stands for all queues of a broker."""
 
     message_queue: MessageQueue
     mode: RequestMode
 
 
 class QueryAssignmentResponseBody(Body):
-    """The queues; None if the client keeps its queues."""
+    """The assigned queues, or None if the client keeps its present queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
@@ -78,7 +79,7 @@ class QueryAssignmentResponseBody(Body):
 def allocate_averagely(
     queues: Sequence[MessageQueue], members: Sequence[str], index: int
 ) -> list[MessageQueue]:
-    """A block of neighbours for each member; the first ones have one more."""
+    """Assign a block of adjacent queues to each member; the first members get one more."""
     each, more = divmod(len(queues), len(members))
     begin = index * each + min(index, more)
     return list(queues[begin:begin + each + (index < more)])
@@ -87,7 +88,7 @@ def allocate_averagely(
 def allocate_by_circle(
     queues: Sequence[MessageQueue], members: Sequence[str], index: int
 ) -> list[MessageQueue]:
-    """Each member in turn gets a queue."""
+    """Assign the queues to the members in turn, one at a time."""
     return list(queues[index::len(members)])
 
 
@@ -99,9 +100,9 @@ def allocate_for_pop(
     allocate: Allocate, queues: Sequence[MessageQueue], members: Sequence[str], index: int,
     share: int,
 ) -> list[MessageQueue]:
-    """The queues a member pops.
+    """Return the queues from which a member pops.
 
-    :param share: the number of members after it with which a member shares its queues.
+    :param share: the number of following members with which a member shares its queues.
     """
     if share <= 0 or share >= len(members) - 1:
         return [MessageQueue(queue.topic, queue.broker_name, -1) for queue in queues]
@@ -119,7 +120,7 @@ class Assignments:
     def __init__(self, broker: Broker, modes: RequestModes) -> None:
         self._broker = broker
         self._modes = modes
-        #: By topic: its queues, and since when, Unix ms.
+        #: Topic to (its queues, the time at which they were fetched in Unix ms).
         self._routes: OrderedDict[str, tuple[list[MessageQueue], int]] = OrderedDict()
 
     def handlers(self) -> list[AnyHandler]:
@@ -145,7 +146,7 @@ class Assignments:
         self, body: QueryAssignmentRequestBody, queues: list[MessageQueue],
         mode: SetMessageRequestModeRequestBody,
     ) -> list[MessageQueue] | None:
-        """The queues of the client; None: unknown."""
+        """Return the queues of the client, or None if they are unknown."""
         if body.message_model is MessageModel.BROADCASTING or (
                 not self._broker.settings.flag("serverLoadBalancerEnable")):
             return queues
@@ -169,14 +170,14 @@ class Assignments:
     def _queues(
         self, topic: str, now_ms: int
     ) -> list[MessageQueue] | Deferred[list[MessageQueue] | None] | None:
-        """All queues of a topic, in order; None when there is no such topic."""
+        """Return all queues of a topic in order, or None if the topic does not exist."""
         if is_light(topic):
             return [MessageQueue(topic, self._broker.broker_name, 0)]
         host = self._broker.host
         if not host.has_name_servers:
             return self._own_queues(topic)
         if not can_be_directory(topic):
-            # No broker could have it.
+            # No broker can have a topic of this name.
             return None
         known = self._routes.get(topic)
         most_ms = self._broker.settings.int("loadBalancePollNameServerInterval")
@@ -203,7 +204,7 @@ class Assignments:
         return queues
 
     def _no_route(self, failure: Failure, topic: str) -> list[MessageQueue] | None:
-        """No name server answers: the known route stays in use."""
+        """Keep using the known route when no name server answers."""
         failure.trap(BrokerError)
         self.log.warn("no route of {topic}: {error}", topic=topic,
                       error=failure.getErrorMessage())
@@ -211,7 +212,7 @@ class Assignments:
         return None if known is None else known[0]
 
     def _own_queues(self, topic: str) -> list[MessageQueue] | None:
-        """This broker's queues, where there is no name server."""
+        """Return the queues of this broker; used when no name server is configured."""
         config = self._broker.topic_config.get(topic)
         if config is None or not config.perm & PERM_READ:
             return None

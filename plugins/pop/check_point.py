@@ -1,9 +1,9 @@
-"""Check points and acknowledgements: what the messages of the revive topic say.
+"""Check points and acknowledgements: the contents of messages in the revive topic.
 
-A check point says which messages of a queue a pop gave out, and until when they are hidden; an
-acknowledgement names some of them. Both wait as timed messages, a check point until a second before
-its messages become visible, an acknowledgement until then: when the revive topic has them, all that
-was acknowledged in time is known.
+A check point records which messages of a queue a pop gave out, and until when they are hidden. An
+acknowledgement names some of these messages. Both wait as timed messages: a check point until one
+second before its messages become visible, an acknowledgement until the messages become visible.
+When the revive topic contains both, every acknowledgement that arrived in time is known.
 
 Source: PopCheckPoint, AckMsg, BatchAckMsg, PopMessageProcessor.buildCkMsg, genCkUniqueId,
 AckMessageProcessor.appendAck @5.3.3.
@@ -29,10 +29,10 @@ __all__ = ["ACK_TAG", "BATCH_ACK_TAG", "CHECK_POINT_MESSAGES_MAX", "CK_TAG", "Ac
            "PointKey", "ReviveRecord", "ReviveRecords", "decode_ack"]
 
 CK_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
-#: A check point is in the revive topic so long before its messages become visible, ms.
+#: A check point enters the revive topic this long before its messages become visible, ms.
 #: Source: PopAckConstants.ackTimeInterval.
 CK_AHEAD_MS: Final = 1000
-#: Messages of a check point: its acknowledgements are the bits of a Java int.
+#: Most messages of a check point, because its acknowledgements are the bits of a Java int.
 CHECK_POINT_MESSAGES_MAX: Final = 32
 _INT_MAX: Final = 2**31 - 1
 
@@ -53,9 +53,9 @@ class _PointBody(msgspec.Struct, omit_defaults=True, rename={
         "log_end": "le", "count": "n", "pop_time": "pt", "queue_id": "q",
         "revive_time": "reviveTime", "revive_offset": "ro", "put_times": "rp", "start_offset": "so",
         "topic": "t"}):
-    """A check point as it is stored; in the order of the wire names, as Apache writes it.
+    """The stored form of a check point, with its fields in the order in which Apache writes them.
 
-    Apache's broker does not have "le", and does not look at it.
+    Apache's broker does not write the field "le" and ignores it when reading.
     """
 
     bits: int
@@ -75,13 +75,14 @@ class _PointBody(msgspec.Struct, omit_defaults=True, rename={
 
 
 class CheckPoint:
-    """Messages of one queue that one pop gave out.
+    """The messages of one queue that one pop gave out.
 
-    :param offsets: their queue offsets, ascending.
-    :param put_times: how often it was put again because a message could not be revived.
-    :param log_end: where the commit log of its broker ended at the pop; -1: that is not known, as
-        in a check point of Apache's broker. A message at that place or later is not one of its
-        messages, but one of another topic of the same name, which was made after a deletion.
+    :param offsets: the queue offsets of the messages, ascending.
+    :param put_times: how often the check point was stored again because a message could not be
+        revived.
+    :param log_end: the end of the broker's commit log at the time of the pop; -1 if it is unknown,
+        as in a check point of Apache's broker. A message at or after this place does not belong to
+        the check point, but to a newer topic of the same name that was created after a deletion.
     """
 
     __slots__ = ("bits", "invisible_time", "key", "log_end", "offsets", "put_times",
@@ -94,23 +95,23 @@ class CheckPoint:
         self.invisible_time = invisible_time
         self.put_times = put_times
         self.log_end = log_end
-        #: A bit for each of ``offsets`` that is acknowledged.
+        #: One bit for each entry of ``offsets``, set when the message is acknowledged.
         self.bits = 0
-        #: Its own place in the revive topic, once it was read there.
+        #: The offset of this check point in the revive topic, once it was read there.
         self.revive_offset = -1
 
     @property
     def revive_time(self) -> int:
-        """The time at which its messages become visible again, Unix ms."""
+        """The time at which the messages become visible again, Unix ms."""
         return self.key.pop_time + self.invisible_time
 
     @property
     def is_done(self) -> bool:
-        """Whether all is acknowledged."""
+        """Whether all messages are acknowledged."""
         return self.bits == (1 << len(self.offsets)) - 1
 
     def acknowledge(self, offset: int) -> bool:
-        """Note an acknowledgement; :returns: whether it names one of its messages."""
+        """Note an acknowledgement; :returns: whether it names a message of this check point."""
         try:
             self.bits |= 1 << self.offsets.index(offset)
         except ValueError:
@@ -118,15 +119,15 @@ class CheckPoint:
         return True
 
     def open_offsets(self) -> list[int]:
-        """Queue offsets of what is not acknowledged."""
+        """Return the queue offsets of the messages that are not acknowledged."""
         return [offset for index, offset in enumerate(self.offsets) if not self.bits >> index & 1]
 
     def acknowledged(self) -> list[int]:
-        """Queue offsets of what is."""
+        """Return the queue offsets of the messages that are acknowledged."""
         return [offset for index, offset in enumerate(self.offsets) if self.bits >> index & 1]
 
     def encode(self) -> bytes:
-        """Write it as it is stored."""
+        """Encode the check point as the body of a message."""
         key = self.key
         start = key.start_offset
         return msgspec.json.encode(_PointBody(
@@ -136,17 +137,17 @@ class CheckPoint:
 
     @classmethod
     def decode(cls, data: bytes, broker_name: str) -> CheckPoint:
-        """Read one.
+        """Decode a check point.
 
-        :param broker_name: of this broker; counts where none is given.
-        :raises WireError: for other bytes.
+        :param broker_name: the name of this broker, used if the check point does not name one.
+        :raises WireError: when the data is not a check point.
         """
         fields = _json_object(data)
         topic, group = fields.get("t"), fields.get("c")
         numbers: list[Any] = [fields.get(name) for name in ("q", "so", "pt", "it")]
         diffs, count = fields.get("d"), fields.get("n")
         if not isinstance(diffs, list) or not diffs:
-            # As brokers before 5.0 wrote them.
+            # The format of brokers before version 5.0.
             diffs = list(range(count)) if (
                 isinstance(count, int) and 0 <= count <= CHECK_POINT_MESSAGES_MAX) else [None]
         if not isinstance(topic, str) or not isinstance(group, str) or not _are_numbers(
@@ -170,7 +171,7 @@ _BITS_MASK: Final = 2**CHECK_POINT_MESSAGES_MAX - 1
 class _AckBody(msgspec.Struct, rename={
         "offset": "ao", "broker_name": "bn", "group": "c", "pop_time": "pt", "queue_id": "q",
         "start_offset": "so", "topic": "t"}):
-    """An acknowledgement of one message as it is stored."""
+    """The stored form of an acknowledgement of one message."""
 
     offset: int
     broker_name: str
@@ -184,7 +185,7 @@ class _AckBody(msgspec.Struct, rename={
 class _BatchAckBody(msgspec.Struct, rename={
         "offset": "ao", "offsets": "aol", "broker_name": "bn", "group": "c", "pop_time": "pt",
         "queue_id": "q", "start_offset": "so", "topic": "t"}):
-    """An acknowledgement of several."""
+    """The stored form of an acknowledgement of several messages."""
 
     offset: int
     offsets: Sequence[int]
@@ -197,17 +198,17 @@ class _BatchAckBody(msgspec.Struct, rename={
 
 
 class Ack(NamedTuple):
-    """An acknowledgement that was read."""
+    """A decoded acknowledgement."""
 
     key: PointKey
     offsets: Sequence[int]
 
 
 def decode_ack(data: bytes, broker_name: str, batch: bool) -> Ack:
-    """Read an acknowledgement, with short or with long names.
+    """Decode an acknowledgement with short or long field names.
 
-    :param broker_name: of this broker; counts where none is given.
-    :raises WireError: for other bytes.
+    :param broker_name: the name of this broker, used if the acknowledgement does not name one.
+    :raises WireError: when the data is not an acknowledgement.
     """
     fields = _json_object(data)
 
@@ -236,12 +237,12 @@ def _json_object(data: bytes) -> dict[str, Any]:
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
-    """Whether all are Java longs: each is stored again, and some are keys."""
+    """Whether all values are Java longs: each one is stored again, and some are used as keys."""
     return all(type(value) is int and -LONG_MAX <= value <= LONG_MAX for value in values)
 
 
 class ReviveRecord(NamedTuple):
-    """A record for the revive topic, and the check point or acknowledgement in it."""
+    """A record for the revive topic, and the check point or acknowledgement that it contains."""
 
     record: MessageRecord
     key: PointKey
@@ -249,12 +250,12 @@ class ReviveRecord(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The commit-log offset behind it, once it is stored."""
+        """The commit-log offset directly after the record, once it is stored."""
         return self.record.next_offset
 
 
 class ReviveRecords:
-    """Makes and stores the records of one broker's revive topic.
+    """Creates and stores records of one broker's revive topic.
 
     :param topic: the revive topic.
     """
@@ -285,9 +286,9 @@ class ReviveRecords:
     def ack(
         self, key: PointKey, offsets: Sequence[int], revive_queue: int, revive_time: int
     ) -> ReviveRecord:
-        """The acknowledgement of one message or several of a check point.
+        """Create the acknowledgement of one or more messages of a check point.
 
-        :param revive_time: when the check point's messages become visible, Unix ms.
+        :param revive_time: the time at which the check point's messages become visible, Unix ms.
         """
         if len(offsets) == 1:
             tag, offset = ACK_TAG, offsets[0]

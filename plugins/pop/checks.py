@@ -1,4 +1,4 @@
-"""May a group pop this? Questions that several requests have in common.
+"""Checks that several pop requests have in common: whether a group may pop a queue.
 
 Source: PopMessageProcessor.processRequest, NotificationProcessor.processRequest @5.3.3.
 """
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["invisible_max_ms", "require_attempt_id", "require_group", "require_invisible_time",
            "require_readable", "require_topic"]
 
-#: The default of timerMaxDelaySec, ms.
+#: The default of timerMaxDelaySec, converted to ms.
 _INVISIBLE_MAX_MS: Final = 3 * 86_400_000
 
 
 def require_topic(broker: Broker, topic: str) -> TopicConfig:
-    """:raises RequestRefused: when there is no such topic."""
+    """:raises RequestRefused: when the topic does not exist."""
     config = broker.topic_config.get(topic)
     if config is None:
         raise no_topic(topic)
@@ -32,37 +32,37 @@ def require_topic(broker: Broker, topic: str) -> TopicConfig:
 
 
 def require_group(broker: Broker, group: str) -> None:
-    """Unlike a pop, what follows one makes no group.
+    """Require that a group exists; only a pop creates a missing group, later requests do not.
 
-    :raises RequestRefused: when there is no such group.
+    :raises RequestRefused: when the group does not exist.
     """
     if not broker.subscription_group.has(group):
         raise no_group(group)
 
 
 def require_attempt_id(attempt_id: str | None) -> None:
-    """:raises RequestRefused: when the id of a pop in order is longer than any client's."""
+    """:raises RequestRefused: when the attempt id of an ordered pop is longer than any client's."""
     if attempt_id is not None and len(attempt_id) > ATTEMPT_ID_LENGTH_MAX:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              f"the attemptId is longer than {ATTEMPT_ID_LENGTH_MAX} characters")
 
 
 def invisible_max_ms(broker: Broker) -> int:
-    """The longest time for which a message can be hidden, ms; as long as one can be delayed."""
+    """Return the longest time for which a message can be hidden or delayed, ms."""
     if not broker.settings.has("timerMaxDelaySec"):
-        # Without the timer nothing is popped, but there may be a saved order.
+        # Without the timer nothing can be popped, but a saved order may exist.
         return _INVISIBLE_MAX_MS
     return broker.settings.int("timerMaxDelaySec") * 1000
 
 
 def require_invisible_time(broker: Broker, invisible_ms: int, code: ResponseCode) -> None:
-    """Refuse a time that no message can be hidden for.
+    """Refuse an invisible time that is longer than any message can be hidden.
 
-    Differs from Apache, where one pop in order hides its queue from the group for ever.
+    Differs from Apache, where a single ordered pop can hide its queue from the group forever.
 
-    :param invisible_ms: as the client names it.
-    :param code: of the refusal.
-    :raises RequestRefused: when it is negative or longer than a message can wait.
+    :param invisible_ms: the time that the client requests.
+    :param code: the response code of the refusal.
+    :raises RequestRefused: when the time is negative or longer than a message can be delayed.
     """
     most = invisible_max_ms(broker)
     if not 0 <= invisible_ms <= most:
@@ -72,9 +72,9 @@ def require_invisible_time(broker: Broker, invisible_ms: int, code: ResponseCode
 
 
 def require_readable(broker: Broker, request: Request[Any], what: str) -> TopicConfig:
-    """:raises RequestRefused: when the group may not pop the topic, or there is no such queue.
+    """:raises RequestRefused: when the group may not pop the topic, or the queue does not exist.
 
-    :param what: popping or peeking, for the remark.
+    :param what: the operation named in the remark, popping or peeking.
     """
     header = request.header
     if not broker.settings.int("brokerPermission") & PERM_READ:

@@ -1,4 +1,4 @@
-"""Counts of revived and acknowledged messages since the start, for metrics.
+"""Counts of revived and acknowledged messages since the start of the broker, for metrics.
 
 Source: PopMetricsManager @5.3.3.
 """
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PopCounts", "ReviveKind"]
 
-#: The kinds of messages of the revive topic. Source: PopReviveMessageType.
+#: The kinds of messages in the revive topic. Source: PopReviveMessageType.
 ReviveKind = Literal["CK", "ACK"]
 #: Source: PopMetricsManager.getMetricsView.
 _SCAN_ENDS_MS: Final = (1.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
-#: The results for a message, in Apache's words. Source: PutMessageStatus.
+#: The outcome of storing a message, in Apache's terms. Source: PutMessageStatus.
 _STORED: Final = "PUT_OK"
 _REFUSED: Final = {
     ResponseCode.SERVICE_NOT_AVAILABLE: "SERVICE_NOT_AVAILABLE",
@@ -43,29 +43,29 @@ class PopCounts:
     """The counts of one broker since its start."""
 
     def __init__(self) -> None:
-        #: Messages of the revive topic that were to be stored: by group, topic, kind, status.
+        #: Attempts to store messages in the revive topic, by group, topic, kind and status.
         self.came: Counter[tuple[str, ...]] = Counter()
-        #: Those that were read there: by group, topic, revive queue, kind.
+        #: Messages read from the revive topic, by group, topic, revive queue and kind.
         self.went: Counter[tuple[str, ...]] = Counter()
-        #: Messages that were to be stored again: by group, topic, status.
+        #: Attempts to store messages for a retry, by group, topic and status.
         self.retried: Counter[tuple[str, ...]] = Counter()
-        #: How long a look at what waits in memory took, ms.
+        #: Duration of the scans of the check points in memory, ms.
         self.scans = Histogram(_SCAN_ENDS_MS)
 
     def put(self, key: PointKey, kind: ReviveKind, refusal: BrokerError | None) -> None:
-        """A message was stored in the revive topic, or refused."""
+        """Count a message that was stored in the revive topic, or refused."""
         self.came[key.group, key.topic, kind, _status(refusal)] += 1
 
     def got(self, key: PointKey, kind: ReviveKind, revive_queue: int) -> None:
-        """One was read there."""
+        """Count a message that was read from the revive topic."""
         self.went[key.group, key.topic, str(revive_queue), kind] += 1
 
     def retry(self, key: PointKey, refusal: BrokerError | None) -> None:
-        """A message was stored for another try, or refused."""
+        """Count a message that was stored for a retry, or refused."""
         self.retried[key.group, key.topic, _status(refusal)] += 1
 
     def forget_gone(self, broker: Broker) -> None:
-        """Forget topics and groups that are not there any more."""
+        """Forget topics and groups that no longer exist."""
         for counts in (self.came, self.went, self.retried):
             for labels in [labels for labels in counts
                            if broker.topic_config.get(labels[1]) is None

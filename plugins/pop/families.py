@@ -1,8 +1,9 @@
-"""The metrics of pops, and the counts for them.
+"""The metrics of pop consumption, and the counts from which they are computed.
 
-Under the names of Apache's exporter, units with them. A lag of its broker is a number of messages,
-in spite of its name, and so it is here: alerts that are in use compare it with one.
-Differs from Apache: a revive queue that is done has a lag of 0, not of 1.
+The metrics have the names and units of Apache's exporter. Despite its name, the lag metric of
+Apache's broker is a number of messages. twistmq exports the same number, because existing alerts
+compare it with a count. Differs from Apache: a revive queue without open work has a lag of 0, not
+of 1.
 
 Source: PopMetricsManager, PopReviveService.getReviveBehindMessages, getReviveBehindMillis @5.3.3.
 """
@@ -25,29 +26,29 @@ __all__ = ["families"]
 def families(
     broker: Broker, state: PopState, queues: Sequence[ReviveQueue]
 ) -> list[MetricFamily]:
-    """Make the families."""
+    """Collect the metric families."""
     counts = state.counts
     lag = MetricFamily("rocketmq_pop_revive_lag_milliseconds", "gauge",
-                       "Messages of the revive topic that are not done with.", ("queue_id",))
+                       "Messages of the revive topic that are not processed yet.", ("queue_id",))
     latency = MetricFamily("rocketmq_pop_revive_latency_milliseconds", "gauge",
-                           "How late the next of them is.", ("queue_id",))
+                           "The delay of the next message of the revive topic.", ("queue_id",))
     now_ms = broker.now_ms()
     for queue in queues:
         lag.add(queue.behind, str(queue.queue_id))
         latency.add(queue.late_ms(now_ms), str(queue.queue_id))
     return [
         _counter("in_message",
-                 "Check points and acknowledgements that were to be stored in the revive topic.",
+                 "Check points and acknowledgements to be stored in the revive topic.",
                  counts.came, "revive_message_type", "put_status"),
-        _counter("out_message", "Those that were read there.",
+        _counter("out_message", "Messages that were read from the revive topic.",
                  counts.went, "queue_id", "revive_message_type"),
-        _counter("retry_messages", "Popped messages that were to be stored again.",
+        _counter("retry_messages", "Popped messages to be stored again for a retry.",
                  counts.retried, "put_status"),
         lag, latency,
         single("rocketmq_pop_buffer_scan_time_consume_milliseconds",
-               "How long a look at what waits in memory took.", counts.scans, "histogram"),
+               "Duration of a scan of the check points in memory.", counts.scans, "histogram"),
         single("rocketmq_pop_offset_buffer_size",
-               "Parts of queues that were popped and are no consumer offset yet.",
+               "Popped ranges of queues that are not consumer offsets yet.",
                state.offsets.total),
         single("rocketmq_pop_checkpoint_buffer_size", "Check points that wait in memory.",
                len(state.buffer)),

@@ -1,7 +1,8 @@
-"""Held pops, and held requests for a notice of new messages.
+"""Pops, and requests to be notified of new messages, that wait on the broker.
 
-They wait by topic, group and queue; the queue -1 stands for any. The end of a wait is looked at
-when others had their turn, not in the middle of an append: a pop appends itself.
+Waiting requests are indexed by topic, group and queue; the queue id -1 stands for any queue. A
+waiting request is checked after other work had its turn, and not in the middle of an append,
+because a pop itself appends records.
 
 Source: PopLongPollingService, PopRequest @5.3.3.
 """
@@ -29,21 +30,22 @@ if TYPE_CHECKING:
 __all__ = ["ANY_QUEUE", "PopHold", "Waiting"]
 
 ANY_QUEUE: Final = -1
-#: Waits that are over and are let go of together, at least.
+#: Least number of finished requests that are removed from the list of deadlines together.
 _OVER_LEAST: Final = 100
-#: A wait ends so long before its client gives up, ms.
+#: A wait ends this long before its client gives up, ms.
 _AHEAD_MS: Final = 50
 
 
 class Waiting:
     """One request that waits.
 
-    :param key: what it waits for.
-    :param deadline_ms: when it ends, Unix ms.
-    :param wants: None: every message.
-    :param look: called with this and whether the time is over; :returns: the reply, or None: it
-        waits on.
-    :param pushed_out: called with this when others need its room; :returns: the reply.
+    :param key: the queue for which the request waits.
+    :param deadline_ms: the time at which the wait ends, Unix ms.
+    :param wants: the filter of the request; None accepts every message.
+    :param look: called with this object and whether its time is over; it returns the reply, or None
+        to wait longer.
+    :param pushed_out: called with this object when its room is needed for another request; it
+        returns the reply.
     """
 
     __slots__ = ("deadline_ms", "has_deadline", "is_due", "is_over", "key", "look", "pushed_out",
@@ -61,20 +63,20 @@ class Waiting:
         self.look = look
         self.pushed_out = pushed_out
         self.is_over = self.is_due = False
-        #: Whether it stands among those that wait for their time.
+        #: Whether the request is still in the list of deadlines.
         self.has_deadline = True
         #: Fires with the reply, or with None when the connection is lost.
         self.reply: Deferred[Any] = Deferred()
 
 
-#: Those that wait by the id of their connection; each in the order they came.
+#: Waiting requests by the id of their connection, each in order of arrival.
 _ByConnection = dict[int, dict[Waiting, None]]
 
 
 class PopHold:
     """The waiting pops of one broker.
 
-    :param newest_first: which of those that wait for the same is woken.
+    :param newest_first: which of several requests that wait for the same queue is woken first.
     """
 
     log = Logger()
@@ -83,33 +85,33 @@ class PopHold:
         self._broker = broker
         self._newest_first = newest_first
         self._waiting: dict[QueueKey, WaitingByTag[Waiting]] = {}
-        #: The same in the order they came: by connection, and by what they wait for and connection.
+        #: The same requests in order of arrival: by connection, and by queue and connection.
         self._of_connection: _ByConnection = {}
         self._of_key: dict[QueueKey, _ByConnection] = {}
-        #: The groups that wait, by topic; for which queues.
+        #: Topic to the waiting groups, and to the queues for which each group waits.
         self._groups: dict[str, dict[str, dict[int, None]]] = {}
-        #: Some of them are over, as many as this.
+        #: Some of the entries are over, and this is counted.
         self._deadlines: list[tuple[int, int, Waiting]] = []
         self._over_count = 0
         self._numbers = count()
-        #: Waits to look at.
+        #: Waiting requests that must be checked.
         self._due: OrderedDict[Waiting, None] = OrderedDict()
-        #: Whether ``_look_at_due`` waits or runs.
+        #: Whether ``_look_at_due`` is scheduled or running.
         self._is_scheduled = False
         self._lane = broker.foreground.lane()
         self.count = 0
 
     def waiting(self, key: QueueKey) -> int:
-        """How many wait for the same."""
+        """Return the number of requests that wait for a queue."""
         return len(self._waiting.get(key, ()))
 
     def has_room(self, request: Request[Any], key: QueueKey) -> bool:
         """Whether a request may wait.
 
-        Where too many wait already, the oldest of the connection that has most of them is answered
-        and makes room.
+        If too many requests wait already, the oldest one of the connection with the most waiting
+        requests is answered to make room.
 
-        Differs from Apache, where one connection keeps all others from waiting.
+        Differs from Apache, where one connection can keep all other connections from waiting.
         """
         settings = self._broker.settings
         channel_id = request.channel.channel_id
@@ -120,9 +122,9 @@ class PopHold:
         return True
 
     def _make_room(self, there: _ByConnection, channel_id: int) -> bool:
-        """End the oldest wait of the connection that has most; :returns: whether there was one.
+        """End the oldest wait of the connection that has the most; :returns: whether one ended.
 
-        :param channel_id: of the connection that needs the room; it must have less.
+        :param channel_id: the connection that needs the room; it must have fewer waits.
         """
         most = max(there.values(), key=len, default=None)
         if most is None or len(most) <= len(there.get(channel_id, ())) + 1:
@@ -133,26 +135,26 @@ class PopHold:
 
     @staticmethod
     def deadline_ms(born_ms: int, poll_ms: int, now_ms: int) -> int:
-        """The end of a wait, Unix ms.
+        """Return the end of a wait, Unix ms.
 
-        Differs from Apache, where a client may ask for any time, and where one whose clock is ahead
-        waits longer than it asked for.
+        Differs from Apache, where a client may ask for a wait of any length, and where a client
+        whose clock is ahead waits longer than it asked for.
 
-        :param born_ms: the time at which the client says that it asked, Unix ms.
-        :param poll_ms: the time it asks for, ms.
+        :param born_ms: the time at which the client sent the request, by its own clock, Unix ms.
+        :param poll_ms: the time that the client asks to wait, ms.
         """
         return min(born_ms + poll_ms, now_ms + min(poll_ms, HOLD_MS_MAX))
 
     @staticmethod
     def is_too_late(deadline_ms: int, now_ms: int) -> bool:
-        """Whether there is no time left to wait."""
+        """Whether no time is left to wait."""
         return now_ms > deadline_ms - _AHEAD_MS
 
     def hold(self, waiting: Waiting) -> Deferred[Any]:
-        """Let a request wait; it is not full and there is time."""
+        """Let a request wait; the caller has checked that there is room and time for it."""
         self._enter(waiting)
-        # The deadline is a time of the client's clock; only the span until it is used, which does
-        # not depend on the broker's clock.
+        # The deadline is a time of the client's clock. Only the interval until then is used, which
+        # does not depend on the broker's clock.
         left_ms = waiting.deadline_ms - _AHEAD_MS - waiting.request.now_ms
         heappush(self._deadlines,
                  (self._broker.steady.now_ms() + left_ms, next(self._numbers), waiting))
@@ -195,7 +197,7 @@ class PopHold:
     # --- reasons to look
 
     def arrived(self, records: Sequence[MessageRecord]) -> None:
-        """Messages can be read: wake one of each group that may want one."""
+        """Wake one request of each group that may want the new messages."""
         if not self.count:
             return
         groups, interval = self._groups, self._broker.settings.int(
@@ -212,22 +214,23 @@ class PopHold:
                     self._wake((topic, group, wanted), None if forced else there)
 
     def wake_any(self, topic: str, group: str) -> None:
-        """There are messages of a topic: wake one that pops it, whichever queue it asked for."""
+        """Wake one request that pops a topic with new messages, for whichever queue it waits."""
         queue_ids = self._groups.get(topic, {}).get(group)
         if queue_ids:
             self._wake((topic, group, next(iter(queue_ids))), None)
 
     def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """There may be messages: wake a pop that waits for any queue, and one that waits for this
-        queue.
+        """Wake one pop that waits for any queue and one that waits for this queue.
+
+        There may be new messages in the queue.
         """
         for wanted in {ANY_QUEUE, queue_id}:
             self._wake((topic, group, wanted), None)
 
     def _wake(self, key: QueueKey, records: Sequence[MessageRecord] | None) -> None:
-        """Wake one waiting request whose filter matches one of the records
+        """Wake one waiting request whose filter matches one of the records.
 
-        None: without a test.
+        :param records: the new messages; None wakes a request without testing its filter.
         """
         there = self._waiting.get(key)
         if not there:
@@ -246,9 +249,9 @@ class PopHold:
                 return
 
     def look_soon(self, waiting: Waiting, *, schedule: bool = True) -> None:
-        """Look at a waiting request once other connections had their turn.
+        """Check a waiting request after other connections had their turn.
 
-        :param schedule: False if the caller schedules the look once it has named all requests.
+        :param schedule: False if the caller schedules the check after it has named all requests.
         """
         waiting.is_due = True
         self._due[waiting] = None
@@ -256,7 +259,7 @@ class PopHold:
             self._schedule()
 
     def check(self) -> None:
-        """End the waits whose time is up or whose client is gone; run periodically."""
+        """End the waits whose time is over or whose client is gone; called periodically."""
         now_ms = self._broker.steady.now_ms()
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or deadlines[0][2].is_over):
@@ -268,7 +271,7 @@ class PopHold:
                 self._look(waiting, is_last=True)
 
     def forget_gone(self) -> None:
-        """End the waits of clients that are gone, whatever time they asked for; periodic."""
+        """End the waits of disconnected clients, whatever time they asked for; periodic."""
         for there in self._waiting.values():
             for waiting in there:
                 if not waiting.request.channel.active:
@@ -277,7 +280,7 @@ class PopHold:
             self._schedule()
 
     def release_all(self) -> None:
-        """End all waits: the broker stops."""
+        """End all waits because the broker stops."""
         for waiting in [each for there in self._waiting.values() for each in there]:
             self._look(waiting, is_last=True)
 
@@ -290,7 +293,7 @@ class PopHold:
         self._lane.run(self._look_at_due(), at_once=False)
 
     def _look_at_due(self) -> Generator[None, None, None]:
-        """Look at the waits that are due."""
+        """Check the waiting requests that are due."""
         try:
             while self._due:
                 waiting, _ = self._due.popitem(last=False)
@@ -324,7 +327,7 @@ class PopHold:
                 self._forget_over()
 
     def _forget_over(self) -> None:
-        """Let go of what is over and stands among those that wait for their time, in place."""
+        """Remove finished requests from the list of deadlines, in place."""
         self._deadlines[:] = [each for each in self._deadlines if not each[2].is_over]
         heapify(self._deadlines)
         self._over_count = 0

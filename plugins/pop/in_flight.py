@@ -1,4 +1,4 @@
-"""How many messages of a queue are given out and not acknowledged, under enablePopMessageThreshold.
+"""Counts of messages that are given out and not acknowledged, under enablePopMessageThreshold.
 
 Source: PopInflightMessageCounter @5.3.3.
 """
@@ -19,7 +19,7 @@ __all__ = ["InFlightCounts"]
 class InFlightCounts:
     """The counts of one broker.
 
-    :param enabled: whether anything is counted.
+    :param enabled: whether messages are counted.
     """
 
     def __init__(self, broker: Broker, enabled: bool) -> None:
@@ -35,14 +35,14 @@ class InFlightCounts:
             "popInflightMessageThreshold")
 
     def add(self, key: QueueKey, count: int) -> None:
-        """So many were given out."""
+        """Add messages that were given out."""
         if self._enabled:
             self._counts[key] = self.count(key) + count
 
     def remove(self, key: QueueKey, count: int, pop_time: int) -> None:
         """Subtract messages that were acknowledged or will be retried.
 
-        :param pop_time: what was popped before the start, Unix ms, was never counted.
+        :param pop_time: Unix ms; messages popped before the broker's start were never counted.
         """
         if self._enabled and pop_time >= self._broker.started_ms:
             left = self.count(key) - count
@@ -52,16 +52,16 @@ class InFlightCounts:
                 self._counts.pop(key, None)
 
     def clear(self, key: QueueKey) -> None:
-        """A group that keeps order pops the queue again."""
+        """Reset the count of a queue that an ordered group pops again."""
         self._counts.pop(key, None)
 
     def forget_topics(self, topics: Container[str]) -> None:
-        """Forget the queues of topics that are deleted."""
+        """Forget the queues of deleted topics."""
         for key in [key for key in self._counts if key[0] in topics]:
             del self._counts[key]
 
     def forget_gone(self) -> None:
-        """Forget queues of topics and groups that are not there any more."""
+        """Forget the queues of topics and groups that no longer exist."""
         broker = self._broker
         for key in [key for key in self._counts if broker.topic_config.get(key[0]) is None
                     or not broker.subscription_group.has(key[1])]:

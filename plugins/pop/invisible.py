@@ -1,6 +1,6 @@
 """CHANGE_MESSAGE_INVISIBLETIME (200053): changes how long a popped message stays invisible.
 
-It gets a check point of its own, from now on, and is acknowledged in the one it had.
+The message gets a new check point that begins now, and is acknowledged in its former one.
 
 Source: ChangeInvisibleTimeProcessor @5.3.3.
 """
@@ -67,11 +67,11 @@ class ChangeInvisibleTime:
     def _change_check_point(
         self, request: Request[ChangeInvisibleTimeRequestHeader], receipt: Receipt
     ) -> Handled:
-        """:raises BrokerError: when it cannot be stored."""
+        """:raises BrokerError: when the check point cannot be stored."""
         state, header = self._state, request.header
         state.require_revive_queue(receipt.revive_queue)
-        # Differs from Apache: in the millisecond of the pop the two check points would be one, and
-        # the acknowledgement that of both.
+        # Differs from Apache: in the millisecond of the pop the two check points would be equal,
+        # and the acknowledgement would apply to both.
         now_ms = max(self._broker.now_ms(), receipt.pop_time + 1)
         key = PointKey(header.topic, header.consumer_group, header.queue_id, header.offset, now_ms,
                        receipt.broker_name)
@@ -119,7 +119,7 @@ class ChangeInvisibleTime:
 
 
 def _not_given_out(header: ChangeInvisibleTimeRequestHeader) -> RequestRefused:
-    """Hiding it would have a message come that the group did not get to."""
+    """Refuse the change: hiding it would deliver a message before the group reached it."""
     return RequestRefused(
         ResponseCode.MESSAGE_ILLEGAL,
         f"offset is illegal, key:{header.topic}@{header.consumer_group}@{header.queue_id}, "

@@ -1,11 +1,11 @@
 """Check points that wait in memory for their acknowledgements, under enablePopBufferMerge.
 
-One that is acknowledged as a whole is never written. A check point that stays too long, or would
-soon become visible again, is written with the acknowledgements that came. The queue's consumer
-offset does not
-pass a check point before that, so that a broker that is killed gives its messages out again.
+A check point whose messages are all acknowledged is never written. A check point that stays too
+long, or whose messages would soon become visible again, is written together with the
+acknowledgements that arrived. Until then the consumer offset of the queue does not pass the check
+point, so a broker that is killed gives its messages out again.
 
-Differs from Apache: the two happen at once, so nothing has to be refused ahead of them.
+Differs from Apache: both steps happen at once, so no request has to be refused before them.
 
 Source: PopBufferMergeService @5.3.3.
 """
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["MergeBuffer"]
 
-#: Least time between taking a check point in and writing it, ms.
+#: Least time between adding a check point and writing it, ms.
 _LEAST_STAY_MS: Final = 1500
-#: Check points written at once.
+#: Number of check points that are written at once.
 _WRITE_COUNT: Final = 256
-#: When to try again what could not be written, ms.
+#: Time until a failed write is tried again, ms.
 _AGAIN_MS: Final = 100
 
 
 class _Buffered:
-    """One check point."""
+    """One check point in memory."""
 
     __slots__ = ("point", "revive_queue", "safe_from", "taken")
 
@@ -44,12 +44,12 @@ class _Buffered:
         self.point = point
         self.revive_queue = revive_queue
         self.taken = taken
-        #: Up to here the commit log has to be durable before what is acknowledged counts.
+        #: The acknowledgements count when the commit log is durable up to this offset.
         self.safe_from = SETTLED
 
 
 class MergeBuffer:
-    """The check points of one broker that wait."""
+    """The check points of one broker that wait in memory."""
 
     log = Logger()
 
@@ -60,7 +60,7 @@ class MergeBuffer:
         self._settings = settings
         self._records = records
         self._points: dict[PointKey, _Buffered] = {}
-        #: (when to write it, by the clock for durations; a number; which); some are gone.
+        #: (time to write by the monotonic clock, a number, key); some keys are already gone.
         self._due: list[tuple[int, int, PointKey]] = []
         self._numbers = count()
         self._is_failing = False
@@ -69,14 +69,14 @@ class MergeBuffer:
         return len(self._points)
 
     def takes(self, point: CheckPoint, now_ms: int) -> bool:
-        """Whether there is room and time for a check point."""
+        """Whether there is enough room and time to keep a check point in memory."""
         settings = self._settings
         return (settings.buffer_merge and point.key not in self._points
                 and len(self._points) <= settings.buffer_size_max
                 and point.revive_time - now_ms >= settings.stay_timeout_ms + _LEAST_STAY_MS)
 
     def add(self, point: CheckPoint, revive_queue: int, taken: Taken, now_ms: int) -> None:
-        """Keep one; ``takes`` said so."""
+        """Keep a check point that ``takes`` accepted."""
         settings = self._settings
         self._points[point.key] = _Buffered(point, revive_queue, taken)
         left_ms = min(point.revive_time - settings.stay_timeout_ms - now_ms, settings.stay_ms)
@@ -90,8 +90,8 @@ class MergeBuffer:
     ) -> bool:
         """Note acknowledgements.
 
-        :param safe_from: they count when the commit log is durable up to here.
-        :returns: False when the check point is not here.
+        :param safe_from: they count when the commit log is durable up to this offset.
+        :returns: False when the check point is not in memory.
         """
         buffered = self._points.get(key)
         if buffered is None:
@@ -106,7 +106,7 @@ class MergeBuffer:
         return True
 
     def write_due(self) -> bool:
-        """Write some of what has to be; :returns: whether there may be more to write now."""
+        """Write some of the due check points; :returns: whether more may be due now."""
         now_ms = self._steady_ms()
         written: list[_Buffered] = []
         while self._due and self._due[0][0] <= now_ms and len(written) < _WRITE_COUNT:
@@ -116,17 +116,17 @@ class MergeBuffer:
         return bool(written) and self._write(written) and len(written) == _WRITE_COUNT
 
     def write_all(self) -> None:
-        """Write all check points, because the broker stops."""
+        """Write all check points because the broker stops."""
         self._due.clear()
         self._write(list(self._points.values()))
 
     def clear(self) -> None:
-        """Forget all: this broker is no master any more."""
+        """Forget all check points because this broker is no longer a master."""
         self._points.clear()
         self._due.clear()
 
     def _write(self, written: list[_Buffered]) -> bool:
-        """Write check points with what is acknowledged of them; :returns: whether all were."""
+        """Write check points with their acknowledgements; :returns: whether all were written."""
         records: list[ReviveRecord] = []
         owners: list[int] = []
         for index, buffered in enumerate(written):

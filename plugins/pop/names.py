@@ -1,10 +1,9 @@
-"""Names of pop consumption: topics of retries, the revive topic and its group, receipts.
+"""Names of pop consumption: retry topics, the revive topic and its group, receipts.
 
-A message that a group popped and did not acknowledge is stored again in a topic of the group and
-the topic:
-%RETRY%GROUP_TOPIC, or %RETRY%GROUP+TOPIC under enableRetryTopicV2. A receipt, which Apache calls
-extra info, says which check point a message that is given out belongs to; the client sends it back
-with its acknowledgement.
+A message that a group popped and did not acknowledge is stored again in a topic that belongs to the
+group and the topic: %RETRY%GROUP_TOPIC, or %RETRY%GROUP+TOPIC under enableRetryTopicV2. A receipt,
+which Apache calls extra info, identifies the check point of a message that is given out. The client
+sends the receipt back with its acknowledgement.
 
 Source: KeyBuilder, ExtraInfoUtil, PopAckConstants @5.3.3.
 """
@@ -21,24 +20,24 @@ from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PRE
 __all__ = ["ORDER_REVIVE_QUEUE", "REVIVE_GROUP", "Receipt", "is_retry", "normal_topic",
            "pop_retry_topic", "real_topic", "require_broker_name", "retry_mark", "revive_topic"]
 
-#: The group whose consumer offsets say how far the revive topic is worked off.
+#: The group whose consumer offsets record the progress in the revive topic.
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-#: The number that receipts of a group that keeps order have in place of a revive queue's.
+#: The number that stands in place of a revive queue in the receipts of ordered groups.
 ORDER_REVIVE_QUEUE: Final = 999
 _SEPARATOR_V1: Final = "_"
 _SEPARATOR_V2: Final = "+"
-#: Parts of a receipt that an acknowledgement needs.
+#: Number of parts of a receipt that an acknowledgement needs.
 _PARTS_LEAST: Final = 6
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 def revive_topic(cluster: str) -> str:
-    """The topic of a cluster's check points and acknowledgements."""
+    """Return the topic for the check points and acknowledgements of a cluster."""
     return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
 
 
 def pop_retry_topic(topic: str, group: str, v2: bool) -> str:
-    """The topic of what a group did not acknowledge of a topic."""
+    """Return the topic for the messages of a topic that a group did not acknowledge."""
     return f"{RETRY_GROUP_TOPIC_PREFIX}{group}{_SEPARATOR_V2 if v2 else _SEPARATOR_V1}{topic}"
 
 
@@ -47,7 +46,7 @@ def is_retry(topic: str) -> bool:
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic whose retries a topic holds; a topic that holds none is its own."""
+    """Return the topic whose retries a topic holds; any other topic is returned unchanged."""
     for v2 in (True, False):
         beginning = pop_retry_topic("", group, v2)
         if topic.startswith(beginning):
@@ -56,16 +55,16 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def retry_mark(topic: str) -> str:
-    """The mark of a topic in receipts: 0, or 1 and 2 for those of retries."""
+    """Return the mark of a topic in receipts: 0, or 1 and 2 for retry topics."""
     if not is_retry(topic):
         return "0"
     return "2" if _SEPARATOR_V2 in topic else "1"
 
 
 def real_topic(topic: str, group: str, mark: str) -> str:
-    """The topic a receipt means.
+    """Return the topic that a receipt refers to.
 
-    :param topic: the one that was popped.
+    :param topic: the topic that was popped.
     :raises BrokerError: for an unknown mark.
     """
     if mark == "0":
@@ -76,7 +75,7 @@ def real_topic(topic: str, group: str, mark: str) -> str:
 
 
 def require_broker_name(name: str) -> str:
-    """:returns: the name; :raises RequestRefused: when no receipt could hold it."""
+    """:returns: the name; :raises RequestRefused: when the name is too long for a receipt."""
     if len(name) > RECEIPT_LENGTH_MAX:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              f"a broker's name of {len(name)} characters does not fit into a "
@@ -85,15 +84,15 @@ def require_broker_name(name: str) -> str:
 
 
 class Receipt(NamedTuple):
-    """The facts of an acknowledgement about the check point."""
+    """The identity of the check point that an acknowledgement refers to."""
 
-    #: Queue offset its check point begins at.
+    #: Queue offset at which the check point begins.
     start_offset: int
     #: Unix ms.
     pop_time: int
-    #: For how long the message is hidden, ms.
+    #: Time for which the message is hidden, ms.
     invisible_time: int
-    #: ORDER_REVIVE_QUEUE where the group keeps order.
+    #: ORDER_REVIVE_QUEUE if the group keeps order.
     revive_queue: int
     broker_name: str
 
@@ -103,7 +102,7 @@ class Receipt(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what a client sent; :raises RequestRefused: when it is no receipt."""
+        """Parse the text of a client; :raises RequestRefused: when it is not a receipt."""
         parts = text[:RECEIPT_LENGTH_MAX + 1].split(" ")
         if len(text) > RECEIPT_LENGTH_MAX or len(parts) < _PARTS_LEAST or any(
                 _NUMBER.fullmatch(part) is None for part in parts[:4]):
@@ -112,9 +111,9 @@ class Receipt(NamedTuple):
         return cls(int(parts[0]), int(parts[1]), int(parts[2]), int(parts[3]), parts[5])
 
     def text(self, topic: str, queue_id: int, queue_offset: int) -> str:
-        """Write it for a message.
+        """Format the receipt for one message.
 
-        :param topic: the one it was popped from.
+        :param topic: the topic from which the message was popped.
         """
         return (f"{self.start_offset} {self.pop_time} {self.invisible_time} {self.revive_queue} "
                 f"{retry_mark(topic)} {self.broker_name} {queue_id} {queue_offset}")

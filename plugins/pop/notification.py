@@ -1,4 +1,4 @@
-"""NOTIFICATION and POLLING_INFO (200054, 200055): is there something to pop, and who waits for it?
+"""NOTIFICATION and POLLING_INFO (200054, 200055): tell a client whether it can pop, and who waits.
 
 Source: NotificationProcessor, PollingInfoProcessor @5.3.3.
 """
@@ -28,15 +28,15 @@ __all__ = ["Notifications"]
 
 
 class Notifications:
-    """The handlers of one broker."""
+    """The notification handlers of one broker."""
 
     def __init__(self, broker: Broker, state: PopState, taker: Taker) -> None:
         self._broker = broker
         self._state = state
         self._taker = taker
-        #: The notifications that wait.
+        #: The notification requests that wait.
         self._hold = state.notified
-        #: The pops that wait.
+        #: The pop requests that wait.
         self._pops = state.hold
 
     def handlers(self) -> list[AnyHandler]:

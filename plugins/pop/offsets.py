@@ -1,8 +1,9 @@
 """The pop offset of each queue, until it becomes a consumer offset.
 
-A pop goes on where the last one ended. The group's consumer offset follows when what was given out
-cannot be lost: when its check point is durable, or all of it was acknowledged. After a crash the
-group goes on at the consumer offset: what was given out since comes again.
+A pop continues where the previous one ended. The consumer offset of the group follows when the
+messages given out cannot be lost: when their check point is durable, or all of them were
+acknowledged. After a crash the group continues at the consumer offset, so messages given out since
+then are delivered again.
 
 Source: PopBufferMergeService.commitOffsets, scanCommitOffset @5.3.3.
 """
@@ -20,26 +21,26 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTLED", "PopOffsets", "QueueKey", "Taken"]
 
-#: Topic, group, queue.
+#: Topic, group and queue id.
 QueueKey = tuple[str, str, int]
-#: ``safe_from`` of what needs nothing more.
+#: The ``safe_from`` of a range that is settled already.
 SETTLED: Final = 0
 
 
 class Taken:
-    """A part of a queue that was taken by one pop."""
+    """A range of a queue that was taken by one pop."""
 
     __slots__ = ("next_offset", "safe_from")
 
     def __init__(self, next_offset: int, safe_from: int | None) -> None:
-        #: Queue offset the next pop begins at.
+        #: Queue offset at which the next pop begins.
         self.next_offset = next_offset
-        #: It is settled when the commit log is durable up to here; None: not even stored.
+        #: The range is settled when the commit log is durable up to here; None: not stored yet.
         self.safe_from = safe_from
 
 
 class PopOffsets:
-    """The queues of one broker that have parts which are not settled."""
+    """The queues of one broker that have unsettled ranges."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -47,25 +48,25 @@ class PopOffsets:
 
     @property
     def waits(self) -> bool:
-        """Whether there are parts that are not settled."""
+        """Whether there are unsettled ranges."""
         return bool(self._queues)
 
     def latest(self, key: QueueKey) -> int:
-        """The offset of the next pop of a queue; -1: the consumer offset."""
+        """Return the offset of the next pop of a queue, or -1 to use the consumer offset."""
         taken = self._queues.get(key)
         return taken[-1].next_offset if taken else -1
 
     @property
     def total(self) -> int:
-        """Parts of all queues that are not settled."""
+        """The number of unsettled ranges of all queues."""
         return sum(map(len, self._queues.values()))
 
     def count(self, key: QueueKey) -> int:
-        """Parts of a queue that are not settled."""
+        """Return the number of unsettled ranges of a queue."""
         return len(self._queues.get(key, ()))
 
     def take(self, key: QueueKey, next_offset: int, safe_from: int | None) -> Taken:
-        """A pop took the queue up to ``next_offset``."""
+        """Note that a pop took the queue up to ``next_offset``."""
         taken = Taken(next_offset, safe_from)
         queue = self._queues.get(key)
         if queue is None:
@@ -74,11 +75,11 @@ class PopOffsets:
         return taken
 
     def clear(self, key: QueueKey) -> None:
-        """Forget a queue: an administrator set its offset, or it is not what it was."""
+        """Forget a queue because an administrator set its offset, or its contents changed."""
         self._queues.pop(key, None)
 
     def settle(self) -> None:
-        """Make consumer offsets of what is settled."""
+        """Commit the ends of settled ranges as consumer offsets."""
         if not self._queues:
             return
         durable = self._broker.store.commit_log.flushed_offset
@@ -94,18 +95,18 @@ class PopOffsets:
             del self._queues[key]
         topic, group, queue_id = key
         table = self._broker.consumer_offset
-        # An offset that an administrator set waits for the group's next pop.
+        # An offset that an administrator set stays in place until the group's next pop.
         if offset > table.query(group, topic, queue_id) and not table.is_reset(
                 group, topic, queue_id):
             table.commit(REVIVE_GROUP, group, topic, queue_id, offset)
 
     def forget_topics(self, topics: Container[str]) -> None:
-        """Forget the queues of topics that are deleted."""
+        """Forget the queues of deleted topics."""
         for key in [key for key in self._queues if key[0] in topics]:
             del self._queues[key]
 
     def forget_gone(self) -> None:
-        """Forget queues of topics and groups that are not there any more."""
+        """Forget the queues of topics and groups that no longer exist."""
         broker = self._broker
         for key in [key for key in self._queues if broker.topic_config.get(key[0]) is None
                     or not broker.subscription_group.has(key[1])]:

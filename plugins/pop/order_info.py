@@ -1,9 +1,8 @@
-"""The messages popped by groups that keep order: a queue gives out no more until that is
-acknowledged.
+"""The messages popped by ordered groups: a queue stays closed until they are acknowledged.
 
-``config/consumerOrderInfo.json`` holds it, so that a queue stays closed over a restart. The
-consumer offset follows the acknowledgements: what a crash makes forgotten is given out again, in
-order.
+The table is saved in ``config/consumerOrderInfo.json``, so that a queue stays closed across a
+restart. The consumer offset follows the acknowledgements, so messages whose acknowledgement is lost
+in a crash are given out again, in order.
 
 Source: ConsumerOrderInfoManager, ConsumerOrderInfoLockManager @5.3.3.
 """
@@ -30,71 +29,71 @@ if TYPE_CHECKING:
 __all__ = ["NOT_GIVEN_OUT", "NO_COMMIT", "OrderInfo", "OrderInfoTable", "OrderInfos"]
 
 _SEPARATOR: Final = "@"
-#: Keys looked at between two looks at the clock.
+#: Number of keys that are processed in one step.
 _KEYS_AT_ONCE: Final = 200
-#: A group that did not consume for so long is forgotten, ms.
+#: A group that did not consume for this long is forgotten, ms.
 _FORGET_MS: Final = 24 * 3_600_000
-#: Answers of ``commit`` that are no offsets: this message is not given out; it was popped again.
+#: Results of ``commit`` that are not offsets: the message is not given out, or was popped again.
 NOT_GIVEN_OUT: Final = -1
 NO_COMMIT: Final = -2
 
 
 class OrderInfo(Body):
-    """The messages that one group popped of one queue."""
+    """The messages that one group popped from one queue."""
 
     #: Unix ms.
     pop_time: Int64 = 0
-    #: For how long it is hidden, ms.
+    #: The time for which the messages are hidden, ms.
     invisible_time: Int64 | None = field(name="i", default=None)
-    #: Queue offset of the first message, and of each other how far it is behind that.
+    #: Queue offset of the first message, then the distances of the other messages from it.
     offset_list: list[Int64] = field(name="o", default_factory=list)
-    #: By queue offset: when a message becomes visible that is to be hidden for another time.
+    #: Queue offset to the time at which a message with a changed invisible time becomes visible.
     offset_next_visible_time: dict[Int64, Int64] | None = field(name="ot", default=None)
-    #: By queue offset: how often a message was given out before.
+    #: Queue offset to the number of times the message was given out before.
     offset_consumed_count: dict[Int64, Int32] | None = field(name="oc", default=None)
     #: Unix ms.
     last_consume_timestamp: Int64 = field(name="l", default=0)
-    #: A bit for each message that is acknowledged.
+    #: One bit for each message, set when the message is acknowledged.
     commit_offset_bit: Int64 = field(name="cm", default=0)
-    #: A pop that brings the same one is the same pop, sent again.
+    #: A pop with the same attempt id is the same pop, sent again.
     attempt_id: str | None = field(name="a", default=None)
 
     def offsets(self) -> list[int]:
-        """Queue offsets of the messages."""
+        """Return the queue offsets of the messages."""
         first = self.offset_list[:1]
         return first + [first[0] + behind for behind in self.offset_list[1:]]
 
     def open_offsets(self) -> Iterator[int]:
-        """Queue offsets of those that are not acknowledged."""
+        """Yield the queue offsets of the messages that are not acknowledged."""
         for index, offset in enumerate(self.offsets()):
             if not self.commit_offset_bit >> index & 1:
                 yield offset
 
     def visible_ms(self, offset: int) -> int:
-        """The time at which a message becomes visible again, Unix ms."""
+        """Return the time at which a message becomes visible again, Unix ms."""
         other = (self.offset_next_visible_time or {}).get(offset)
         return self.pop_time + (self.invisible_time or 0) if other is None else other
 
     def blocked_until(self, now_ms: int) -> int | None:
-        """The time at which the first invisible message becomes visible, Unix ms
+        """Return the time at which the first invisible message becomes visible, Unix ms.
 
-        None without one.
+        The result is None if all messages are visible.
         """
         return next((visible_ms for visible_ms in map(self.visible_ms, self.open_offsets())
                      if visible_ms > now_ms), None)
 
 
 class OrderInfoTable(Body):
-    """All groups and topics, by "topic@group" and queue; the file holds it."""
+    """The infos of all groups and topics by "topic@group" and queue, as they are saved."""
 
     table: dict[str, dict[Int32, OrderInfo]] = field(default_factory=dict)
 
 
 class OrderInfos(SavedTable):
-    """The messages popped by the groups of one broker that keep order.
+    """The messages popped by the ordered groups of one broker.
 
-    :param on_free: called with a queue when what was hidden there becomes visible; None: no client
-    is to be told.
+    :param on_free: called with a queue when its hidden messages become visible; None if no client
+        has to be notified.
     """
 
     log = Logger()
@@ -105,13 +104,13 @@ class OrderInfos(SavedTable):
         self._on_free = on_free
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._file_rows = FileRows(self._file_row)
-        #: (when, Unix ms; queue).
+        #: (time in Unix ms, queue).
         self._free: list[tuple[int, QueueKey]] = []
 
     # --- file
 
     def load(self) -> None:
-        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        """Load the saved table; :raises StoreDamaged: when it cannot be read."""
         self._file.load_rows(OrderInfoTable, self._take_saved)
         for key, queues in self._table.items():
             topic, _, group = key.partition(_SEPARATOR)
@@ -120,7 +119,7 @@ class OrderInfos(SavedTable):
                 self._note_free((topic, group, queue_id), info)
 
     def _bound_times(self, info: OrderInfo) -> None:
-        """Hide what was saved no longer than a message may be hidden for now."""
+        """Limit saved invisible times to the longest time that is allowed now."""
         end_ms = self._broker.now_ms() + invisible_max_ms(self._broker)
         if info.pop_time + (info.invisible_time or 0) > end_ms:
             info.invisible_time = max(end_ms - info.pop_time, 0)
@@ -144,7 +143,7 @@ class OrderInfos(SavedTable):
         return None if queues is None else encode_pretty_row(key, queues)
 
     def _forgetting_old(self, now_ms: int) -> Iterator[None]:
-        """Forget topics, groups and queues that are gone, and who is gone for long, in steps."""
+        """Forget topics, groups and queues that are gone or idle for long, in steps."""
         broker = self._broker
         for number, key in enumerate(list(self._table)):
             if not number % _KEYS_AT_ONCE:
@@ -174,9 +173,10 @@ class OrderInfos(SavedTable):
     def is_blocked(
         self, key: QueueKey, attempt_id: str | None, invisible_time: int, now_ms: int
     ) -> bool:
-        """Whether a queue gives out nothing to a pop now.
+        """Whether a queue gives no messages to a pop now.
 
-        :param invisible_time: the pop's; counts for what was popped without any.
+        :param invisible_time: the invisible time of this pop, which is also applied to messages
+            that were popped without one.
         """
         info = self._find(key)
         if info is None or not info.offset_list:
@@ -188,7 +188,7 @@ class OrderInfos(SavedTable):
         return info.blocked_until(now_ms) is not None
 
     def clear(self, key: QueueKey) -> None:
-        """Open a queue: an administrator set its offset."""
+        """Open a queue because an administrator set its offset."""
         topic, group, queue_id = key
         table_key = topic + _SEPARATOR + group
         if self._table.get(table_key, {}).pop(queue_id, None) is not None:
@@ -196,7 +196,7 @@ class OrderInfos(SavedTable):
             self.dirty = True
 
     def forget_topics(self, topics: Container[str]) -> None:
-        """Forget the queues of topics that are deleted."""
+        """Forget the queues of deleted topics."""
         for key in [key for key in self._table if key.partition(_SEPARATOR)[0] in topics]:
             del self._table[key]
             self._file_rows.changed(key)
@@ -206,9 +206,10 @@ class OrderInfos(SavedTable):
         self, key: QueueKey, attempt_id: str | None, pop_time: int, invisible_time: int,
         offsets: Sequence[int],
     ) -> dict[int, int]:
-        """Messages were given out.
+        """Note that messages were given out.
 
-        :returns: by queue offset how often each was given out before; none for new ones.
+        :returns: queue offset to how often the message was given out before; new messages are
+            omitted.
         """
         topic, group, queue_id = key
         first = offsets[0]
@@ -231,18 +232,18 @@ class OrderInfos(SavedTable):
         return counts
 
     def commit(self, key: QueueKey, offset: int, pop_time: int) -> int:
-        """A message is acknowledged.
+        """Note that a message is acknowledged.
 
         Differs from Apache, where an acknowledgement moves the offset of a group that popped
-        nothing: any client that may send one could have messages left out.
+        nothing, so that any client allowed to send one could make the group skip messages.
 
-        :returns: the consumer offset from then on, or NOT_GIVEN_OUT or NO_COMMIT.
+        :returns: the new consumer offset, or NOT_GIVEN_OUT or NO_COMMIT.
         """
         info = self._find(key)
         if info is None or not info.offset_list:
             return NOT_GIVEN_OUT
         if pop_time != info.pop_time:
-            self.log.debug("{key} {offset} was popped again since", key=key, offset=offset)
+            self.log.debug("{key} {offset} was popped again since then", key=key, offset=offset)
             return NO_COMMIT
         offsets = info.offsets()
         if offset not in offsets:
@@ -252,26 +253,27 @@ class OrderInfos(SavedTable):
         return next(info.open_offsets(), offsets[-1] + 1)
 
     def hide(self, key: QueueKey, offset: int, pop_time: int, visible_ms: int) -> bool:
-        """A message is to become visible at another time, Unix ms.
+        """Let a message become visible at another time, Unix ms.
 
-        :returns: False when it is not given out; one that was popped again since stays as it is.
+        :returns: False when the message is not given out. A message that was popped again in the
+            meantime stays unchanged, and the result is True.
         """
         info = self._find(key)
         if info is None:
             return False
         if pop_time != info.pop_time:
-            self.log.debug("{key} {offset} was popped again since", key=key, offset=offset)
+            self.log.debug("{key} {offset} was popped again since then", key=key, offset=offset)
             return True
         if offset not in info.offsets():
             return False
         if info.offset_next_visible_time is None:
             info.offset_next_visible_time = {}
-        # The file is read again only while each number in it is a Java long.
+        # The file can be read again only if each number in it is a Java long.
         info.offset_next_visible_time[offset] = min(visible_ms, LONG_MAX)
         self._changed(key, info)
         return True
 
-    # --- who waits
+    # --- notifications
 
     def _changed(self, key: QueueKey, info: OrderInfo) -> None:
         self._file_rows.changed(key[0] + _SEPARATOR + key[1])
@@ -285,7 +287,7 @@ class OrderInfos(SavedTable):
                 heappush(self._free, (until_ms, key))
 
     def notify_unblocked(self, now_ms: int) -> None:
-        """Wake waiting pops of queues whose hidden messages are visible again; run periodically."""
+        """Wake pops that wait for queues whose hidden messages became visible; periodic."""
         while self._free and self._free[0][0] <= now_ms:
             key = heappop(self._free)[1]
             assert self._on_free is not None

@@ -1,4 +1,4 @@
-"""POP_MESSAGE and PEEK_MESSAGE (200050, 200052): messages for a group, whatever queue they are in.
+"""POP_MESSAGE and PEEK_MESSAGE (200050, 200052): messages for a group from any queue.
 
 Source: PopMessageProcessor, PeekMessageProcessor @5.3.3.
 """
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 __all__ = ["PopRequests"]
 
-#: Messages one pop may ask for.
+#: Most messages that one pop may ask for.
 _COUNT_MAX: Final = CHECK_POINT_MESSAGES_MAX
-#: How much later than it gives up a pop may come, ms.
+#: A pop that arrives later than this after the end of its poll time is refused, ms.
 _LATE_MAX_MS: Final = 500
 _FOUND, _NONE = GetMessageStatus.FOUND.name, GetMessageStatus.NO_MESSAGE_IN_QUEUE.name
 
 
 class PopRequests:
-    """The handlers of one broker."""
+    """The pop handlers of one broker."""
 
     def __init__(self, broker: Broker, state: PopState, taker: Taker) -> None:
         self._broker = broker
@@ -75,7 +75,7 @@ class PopRequests:
         ]
 
     def _roll_back(self, request: Request[EmptyHeader]) -> Reply:
-        """Let check points that RocksDB has be messages again: all are messages here.
+        """Move check points from RocksDB to messages; twistmq stores all of them as messages.
 
         Source: AdminBrokerProcessor.transferPopToFsStore @5.3.3.
         """
@@ -112,19 +112,19 @@ class PopRequests:
         return held
 
     def _look_again(self, waiting: Waiting, is_last: bool) -> Reply | None:
-        """A wait may be over; :returns: None when it is not."""
+        """Check whether a wait is over; :returns: the reply, or None to wait longer."""
         attempt = self._attempt(waiting.request, waiting.wants)
         if attempt.parts:
             return self._found(waiting.request, attempt)
         if is_last:
             return self._reply(attempt, ResponseCode.POLLING_TIMEOUT)
         if attempt.has_more_to_look_at:
-            # The filter has not come to the end.
+            # The filter has not reached the end of the queue.
             self._hold.look_soon(waiting)
         return None
 
     def _pushed_out(self, waiting: Waiting) -> Reply:
-        """The answer to a wait that ends because there is no room for it any more."""
+        """Answer a wait that ends because its room is needed for another request."""
         attempt = Attempt(waiting.request.header, self._broker.now_ms(), 0, None)
         return self._reply(attempt, ResponseCode.POLLING_FULL)
 
@@ -144,21 +144,21 @@ class PopRequests:
         require_invisible_time(
             broker, header.invisible_time, ResponseCode.MESSAGE_ILLEGAL)
         if not header.order and not self._can_be_retried(header.topic, header.consumer_group):
-            # Differs from Apache, where what is not acknowledged would be lost.
+            # Differs from Apache, where messages that are not acknowledged would be lost.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                                 "the names of topic and group are too long for a topic of retries")
+                                 "the names of topic and group are too long for a retry topic")
         if is_batch_topic(require_readable(broker, request, "pop")):
-            # Apache's broker gives out batches whose messages no client can acknowledge.
+            # Apache's broker gives out batches whose messages clients cannot acknowledge.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"topic[{header.topic}] has batch queues, it cannot be popped")
 
     def _can_be_retried(self, topic: str, group: str) -> bool:
-        """Whether what a group does not acknowledge of a topic can be stored again."""
+        """Whether messages of a topic that a group does not acknowledge can be stored again."""
         return is_retry(topic) or can_be_directory(
             pop_retry_topic(topic, group, self._settings.retry_v2))
 
     def _filter(self, header: PopMessageRequestHeader) -> MessageFilter | None:
-        """:raises RequestRefused: when the expression has no meaning."""
+        """:raises RequestRefused: when the filter expression is not valid."""
         if not header.exp:
             return None
         broker = self._broker
@@ -175,7 +175,7 @@ class PopRequests:
     ) -> Attempt:
         """Take the available messages.
 
-        :raises BrokerError: when it cannot be covered by check points, or a plugin forbids it.
+        :raises BrokerError: when check points cannot be stored, or a plugin forbids the request.
         """
         header, broker = request.header, self._broker
         context = self._context(request, header.queue_id)
@@ -205,7 +205,7 @@ class PopRequests:
         return self._next_revive_queue
 
     def _take_retries(self, attempt: Attempt, chance: int) -> None:
-        """Take from one of the group's topics of retries: a receipt names one of a kind."""
+        """Take from one of the group's retry topics, because a receipt names one kind only."""
         header, settings = attempt.header, self._settings
         v2 = settings.retry_v2 and not (settings.retry_v1_too and chance % 2 == 0)
         topic = pop_retry_topic(header.topic, header.consumer_group, v2)
@@ -221,7 +221,7 @@ class PopRequests:
         return ConsumeContext(header.consumer_group, header.topic, queue_id, offset,
                               request.channel)
 
-    # --- its answers
+    # --- replies to a pop
 
     def _found(self, request: Request[PopMessageRequestHeader], attempt: Attempt) -> Reply:
         header, broker = request.header, self._broker
@@ -263,7 +263,7 @@ class PopRequests:
     # --- PEEK_MESSAGE
 
     def _peek(self, request: Request[PeekMessageRequestHeader]) -> Reply:
-        """Messages as a pop would find them; they are not taken."""
+        """Return messages as a pop would find them, without taking them."""
         broker, header = self._broker, request.header
         config = require_readable(broker, request, "peeking")
         retry = pop_retry_topic(header.topic, header.consumer_group, self._settings.retry_v2)

@@ -1,11 +1,12 @@
 """SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE (401, 402): does a group pull or pop?
 
-``config/messageRequestMode.json`` holds it. All modes together have a limit, and changes that come
-while the file is being written share the next write: without that, a client that sets one mode
-after the other would have the broker write a longer file each time, on the reactor.
+The modes are saved in ``config/messageRequestMode.json``. The total size of all modes is limited,
+and changes that arrive while the file is being written share the next write. Without these limits,
+a client that sets one mode after another would make the broker write a longer file each time, on
+the reactor.
 
-Source: MessageRequestModeManager, QueryAssignmentProcessor.setMessageRequestMode @5.3.3, which has
-no limit and writes the whole file for each change.
+Source: MessageRequestModeManager, QueryAssignmentProcessor.setMessageRequestMode @5.3.3, which have
+no limit and write the whole file for each change.
 """
 
 from __future__ import annotations
@@ -37,35 +38,35 @@ if TYPE_CHECKING:
 __all__ = ["MODES_SIZE_MAX", "ModeTable", "RequestMode", "RequestModes",
            "SetMessageRequestModeRequestBody"]
 
-#: Size of all modes, as ``_row_size`` counts, bytes: 8,000 with usual names. Administrators set
-#: modes by hand, so that a cluster has some dozens.
+#: Most bytes of all modes as counted by ``_row_size``, enough for 8,000 modes with usual names.
+#: Administrators set modes by hand, so a cluster has some dozens of them.
 MODES_SIZE_MAX: Final = 1024 * 1024
-#: What a mode takes in the file besides its names, bytes.
+#: Size of a mode in the file in addition to its names, bytes.
 _ROW_BYTES: Final = 100
 
-#: From one copy of the master's table to the next, ms.
+#: Interval between two copies of the master's table, ms.
 _COPY_PERIOD_MS = 3000
 
 
 class RequestMode(StrEnum):
-    """How a group gets messages."""
+    """How a group receives messages."""
 
     PULL = "PULL"
     POP = "POP"
 
 
 class SetMessageRequestModeRequestBody(Body):
-    """How one group gets the messages of one topic."""
+    """How one group receives the messages of one topic."""
 
     topic: str = ""
     consumer_group: str = ""
     mode: RequestMode = RequestMode.PULL
-    #: The number of members after it with which a consumer shares its queues; 0 or less: all.
+    #: The number of following members with which a consumer shares its queues; 0 or less: all.
     pop_share_queue_num: Int32 = 0
 
 
 class ModeTable(Body):
-    """The modes by topic and group, as the file and a reply hold them."""
+    """The modes by topic and group, as they are stored in the file and in a reply."""
 
     message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
         default_factory=dict)
@@ -77,7 +78,7 @@ class RequestModes(SavedTable):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker.store.config_file("messageRequestMode.json"))
         self._broker = broker
-        #: By topic and group.
+        #: Topic to group to mode.
         self._table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
         self._size_bytes = 0
         self._file_rows = FileRows(self._file_row)
@@ -85,7 +86,7 @@ class RequestModes(SavedTable):
     # --- file
 
     def load(self) -> None:
-        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        """Load the saved modes; :raises StoreDamaged: when they cannot be read."""
         self._file.load_rows(ModeTable, self._take_saved)
 
     def _take_saved(self, saved: ModeTable, data: bytes) -> None:
@@ -93,7 +94,7 @@ class RequestModes(SavedTable):
         self._file_rows.loaded(data, "messageRequestModeMap", self._table)
 
     def _become(self, table: ModeTable) -> None:
-        """Have the modes of another table, also if they are over the limit."""
+        """Take over the modes of another table, even if they exceed the limit."""
         self._table = table.message_request_mode_map
         self._size_bytes = sum(
             _row_size(topic, group) for topic, groups in self._table.items() for group in groups)
@@ -115,12 +116,12 @@ class RequestModes(SavedTable):
                 RequestHandler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self._all)]
 
     def tables(self) -> list[SyncedTable]:
-        """The table that a slave copies."""
+        """The tables that a slave copies."""
         return [SyncedTable("request modes", RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self._take,
                             _COPY_PERIOD_MS)]
 
     def _take(self, body: bytes) -> Deferred[None] | None:
-        """Become the table of the master; :raises WireError: when the body is none."""
+        """Take over the master's table; :raises WireError: when the body cannot be decoded."""
         theirs = ModeTable.decode(body)
         if theirs.message_request_mode_map == self._table:
             return None
@@ -130,7 +131,7 @@ class RequestModes(SavedTable):
         return self._broker.saves.save(self)
 
     def mode_of(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
-        """How a group gets the messages of a topic."""
+        """Return how a group receives the messages of a topic."""
         found = self._table.get(topic, {}).get(group)
         if found is not None:
             return found
@@ -142,7 +143,7 @@ class RequestModes(SavedTable):
         return SetMessageRequestModeRequestBody(topic, group, mode, share)
 
     def _set(self, request: Request[Any]) -> Deferred[Reply]:
-        """It is answered when it is saved; :raises BrokerError: when it cannot be."""
+        """Set a mode and answer once it is saved; :raises BrokerError: when it cannot be saved."""
         broker = self._broker
         body = SetMessageRequestModeRequestBody.decode(request.body)
         topic, group = body.topic, body.consumer_group
@@ -160,13 +161,13 @@ class RequestModes(SavedTable):
             if self in broker.saves.unsaved:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,
-                    "the mode holds, but it is not saved yet: the broker's log says why")
+                    "the mode is in effect but not saved yet: see the broker's log for the reason")
             return Reply()
 
         return broker.saves.save(self).addCallback(answer)
 
     def _put(self, topic: str, group: str, body: SetMessageRequestModeRequestBody) -> None:
-        """Set a mode; :raises RequestRefused: when there is no room for another one."""
+        """Set a mode; :raises RequestRefused: when there is no room for another mode."""
         if group not in self._table.get(topic, {}):
             more_bytes = _row_size(topic, group)
             if self._size_bytes + more_bytes > MODES_SIZE_MAX:
@@ -176,18 +177,18 @@ class RequestModes(SavedTable):
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,
                     f"the request modes of all groups have {self._size_bytes} bytes, and with "
-                    f"another one they are over {MODES_SIZE_MAX}")
+                    f"another mode they would exceed {MODES_SIZE_MAX}")
             self._size_bytes += more_bytes
         self._table.setdefault(topic, {})[group] = body
         self._file_rows.changed(topic)
         self.dirty = True
 
     def _forgetting_gone(self) -> Iterator[None]:
-        """Forget topics and groups that are not there any more, a topic in each step."""
+        """Forget topics and groups that no longer exist, one topic in each step."""
         broker = self._broker
         for topic, groups in list(self._table.items()):
             if self._table.get(topic) is not groups:
-                # The master's table took its place meanwhile.
+                # The master's table replaced it in the meantime.
                 continue
             is_there = broker.topic_config.get(topic) is not None
             gone = [group for group in groups
@@ -206,5 +207,5 @@ class RequestModes(SavedTable):
 
 
 def _row_size(topic: str, group: str) -> int:
-    """The size of a mode: its topic and group stand in the row and in front of it."""
+    """Return the size of a mode, whose topic and group are both keys and values in the file."""
     return _ROW_BYTES + 2 * (len(topic) + len(group))

@@ -1,9 +1,10 @@
-"""Reads what is left of a damaged record of the revive topic.
+"""Recovers the readable parts of a damaged record in the revive topic.
 
-The record names popped messages: those of a check point are lost to their group when it cannot be
-read. The body may be whole though another part is damaged. If the body is damaged, the record from
-which the timers made it is still in the commit log, where its unique key leads to it. If that is
-gone as well, the unique key alone names the queue and the first message of the check point.
+The record names popped messages. If it is a check point that cannot be read, these messages are
+lost to their group. The body may be intact even though another part is damaged. If the body is
+damaged, the record from which the timers made it is still in the commit log and can be found by its
+unique key. If that record is gone as well, the unique key alone identifies the queue and the first
+message of the check point.
 
 Source: design of twistmq; Apache's broker skips such a record.
 """
@@ -36,26 +37,26 @@ __all__ = ["Rescued", "rescue"]
 
 _UNIQUE: Final = re.compile(rb"UNIQ_KEY\x01([^\x01\x02]+)\x02")
 _DELIVER_MS: Final = re.compile(rb"TIMER_DELIVER_MS\x01([0-9]{1,18})\x02")
-#: A unique key: topic, queue, first offset, group, time of the pop, broker, kind.
+#: The parts of a unique key: topic, queue, first offset, group, pop time, broker and kind.
 _UNIQUE_PARTS: Final = re.compile(
     r"([^@]+)@([0-9]{1,9})@(-?[0-9]{1,18})@([^@]+)@([0-9]{1,18})@([^@]*)@([a-z]+)")
 _CRC: Final = struct.Struct(">I")
-#: Where a record has the CRC of its body, and the bits of it that are stored.
+#: Position of the CRC of the body in a record, and the bits of the CRC that are stored.
 _CRC_POSITION: Final = 8
 _CRC_MASK: Final = 0x7FFFFFFF
-#: Bytes that are looked at: a record of the revive topic has a few hundred.
+#: Most bytes that are examined: a record of the revive topic has a few hundred bytes.
 _SIZE_MAX: Final = 1024 * 1024
-#: Records with one unique key: a check point that was written again, acknowledgements of one pop.
+#: Most records with one unique key: rewritten check points, and acknowledgements of one pop.
 _COPIES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """The content of a damaged record, as far as it is known.
+    """The content of a damaged record as far as it is known.
 
-    :param bodies: each with its tag; whole.
-    :param point: what is known of a check point whose body is lost.
-    :param text: what it is, and what becomes of it, for the log.
+    :param bodies: pairs of a tag and an intact body.
+    :param point: the known part of a check point whose body is lost.
+    :param text: a description of the record and its outcome, for the log.
     """
 
     bodies: tuple[tuple[str, bytes], ...]
@@ -64,10 +65,11 @@ class Rescued:
 
 
 def rescue(broker: Broker, topic: str, place: int, size: int) -> Rescued:
-    """Find out what a record of the revive topic says that cannot be read.
+    """Recover the content of a damaged record in the revive topic.
 
     :param topic: the revive topic.
-    :param place: of the record in the commit log, as the entry of the queue says, and its size.
+    :param place: the offset of the record in the commit log, as the queue's entry states it.
+    :param size: the size of the record, as the queue's entry states it.
     """
     data = broker.store.commit_log.peek(place, min(size, _SIZE_MAX)) or b""
     end = data.rfind(bytes((len(topic),)) + topic.encode())
@@ -88,7 +90,7 @@ def rescue(broker: Broker, topic: str, place: int, size: int) -> Rescued:
 
 
 def _by_unique_key(parts: re.Match[str], deliver_ms: str) -> Rescued:
-    """Take the content from a unique key alone."""
+    """Recover the content from the unique key alone."""
     topic, queue_id, start, group, pop_ms, broker_name, kind = parts.groups()
     if kind != CK_TAG:
         return Rescued((), None, f"{group} gets messages of {topic}-{queue_id} again that it "
@@ -102,13 +104,13 @@ def _by_unique_key(parts: re.Match[str], deliver_ms: str) -> Rescued:
 
 
 def _first(pattern: re.Pattern[bytes], data: bytes) -> str:
-    """The text of a property in the bytes of a record; "" where the property is not found."""
+    """Return the text of a property in the bytes of a record, or "" if it is not found."""
     found = pattern.search(data)
     return "" if found is None else found[1].decode("utf-8", "replace")
 
 
 def _tag_of(body: bytes) -> str:
-    """The tag of a record with this body; "" for a body that the revive topic does not have."""
+    """Return the tag of a record with this body, or "" if the revive topic has no such body."""
     if b'"aol":' in body or b'"ackOffsetList":' in body:
         return BATCH_ACK_TAG
     if b'"ao":' in body or b'"ackOffset":' in body:
@@ -117,7 +119,7 @@ def _tag_of(body: bytes) -> str:
 
 
 def _copies(broker: Broker, unique: str, deliver_ms: str) -> Iterator[tuple[str, bytes]]:
-    """Records of the timer topic with a unique key: of one time, unless that is not known."""
+    """Yield records of the timer topic with a unique key and, if it is known, delivery time."""
     found, *_ = broker.store.reader.query(TIMER_TOPIC, unique, _COPIES_MAX, 0, 2**62)
     for record in found:
         try:

@@ -1,9 +1,14 @@
-"""A queue of the revive topic: check points meet their acknowledgements, the rest is stored again.
+"""A queue of the revive topic: matches check points and acknowledgements, and retries the rest.
 
-Messages delivered there by timers are read in order. When all that was acknowledged before a
-check point's messages became visible is known, those that were not are stored in the group's topic
-of retries, and the consumer offset of the revive group follows once they are durable. After a
-crash it goes on from there: what was stored again since comes again.
+A popped message must come back if its consumer does not acknowledge it in time, even if the broker
+crashed in between. A timer per message would need state on disk that is updated in place. Instead,
+each pop writes a check point and each acknowledgement writes a message, and both are delivered to
+the revive topic by the timers at about the time when the popped messages become visible again. This
+class reads one queue of that topic in order and collects the acknowledgements of each open check
+point. Once everything that was due before a check point's revive time has been read, the set of
+acknowledgements is complete. The messages without one are stored in the group's retry topic. The
+progress is an ordinary consumer offset of the revive group. It moves on only when the retries are
+durable, so a crash can repeat retries but does not lose any.
 
 Source: PopReviveService @5.3.3.
 """
@@ -37,26 +42,27 @@ if TYPE_CHECKING:
 
 __all__ = ["ReviveQueue"]
 
-#: Entries that are read at once.
+#: Number of entries that are read at once.
 _READ_COUNT: Final = 64
-#: Check points that are known and not done, from which on no more are read.
+#: No more entries are read while this many check points are open.
 _OPEN_MAX: Final = 20_000
-#: Messages that are stored again at once, and their bytes after which no more are.
+#: Most messages stored again at once, and the number of bytes after which no more are added.
 _BATCH_COUNT: Final = 64
 _BATCH_BYTES: Final = 1024 * 1024
-#: Check points that are done with at once.
+#: Most check points that are completed at once.
 _DONE_COUNT: Final = 256
-#: An entry of the revive topic tells that all before it is there, when it was due so much later
-#: than a check point's messages became visible, ms. Source: PopReviveService.mergeAndRevive.
+#: An entry that was due this much later than a check point's messages became visible proves that
+#: everything due before them has arrived in the revive topic, ms.
+#: Source: PopReviveService.mergeAndRevive.
 _SURE_MS: Final = 2000
-#: When a message that could not be stored is tried again: each time later, ms.
+#: Delays until a message that could not be stored is tried again, increasing each time, ms.
 #: Source: PopReviveService.ckRewriteIntervalsInSeconds.
 _AGAIN_MS: Final = tuple(seconds * 1000 for seconds in (
     10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200))
 
 
 class ReviveQueue:
-    """One queue and how far it is worked off."""
+    """One queue of the revive topic and the progress made in it."""
 
     log = Logger()
 
@@ -65,35 +71,35 @@ class ReviveQueue:
         self._state = state
         self.queue_id = queue_id
         self._topic = state.records.topic
-        #: The next entry to read; None: it is not known yet where to begin.
+        #: The next entry to read; None until the start offset is known.
         self._next: int | None = None
         self._open: OrderedDict[PointKey, CheckPoint] = OrderedDict()
-        #: Acknowledgements that came before their check point did: while timed messages are behind.
-        #: The message they name, and the time it becomes visible, Unix ms.
+        #: Acknowledgements that arrived before their check point, because timed messages are late:
+        #: the messages they name, and the time at which these become visible, Unix ms.
         self._early: dict[PointKey, tuple[list[int], int]] = {}
-        #: Messages due before this time are in the queue, and read; Unix ms.
+        #: All messages that were due before this time are in the queue and were read; Unix ms.
         self._known_ms = 0
-        #: (where the log has to be durable to, consumer offset from then on).
+        #: (required durable end of the commit log, consumer offset to commit then).
         self._unsaved: deque[tuple[int, int]] = deque()
         self._saved = -1
-        #: Up to here the log holds what was stored again.
+        #: The end of the retries stored last in the commit log.
         self._stored_to = 0
         self._is_failing = False
 
     @property
     def waits(self) -> bool:
-        """Whether what is done has to become durable."""
+        """Whether finished work waits to become durable."""
         return bool(self._unsaved)
 
     @property
     def behind(self) -> int:
-        """Messages of the queue that are not done with; 0: who knows."""
+        """The number of messages in the queue that are not processed yet; 0 if it is unknown."""
         if self._next is None:
             return 0
         return max(self._end() - self._done() - 1, 0)
 
     def late_ms(self, now_ms: int) -> int:
-        """How long the first open check point is overdue, ms."""
+        """Return how long the first open check point is overdue, ms."""
         first = next(iter(self._open.values()), None)
         if first is not None:
             due_ms = first.revive_time
@@ -104,7 +110,7 @@ class ReviveQueue:
         return max(now_ms - due_ms, 0) if due_ms > 0 else 0
 
     def reset(self) -> None:
-        """Forget all: another broker may have gone on here meanwhile."""
+        """Forget everything, because another broker may have continued the work in this queue."""
         self._next = None
         self._open.clear()
         self._early.clear()
@@ -114,29 +120,29 @@ class ReviveQueue:
     # --- reading
 
     def step(self) -> bool:
-        """Read some, store some again; :returns: whether there is more to do now."""
+        """Read some entries and store some retries; :returns: whether more can be done now."""
         has_read = self._read()
         has_revived = self._revive()
         self._note_progress()
         return has_read or has_revived
 
     def _begin(self) -> int:
-        """The offset behind the last one that the previous broker finished."""
+        """Return the offset after the last entry that the previous broker finished."""
         saved = self._broker.consumer_offset.query(REVIVE_GROUP, self._topic, self.queue_id)
-        # It is the offset of the last message that is done, not of the next.
+        # The saved offset names the last finished message, not the next one.
         offset = self._corrected(saved + 1)
         self._saved = offset - 1
         return offset
 
     def _corrected(self, offset: int) -> int:
-        """Where to go on when an offset is not in the range of the queue; nothing is skipped."""
+        """Return where to continue if an offset is outside the queue; no message is skipped."""
         queues = self._broker.store.queues
         least = queues.min_offset(self._topic, self.queue_id)
         most = queues.max_offset(self._topic, self.queue_id)
         if offset < least:
             self.log.error("{count} messages of {topic}-{queue_id} are gone before they were read: "
-                           "popped messages that they name are not delivered again. It is read on "
-                           "at {least}, where it begins, after {offset}", count=least - offset,
+                           "popped messages that they name are not delivered again. Reading goes "
+                           "on at {least}, the beginning, after {offset}", count=least - offset,
                            topic=self._topic, queue_id=self.queue_id, least=least, offset=offset)
             return least
         if offset > most:
@@ -154,7 +160,7 @@ class ReviveQueue:
             self._next = self._begin()
         if len(self._open) >= _OPEN_MAX:
             return False
-        # Before it is read: what is delivered meanwhile is later than this.
+        # Taken before reading: messages delivered during the read are due later than this.
         delivered_ms = self._state.delivered_ms()
         offset = self._corrected(self._next)
         entries = store.queues.entries(self._topic, self.queue_id, offset, _READ_COUNT)
@@ -175,7 +181,7 @@ class ReviveQueue:
         return bool(entries)
 
     def _take(self, message: StoredMessage, offset: int) -> None:
-        """:raises WireError: when a message has no meaning."""
+        """:raises WireError: when the message is not valid."""
         properties = message.properties_map()
         due_text = properties.get(names.TIMER_DELIVER_MS, "")
         due_ms = int(due_text) if due_text.isdecimal() and len(due_text) < 19 else 0
@@ -183,7 +189,7 @@ class ReviveQueue:
         self._known_ms = max(self._known_ms, min(due_ms, message.store_timestamp) - _SURE_MS)
 
     def _take_body(self, tag: str | None, body: bytes, offset: int, due_ms: int) -> None:
-        """:raises WireError: when it has no meaning."""
+        """:raises WireError: when the body is not valid."""
         name = self._broker.broker_name
         if tag == CK_TAG:
             self._take_point(CheckPoint.decode(body, name), offset)
@@ -200,7 +206,7 @@ class ReviveQueue:
 
     def _take_point(self, point: CheckPoint, offset: int) -> None:
         point.revive_offset = offset
-        # One that comes twice, after a crash, has the acknowledgements of the first.
+        # A check point that arrives twice after a crash keeps the acknowledgements of the first.
         self._open.setdefault(point.key, point)
         self._state.counts.got(point.key, "CK", self.queue_id)
         early = self._early.pop(point.key, None)
@@ -210,7 +216,7 @@ class ReviveQueue:
     def _take_damaged(
         self, place: int, size: int, offset: int, error: BrokerError
     ) -> None:
-        """Take what can be known of a record that cannot be read, and say what is lost."""
+        """Recover the readable parts of a damaged record, and log the losses."""
         found = rescue(self._broker, self._topic, place, size)
         self.log.error("message {offset} of {topic}-{queue_id}, at {place} of the commit log, is "
                        "damaged: {error}; {text}", offset=offset, topic=self._topic,
@@ -219,7 +225,7 @@ class ReviveQueue:
             for tag, body in found.bodies:
                 self._take_body(tag, body, offset, self._known_ms)
         except WireError as fault:
-            self.log.error("message {offset} of {topic}-{queue_id} says nothing: {error}",
+            self.log.error("message {offset} of {topic}-{queue_id} has no valid content: {error}",
                            offset=offset, topic=self._topic, queue_id=self.queue_id,
                            error=str(fault))
         if found.point is not None:
@@ -231,20 +237,20 @@ class ReviveQueue:
             point.acknowledge(offset)
 
     def _forget_early(self) -> None:
-        """Forget acknowledgements whose check point is not going to come."""
+        """Forget acknowledgements whose check point will not arrive."""
         for key in [key for key, (_, due_ms) in self._early.items() if due_ms < self._known_ms]:
             del self._early[key]
 
-    # --- storing again
+    # --- storing retries
 
     def _revive(self) -> bool:
-        """Store again what is due; :returns: whether there may be more."""
+        """Store the retries that are due; :returns: whether there may be more."""
         records: list[MessageRecord] = []
         owners: list[tuple[CheckPoint, int]] = []
         done: list[CheckPoint] = []
         size = 0
         for point in self._open.values():
-            # They become visible in the order of the queue, nearly.
+            # The check points become visible approximately in the order of the queue.
             if point.revive_time >= self._known_ms:
                 break
             if len(records) >= _BATCH_COUNT or size >= _BATCH_BYTES or len(done) >= _DONE_COUNT:
@@ -265,11 +271,11 @@ class ReviveQueue:
         return True
 
     def _retry_record(self, point: CheckPoint, offset: int) -> MessageRecord | None:
-        """The retry of a message; None when it is gone, or no group is to get it."""
+        """Return the retry of a message, or None if it is gone or no group should receive it."""
         broker, key = self._broker, point.key
         normal = normal_topic(key.topic, key.group)
         place = broker.store.queues.commit_log_offset(key.topic, key.queue_id, offset)
-        # Another broker, which this one stands in for, has a log of its own.
+        # A broker for which this one stands in has a different commit log.
         is_younger = 0 <= point.log_end <= place and key.broker_name == broker.broker_name
         data = None if place < 0 or is_younger else broker.store.look_message(place)
         if data is None and not is_younger and place >= broker.store.commit_log.min_offset:
@@ -283,7 +289,7 @@ class ReviveQueue:
                           "again", offset=offset, topic=key.topic, queue_id=key.queue_id,
                           group=key.group)
             return None
-        # A topic that a kill made forgotten has its queues.
+        # A topic whose configuration was lost when the broker was killed still has its queues.
         topics = broker.store.queues.ids_by_topic()
         if (broker.topic_config.get(normal) is None and normal not in topics) or (
                 broker.subscription_group.find(key.group) is None):
@@ -294,14 +300,14 @@ class ReviveQueue:
         try:
             message = decode_record(data)
         except StoreDamaged as error:
-            # Differs from Apache, which stores a copy: nobody could see that it is damaged.
+            # Differs from Apache, which stores a copy in which the damage cannot be detected.
             self.log.error("message {offset} of {topic}-{queue_id} at {place} of the commit log is "
                            "damaged, {group} does not get it again: {error}", offset=offset,
                            topic=key.topic, queue_id=key.queue_id, place=place, group=key.group,
                            error=str(error))
             return None
         properties = message.properties_map()
-        # Differs from Apache, which delays such a message again.
+        # Differs from Apache, which delays the retry of such a message again.
         properties.pop(names.DELAY, None)
         if message.reconsume_times == 0:
             properties.pop(names.FIRST_POP_TIME, None)
@@ -319,7 +325,7 @@ class ReviveQueue:
     def _store(
         self, records: list[MessageRecord], owners: list[tuple[CheckPoint, int]]
     ) -> bool:
-        """Store retries; :returns: False when that has to wait."""
+        """Store retries; :returns: False when they have to be stored later."""
         broker, state = self._broker, self._state
         refusals: dict[int, BrokerError] = {}
         for index, (record, (point, _)) in enumerate(zip(records, owners, strict=True)):
@@ -333,7 +339,7 @@ class ReviveQueue:
         for index, (point, _) in enumerate(owners):
             state.counts.retry(point.key, refusals.get(index))
         if len(refusals) == len(records) and any(each.retriable for each in refusals.values()):
-            # A disk that is full is full for all: none of them is stored.
+            # A full disk refuses every message, so none of them was stored.
             return self._must_wait(next(iter(refusals.values())))
         self._is_failing = False
         for index, (record, (point, offset)) in enumerate(zip(records, owners, strict=True)):
@@ -360,10 +366,10 @@ class ReviveQueue:
         return False
 
     def _put_again(self, point: CheckPoint, offset: int, error: BrokerError) -> None:
-        """A message cannot be stored now: it gets a check point of its own, for later.
+        """Store a new check point for a message whose retry cannot be stored now.
 
-        Differs from Apache, where the time of a message that became visible long ago is over at
-        once.
+        Differs from Apache, where the new time of a message that became visible long ago is over
+        at once.
         """
         broker, times = self._broker, point.put_times
         if times >= len(_AGAIN_MS) and broker.settings.flag("skipWhenCKRePutReachMaxTimes"):
@@ -384,13 +390,13 @@ class ReviveQueue:
                       offset=offset,
                       key=point.key, error=str(error))
 
-    # --- how far it has come
+    # --- progress
 
     def _end(self) -> int:
         return self._broker.store.queues.max_offset(self._topic, self.queue_id)
 
     def _done(self) -> int:
-        """Offset of the last message that is done with."""
+        """Return the offset of the last entry that is finished."""
         assert self._next is not None
         first = next(iter(self._open.values()), None)
         return (self._next if first is None else first.revive_offset) - 1
@@ -401,7 +407,7 @@ class ReviveQueue:
             self._unsaved.append((self._stored_to, done))
 
     def save_durable(self) -> None:
-        """Make a consumer offset of what is done and durable."""
+        """Commit the finished and durable progress as a consumer offset."""
         durable = self._broker.store.commit_log.flushed_offset
         done = -1
         while self._unsaved and self._unsaved[0][0] <= durable:

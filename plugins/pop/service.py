@@ -1,4 +1,4 @@
-"""The pop consumption of one broker: its parts, and what is done again and again.
+"""The pop consumption of one broker: its parts, and its periodic work.
 
 Source: PopMessageProcessor, AckMessageProcessor, BrokerController @5.3.3.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PopService"]
 
-#: How long a turn of reviving is, ms.
+#: Duration of one round of revival work, ms.
 _TURN_MS: Final = 5
 #: Least time between two syncs, ms.
 _SYNC_MS: Final = 500
@@ -56,7 +56,7 @@ class PopService:
     # --- life
 
     def load(self) -> None:
-        """Take over what was saved; the store is loaded.
+        """Load the saved state; the store must be loaded already.
 
         :raises StoreError: when a file is damaged.
         """
@@ -69,11 +69,11 @@ class PopService:
             broker.topic_config.update(TopicConfig(topic, count, count, PERM_READ_WRITE), {})
             broker.topics_changed()
         broker.topic_config.system_topics.add(topic)
-        # Its content decides the messages that are given out again, and their groups.
+        # The content of this topic decides which messages are given out again, and to which groups.
         broker.send_forbidden_topics.add(topic)
         config = broker.topic_config.get(topic)
         assert config is not None
-        # Also those that a broker with more queues left something in.
+        # Includes queues in which a broker with a larger number of queues left entries.
         self.state.queue_count = config.read_queue_nums
         self.queues = [ReviveQueue(broker, self.state, queue_id)
                        for queue_id in range(config.read_queue_nums)]
@@ -107,10 +107,10 @@ class PopService:
         self.log.error("the progress of pops cannot be saved: {error}",
                        error=failure.getErrorMessage())
 
-    # --- again and again
+    # --- periodic work
 
     def _is_working(self) -> bool:
-        """Whether this broker is a master; one that is no more forgets what it knew."""
+        """Whether this broker is a master; a former master forgets its state."""
         if not self._broker.is_slave:
             self._was_slave = False
             return bool(self.queues)
@@ -122,7 +122,7 @@ class PopService:
         return False
 
     def tick(self, now_ms: int) -> None:
-        """End waits, write what has to leave the memory, let offsets follow."""
+        """End waits, write due check points, and commit settled offsets."""
         self.state.hold.check()
         self.state.notified.check()
         if self._is_working():
@@ -135,10 +135,10 @@ class PopService:
             self._sync_soon(begin_ms)
 
     def _sync_soon(self, now_ms: int) -> None:
-        """Have the log synced now and then while an offset waits for that.
+        """Sync the commit log from time to time while an offset waits for it.
 
-        By itself it may be left for ten seconds, and a broker that is killed meanwhile would give
-        out again what it gave out in them.
+        Otherwise the log may stay unsynced for ten seconds, and a broker that is killed in this
+        time would give out the messages of these seconds again.
         """
         waits = self.state.offsets.waits or any(queue.waits for queue in self.queues)
         if not waits or self._is_syncing or now_ms - self._synced_ms < _SYNC_MS:
@@ -154,17 +154,17 @@ class PopService:
         self._is_syncing = False
 
     def settle(self, now_ms: int) -> None:
-        """Make consumer offsets of what is durable."""
+        """Commit durable progress as consumer offsets."""
         self.state.offsets.settle()
         for queue in self.queues:
             queue.save_durable()
 
     def revive_period_ms(self) -> int:
-        """The time until the next round: 0 while there is more to do."""
+        """The time until the next round, which is short while there is more to do."""
         return 1 if self._has_more else self._broker.settings.int("reviveInterval")
 
     def revive(self, now_ms: int) -> None:
-        """Work off the revive topic, for some milliseconds."""
+        """Process the revive topic for some milliseconds."""
         self._has_more = False
         if not self._is_working() or self.state.delivered_ms() <= 0:
             return
@@ -177,9 +177,10 @@ class PopService:
                 return
 
     def _topic_deleted(self, topic: str) -> list[str]:
-        """Forget what was popped of a topic; :returns: the topics of its retries.
+        """Forget the pops of a topic; :returns: the retry topics that belong to it.
 
-        Source: AdminBrokerProcessor.deleteTopic @5.3.3, by which groups have offsets there.
+        Source: AdminBrokerProcessor.deleteTopic @5.3.3, which finds them by the groups that have
+        offsets there.
         """
         table = self._broker.topic_config
         retries = [] if is_retry(topic) else [
@@ -192,7 +193,7 @@ class PopService:
         return retries
 
     def forget_gone(self, now_ms: int) -> None:
-        """Forget topics, groups and clients that are not there any more."""
+        """Forget topics, groups and clients that no longer exist."""
         self.state.hold.forget_gone()
         self.state.notified.forget_gone()
         self.state.offsets.forget_gone()

@@ -1,4 +1,4 @@
-"""The state that the parts of the pop plugin share: check points, offsets, orders, waits.
+"""The state shared by the parts of the pop plugin: check points, offsets, orders and waits.
 
 Source: PopMessageProcessor, PopBufferMergeService @5.3.3.
 """
@@ -29,7 +29,7 @@ _RETRY_QUEUE_NUMS: Final = 1
 
 
 class PopState:
-    """The shared state of one broker's pops, and the questions that several parts ask of it."""
+    """The shared state of one broker's pops, and operations on it that several parts use."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -41,14 +41,17 @@ class PopState:
         self.buffer = MergeBuffer(settings, self.records, broker.steady.now_ms)
         self.in_flight = InFlightCounts(broker, settings.has_threshold)
         self.orders = OrderInfos(broker, self._queue_is_free if settings.order_notify else None)
-        #: Pops that wait, and notifications that wait.
+        #: Waiting pops, and waiting notification requests.
         self.hold = PopHold(broker)
         self.notified = PopHold(broker, newest_first=True)
-        #: Queues of the revive topic; 0 before the plugin is loaded.
+        #: Number of queues of the revive topic; 0 before the plugin is loaded.
         self.queue_count = 0
 
     def delivered_ms(self) -> int:
-        """Messages due before this time are in the revive topic, Unix ms; 0: unknown."""
+        """Return the due time up to which messages are in the revive topic, Unix ms.
+
+        The result is 0 if the time is unknown.
+        """
         timers: ITimedDelivery | None = self._broker.hooks.provider(ITimedDelivery)
         return (timers.delivered_ms() if timers is not None else None) or 0
 
@@ -58,14 +61,14 @@ class PopState:
             self.offsets.count(key) < self.settings.queue_size_max)
 
     def require_revive_queue(self, revive_queue: int) -> None:
-        """:raises RequestRefused: when a receipt names a revive queue that is not there."""
+        """:raises RequestRefused: when a receipt names a revive queue that does not exist."""
         if not 0 <= revive_queue < self.queue_count:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"there is no revive queue {revive_queue}, there are {self.queue_count}")
+                f"revive queue {revive_queue} does not exist, there are {self.queue_count}")
 
     def make_retry_topic(self, topic: str, group: str) -> None:
-        """Make a group's topic of retries, if it is not there.
+        """Create the retry topic of a group if it does not exist.
 
         :raises RequestRefused: when there is no room for another topic.
         """
@@ -78,14 +81,13 @@ class PopState:
         broker.topics_changed()
 
     def revive_retry_topic(self, topic: str, group: str) -> None:
-        """Make a topic of retries again that a kill made forgotten, if it has messages."""
+        """Recreate a retry topic that has messages, if its configuration was lost in a crash."""
         if self._broker.topic_config.get(topic) is None and (
                 self._broker.store.queues.find(topic, 0) is not None):
             self.make_retry_topic(topic, group)
 
     def _queue_is_free(self, key: QueueKey) -> None:
-        """Messages of a queue are visible again to a group in order: a waiting client may pop
-        them."""
+        """Wake a client of an ordered group when the messages of a queue become visible again."""
         topic, group, queue_id = key
         self.hold.wake(topic, group, queue_id)
         self.notified.wake(topic, group, queue_id)

@@ -1,7 +1,7 @@
-"""Taking messages out of queues for one pop.
+"""Takes messages from queues for one pop.
 
-A pop goes through the queues it may take from until it has enough. The messages it takes of a queue
-are covered by a check point, before any client gets them.
+A pop goes through the queues it may take from until it has enough messages. The messages taken
+from a queue are covered by a check point before a client receives them.
 
 Source: PopMessageProcessor.popMsgFromTopic, popMsgFromQueue, getPopOffset @5.3.3.
 """
@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "Taker"]
 
-#: Where a new group begins: with the oldest message, or the newest. Source: ConsumeInitMode.
+#: In this mode a new group begins with the oldest message, in others with the newest.
+#: Source: ConsumeInitMode.
 INIT_MIN: Final = 0
 _MOVED: Final = (GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_OVERFLOW_BADLY,
                  GetMessageStatus.OFFSET_FOUND_NULL)
-#: Nothing is found there, but the queue goes on behind it.
+#: No message is found there, but the queue continues after it.
 _PASSED: Final = (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.OFFSET_FOUND_NULL,
                   GetMessageStatus.MESSAGE_WAS_REMOVING, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE)
 
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """The messages that one pop takes of one queue."""
+    """The messages that one pop takes from one queue."""
 
     key: QueueKey
     result: GetMessageResult
@@ -55,26 +56,26 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One look for messages."""
+    """One attempt to take messages."""
 
     header: PopMessageRequestHeader
     #: Unix ms.
     pop_time: int
-    #: ORDER_REVIVE_QUEUE where the group keeps order.
+    #: ORDER_REVIVE_QUEUE if the group keeps order.
     revive_queue: int
     message_filter: MessageFilter | None
     parts: list[Part] = field(default_factory=list)
     count: int = 0
-    #: Messages that are left in the queues.
+    #: Number of messages that remain in the queues.
     rest: int = 0
-    #: Whether a filter has to look at more before it is known that there is nothing.
+    #: Whether a filter has to examine more entries before it is known that no message matches.
     has_more_to_look_at: bool = False
-    #: How often messages of a group in order were given out before.
+    #: Earlier deliveries of messages of an ordered group, as text for the reply.
     order_counts: list[str] = field(default_factory=list)
 
     @property
     def left(self) -> int:
-        """Messages that are still wanted."""
+        """The number of messages that are still wanted."""
         return self.header.max_msg_nums - self.count
 
 
@@ -85,10 +86,10 @@ class Taker:
         self._broker = broker
         self._state = state
 
-    # --- from which offset?
+    # --- start offsets
 
     def peek_offset(self, key: QueueKey) -> int:
-        """The offset of the next pop of a queue, if nothing changes it before."""
+        """Return the offset of the next pop of a queue, if nothing changes it before then."""
         topic, group, queue_id = key
         offset = self._broker.consumer_offset.query(group, topic, queue_id)
         if offset < 0:
@@ -96,7 +97,7 @@ class Taker:
         return max(offset, self._state.offsets.latest(key))
 
     def _offset(self, key: QueueKey, init_mode: int) -> int:
-        """The offset of a pop of a queue; a new group gets a consumer offset."""
+        """Return the offset for a pop of a queue; a new group gets a consumer offset."""
         topic, group, queue_id = key
         table = self._broker.consumer_offset
         reset = table.take_reset_offset(topic, group, queue_id)
@@ -124,7 +125,7 @@ class Taker:
     # --- taking
 
     def take_topic(self, attempt: Attempt, topic: str, first_queue: int) -> None:
-        """Take from all queues of a topic, beginning anywhere."""
+        """Take from all queues of a topic, starting at any of them."""
         config = self._broker.topic_config.get(topic)
         if config is not None:
             count = config.read_queue_nums
@@ -132,7 +133,7 @@ class Taker:
                 self.take_queue(attempt, topic, (first_queue + index) % count)
 
     def take_queue(self, attempt: Attempt, topic: str, queue_id: int) -> None:
-        """Take from a queue as many as are still wanted."""
+        """Take as many messages from a queue as are still wanted."""
         header, state, store = attempt.header, self._state, self._broker.store
         key = topic, header.consumer_group, queue_id
         offset = self._offset(key, header.init_mode)
@@ -151,7 +152,7 @@ class Taker:
         wants = self._filter_of(attempt, topic)
         result = store.get_message(topic, queue_id, offset, attempt.left, wants)
         if result.status in _MOVED:
-            # The queue is not what it was when the group was there last.
+            # The contents of the queue changed since the group was there last.
             state.offsets.clear(key)
             offset = result.next_begin_offset
             self._broker.consumer_offset.commit(
@@ -169,9 +170,9 @@ class Taker:
                 state.offsets.take(key, result.next_begin_offset, SETTLED)
 
     def _filter_of(self, attempt: Attempt, topic: str) -> MessageFilter | None:
-        """The filter of the group for a topic; retries are filtered as their topic is.
+        """Return the group's filter for a topic; retries are filtered like their topic.
 
-        Differs from Apache: bitmaps beside the queue entries of retries are not asked.
+        Differs from Apache: bitmaps stored with the queue entries of retries are not consulted.
         """
         header = attempt.header
         if attempt.message_filter is None or topic == header.topic:
@@ -197,12 +198,12 @@ class Taker:
             self._broker.consumer_offset.commit("pop", group, topic, queue_id, offset)
 
     def _offsets_of(self, key: QueueKey, offset: int, result: GetMessageResult) -> list[int]:
-        """Queue offsets of the messages that were read."""
+        """Return the queue offsets of the messages that were read."""
         topic, _, queue_id = key
         begin, end = QUEUE_OFFSET_POSITION, QUEUE_OFFSET_POSITION + 8
         if not is_light(topic):
             return [int.from_bytes(each[begin:end], "big") for each in result.messages]
-        # A record says its offset in the queue of its own topic.
+        # A record contains its offset in the queue of its original topic.
         entries = self._broker.store.queues.entries(
             topic, queue_id, offset, result.next_begin_offset - offset)
         by_place = {place: offset + index for index, (place, _, _) in enumerate(entries)}
@@ -212,9 +213,9 @@ class Taker:
     # --- check points
 
     def cover(self, attempt: Attempt) -> None:
-        """Make the check points of what was taken.
+        """Create the check points of the messages that were taken.
 
-        :raises BrokerError: when they cannot be stored; nothing is taken then.
+        :raises BrokerError: when they cannot be stored; then no messages are taken.
         """
         if attempt.header.order:
             return
@@ -232,7 +233,7 @@ class Taker:
         records = [state.records.check_point(point, attempt.revive_queue)
                    for (_, point), kept in zip(points, is_kept, strict=True) if not kept]
         if records:
-            # All or none, so that nothing is half taken.
+            # All or none are stored, so that a pop is never covered in part.
             for error in state.records.store(records, [0] * len(records)).values():
                 raise error
         stored = iter(records)
@@ -243,10 +244,10 @@ class Taker:
             if kept:
                 state.buffer.add(point, attempt.revive_queue, taken, attempt.pop_time)
 
-    # --- what the client gets
+    # --- results
 
     def messages(self, attempt: Attempt) -> list[bytes]:
-        """The messages that were taken, as they are sent."""
+        """Return the taken messages in the form in which they are sent."""
         messages: list[bytes] = []
         for part in attempt.parts:
             if part.key[0] == attempt.header.topic or self._state.settings.actual_retry_topic:
@@ -257,11 +258,11 @@ class Taker:
         return messages
 
     def _under_its_topic(self, attempt: Attempt, part: Part, index: int) -> bytes:
-        """A retry as its client knows it, under the name of its topic, with its receipt."""
+        """Return a retry under the name of its topic and with its receipt, as a client expects."""
         try:
             message = decode_record(part.result.messages[index])
         except StoreDamaged:
-            # The client sees it, and gets the others.
+            # The client detects the damage, and still receives the other messages.
             return part.result.messages[index]
         properties = message.properties_map()
         receipt = Receipt(part.start_offset, attempt.pop_time, attempt.header.invisible_time,

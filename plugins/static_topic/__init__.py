@@ -1,19 +1,19 @@
-"""Static topics: a fixed number of queues over all brokers, which may move from one to another.
+"""Static topics: a fixed number of queues across all brokers, which can move between brokers.
 
     plugin     the hooks
-    mapping    which parts a logical queue is made of, and its offsets
-    checks     what must hold of a mapping
-    plans      how a topic's queues are shared and moved (the commands use it)
+    mapping    the parts of a logical queue, and its offsets
+    checks     the rules for a mapping
+    plans      how the queues of a topic are distributed and moved (used by the commands)
     table      the mappings of a broker, and their file
     sends, pulls, offsets, topics
-               the requests about static topics: what stands before the rows of others
+               requests about static topics: wrappers around existing handlers
     remote     requests to brokers that have other parts of a queue
-    clean      parts that hold nothing any more are forgotten
+    clean      removes parts that no longer hold messages
     admin_rows, admin_commands
                ``twistmq admin updateStaticTopic`` and ``remappingStaticTopic``
 
-The kernel knows nothing of it: rows of the handler table are wrapped, and what name servers are
-told of topics is completed.
+The kernel does not know static topics: the plugin wraps handlers of the handler table, and adds
+its topics to the registration with the name servers.
 
 Source: TopicQueueMappingManager, TopicQueueMappingCleanService @5.3.3.
 """

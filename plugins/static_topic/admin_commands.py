@@ -1,8 +1,8 @@
 """The commands ``twistmq admin updateStaticTopic`` and ``remappingStaticTopic``.
 
-The old and the new mapping are written into two files of the temporary folder before anything
-is changed, as mqadmin does: the first brings it back by ``--mapFile``, the second goes on with what
-broke off.
+Like mqadmin, the commands write the old and the new mapping into two files of the temporary folder
+before anything is changed. With ``--mapFile``, the first file restores the old mapping, and the
+second one continues a change that was interrupted.
 
 Source: UpdateStaticTopicSubCommand, RemappingStaticTopicSubCommand, MQAdminUtils @5.3.3.
 """
@@ -39,14 +39,14 @@ from twistmq.plugins.static_topic.plans import (
 
 __all__ = ["remapping_static_topic", "update_static_topic"]
 
-#: Apache's broker asks that there is one, and takes the topic's own settings.
+#: Apache's broker requires a default topic here, but uses the settings of the topic itself.
 _DEFAULT_TOPIC: Final = "TBW102"
 
 Configs = dict[str, TopicConfigAndQueueMapping]
 
 
 class _LogicalTopicConfigRequestHeader(GetTopicConfigRequestHeader):
-    """How is a topic set up, and which logical queues has it there?"""
+    """Asks for the configuration of a topic, including its logical queues on the broker."""
 
     logical: bool = msgspec.field(default=True, name="lo")
 
@@ -75,10 +75,10 @@ def remapping_static_topic(
     session: Session, *, topic: str, brokers: str | None, clusters: str | None,
     file: str | None, force: bool,
 ) -> Iterator[Row]:
-    """Move the queues of a static topic, so that these brokers share them.
+    """Move the queues of a static topic so that the given brokers share them.
 
-    The new leaders take messages first, then the old ones do so no more; where a new part begins
-    is decided when it is known where the old one ended.
+    The new leaders accept messages first, and then the old leaders stop accepting them. The start
+    of a new part is decided once the end of the old part is known.
     """
     if file is not None:
         wrapper, files = _read(file, topic), ("", file)
@@ -107,11 +107,11 @@ def remapping_static_topic(
     yield from _send_configs(session, wrapper, rest, force, files)
 
 
-# --- what there is
+# --- the present state
 
 
 def _targets(session: Session, brokers: str | None, clusters: str | None) -> list[str]:
-    """The names of the chosen brokers; :raises AdminError: when none is chosen."""
+    """Return the names of the chosen brokers; :raises AdminError: when none is chosen."""
     names: set[str] = set()
     if brokers is not None:
         names.update(name.strip() for name in brokers.split(",") if name.strip())
@@ -123,7 +123,7 @@ def _targets(session: Session, brokers: str | None, clusters: str | None) -> lis
 
 
 def _existing(session: Session, topic: str) -> Configs:
-    """The mapping of a topic on each broker, by broker name."""
+    """Return the mapping of a topic on each broker, by broker name."""
     configs: Configs = {}
     for broker in session.brokers():
         reply = session.ask(broker.address, RequestCode.GET_TOPIC_CONFIG,
@@ -137,7 +137,7 @@ def _existing(session: Session, topic: str) -> Configs:
 
 
 def _ends(session: Session, topic: str, brokers: Iterable[str]) -> dict[tuple[str, int], int]:
-    """The end offsets of the brokers' physical queues."""
+    """Return the end offsets of the brokers' physical queues."""
     ends: dict[tuple[str, int], int] = {}
     for name in brokers:
         reply = session.ask(session.named(name).address, RequestCode.GET_TOPIC_STATS_INFO,
@@ -147,11 +147,11 @@ def _ends(session: Session, topic: str, brokers: Iterable[str]) -> dict[tuple[st
     return ends
 
 
-# --- what is to be
+# --- the change
 
 
 def _complete(session: Session, wrapper: TopicRemappingDetailWrapper) -> None:
-    """Add the other brokers of the same clusters: they are sent that they have no queue."""
+    """Add the other brokers of the same clusters, each with a mapping without queues."""
     configs = wrapper.broker_config_map
     detail = next(iter(configs.values())).mapping_detail
     assert detail is not None
@@ -165,7 +165,7 @@ def _send_configs(
     session: Session, wrapper: TopicRemappingDetailWrapper, names: Iterable[str], force: bool,
     files: tuple[str, str],
 ) -> Iterator[Row]:
-    """Send brokers their configurations, until one of them refuses."""
+    """Send the configurations to the brokers, until one of them refuses."""
     places = [(session.named(name), wrapper.broker_config_map[name]) for name in names]
     for broker, config in places:
         detail = config.mapping_detail
@@ -191,7 +191,7 @@ def _write(topic: str, kind: str, configs: Configs, suffix: str) -> str:
 
 
 def _write_wrapper(wrapper: TopicRemappingDetailWrapper, suffix: str) -> str:
-    """Write it into the temporary folder; :returns: the file."""
+    """Write a mapping into the temporary folder; :returns: the path of the file."""
     path = Path(tempfile.gettempdir()) / f"{wrapper.topic}-{wrapper.epoch}{suffix}"
     try:
         path.write_bytes(wrapper.encode())
@@ -201,7 +201,7 @@ def _write_wrapper(wrapper: TopicRemappingDetailWrapper, suffix: str) -> str:
 
 
 def _read(file: str, topic: str) -> TopicRemappingDetailWrapper:
-    """Read one of these files; :raises AdminError: when it is another file, or of another topic."""
+    """Read such a file; :raises AdminError: when it is another file, or for another topic."""
     try:
         wrapper = TopicRemappingDetailWrapper.decode_saved(Path(file).read_bytes())
     except OSError as error:
@@ -209,7 +209,7 @@ def _read(file: str, topic: str) -> TopicRemappingDetailWrapper:
     except WireError as error:
         raise AdminError(f"{file}: {error}") from None
     if not wrapper.broker_config_map:
-        raise AdminError(f"{file}: it names no broker")
+        raise AdminError(f"{file}: it does not name any broker")
     check_brokers(topic, wrapper.broker_config_map)
     logical_queues(wrapper.broker_config_map)
     return wrapper

@@ -1,6 +1,6 @@
 """The rows of ``twistmq admin updateStaticTopic`` and ``remappingStaticTopic``.
 
-Read for every help: what the commands do is elsewhere.
+This module is loaded for every help text; the code of the commands is elsewhere.
 
 Source: UpdateStaticTopicSubCommand, RemappingStaticTopicSubCommand @5.3.3.
 """
@@ -15,13 +15,14 @@ from twistmq.broker.api.admin_commands import TOPIC, Command, Option
 __all__ = ["COMMANDS"]
 
 _CLUSTERS: Final = Option("clusters", ("-c", "--clusters"),
-                          "The brokers of these clusters, apart by commas.")
+                          "The brokers of these clusters, separated by commas.")
 _BROKERS: Final = Option("brokers", ("-b", "--brokers"),
-                         "The brokers of these names, apart by commas.")
+                         "The brokers of these names, separated by commas.")
 _FILE: Final = Option("file", ("-mf", "--mapFile"),
-                      "Do what this file says, one of those that such a command writes.", "path")
+                      "Apply the mapping in this file, which such a command has written.", "path")
 _FORCE: Final = Option("force", ("-fr", "--forceReplace"),
-                       "With a file: whether brokers take what contradicts what they have.", "bool",
+                       "With a file: whether brokers accept a mapping that contradicts theirs.",
+                       "bool",
                        default=False)
 _WHERE: Final = ("brokers", "clusters")
 _COLUMNS: Final = ("broker", "address", "topic", "read_queues", "write_queues", "leads", "epoch",
@@ -34,7 +35,7 @@ COMMANDS: Final = (
     Command("updateStaticTopic", "topic", "Create a static topic, or give it more queues.",
             f"{_HERE}:update_static_topic",
             (TOPIC, _BROKERS, _CLUSTERS,
-             Option("total", ("-qn", "--totalQueueNum"), "How many queues it is to have.", "int",
+             Option("total", ("-qn", "--totalQueueNum"), "The number of queues to reach.", "int",
                     required=True), _FILE, _FORCE),
             _REQUESTS, _COLUMNS, one_of=_WHERE),
     Command("remappingStaticTopic", "topic", "Move the queues of a static topic to brokers.",

@@ -1,4 +1,4 @@
-"""Rules for the mapping of a static topic; a broken one is reported in Apache's words.
+"""Rules for the mapping of a static topic; violations are reported with Apache's texts.
 
 Source: TopicQueueMappingUtils, TopicQueueMappingManager.updateTopicQueueMapping @5.3.3.
 """
@@ -23,21 +23,21 @@ __all__ = [
     "logical_queues", "merged",
 ]
 
-#: Largest offset in a mapping. The sum of two of them still is a Java long.
+#: Largest offset in a mapping; the sum of two such offsets is still a Java long.
 OFFSET_MAX: Final = 2**62 - 1
-#: Parts that one logical queue may have: one is added each time that the queue moves.
+#: Limit of the parts of one logical queue; each move of the queue adds a part.
 QUEUE_PARTS_MAX: Final = 1000
-#: Characters of a broker's name and of a scope. Source: Validators.
+#: Limit of the characters in a broker's name and in a scope. Source: Validators.
 CHARACTER_MAX_LENGTH: Final = 255
 
 
 class MappingError(BrokerError):
-    """A mapping contradicts itself, or what was there before; the text says how."""
+    """A mapping contradicts itself or the previous mapping; the text describes the conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogicalQueue:
-    """A logical queue as the broker that leads it knows it. Source: TopicQueueMappingOne."""
+    """A logical queue as its leading broker knows it. Source: TopicQueueMappingOne."""
 
     topic: str
     number: int
@@ -45,11 +45,11 @@ class LogicalQueue:
     items: list[LogicQueueMappingItem]
 
 
-# --- one broker's mapping
+# --- the mapping of one broker
 
 
 def check_items(items: Sequence[LogicQueueMappingItem]) -> None:
-    """:raises MappingError: when these cannot be the parts of a logical queue."""
+    """:raises MappingError: when the items cannot be the parts of a logical queue."""
     following: LogicQueueMappingItem | None = None
     for item in reversed(items):
         if min(item.start_offset, item.gen, item.queue_id) < 0:
@@ -69,13 +69,13 @@ def check_items(items: Sequence[LogicQueueMappingItem]) -> None:
 
 
 def check_detail(detail: TopicQueueMappingDetail, physical_queues: int | None = None) -> None:
-    """Refuse numbers and texts that no name server, client or table could hold.
+    """Refuse numbers and texts that a name server, client or table cannot hold.
 
-    Apache's broker looks only at the parts of each queue.
+    Apache's broker checks only the parts of each queue.
 
-    :param physical_queues: the number of write queues that the topic has here; None: unknown.
-    :raises MappingError: when a number of a queue is not below the number of queues, an offset
-        is over OFFSET_MAX, a name is too long, or there are too many parts.
+    :param physical_queues: the number of write queues of the topic on this broker; None: unknown.
+    :raises MappingError: when a queue number is not below the number of queues, an offset exceeds
+        OFFSET_MAX, a name is too long, or there are too many parts.
     """
     if not 0 <= detail.total_queues <= TOPIC_QUEUES_MAX:
         raise MappingError(f"The total queue number {detail.total_queues} is not from 0 to "
@@ -95,7 +95,7 @@ def check_detail(detail: TopicQueueMappingDetail, physical_queues: int | None = 
 
 
 def _check_item(item: LogicQueueMappingItem, physical_queues: int | None) -> None:
-    """:raises MappingError: when a part has a number or a name that cannot be."""
+    """:raises MappingError: when a part has an impossible number or name."""
     _check_short("bname", item.bname)
     if max(item.logic_offset, item.start_offset, item.end_offset) > OFFSET_MAX:
         raise MappingError(f"An offset of the item is over {OFFSET_MAX}: {item}")
@@ -103,7 +103,7 @@ def _check_item(item: LogicQueueMappingItem, physical_queues: int | None) -> Non
         raise MappingError(f"An offset of the item is below -1: {item}")
     limit = TOPIC_QUEUES_MAX if physical_queues is None else physical_queues
     if item.queue_id >= limit:
-        # Apache says so only where its tool looks at all brokers.
+        # Apache checks this only in its tool, which examines all brokers.
         raise MappingError("The physical queue id is overflow the write queues: "
                            f"{item.bname}-{item.queue_id}, the limit is {limit}")
 
@@ -117,10 +117,10 @@ def _check_short(name: str, text: str) -> None:
 def merged(
     new: TopicQueueMappingDetail, old: TopicQueueMappingDetail | None, force: bool
 ) -> TopicQueueMappingDetail:
-    """The mapping after a change: the new one, with the queues of the old that it leaves out.
+    """Return the mapping after a change: the new one, plus the old queues that it leaves out.
 
-    :param force: whether it may be older, and say of a queue what contradicts the old one.
-    :raises MappingError: when it must not replace it.
+    :param force: whether the new mapping may be older, and may contradict the old one.
+    :raises MappingError: when it must not replace the old one.
     """
     for items in new.hosted_queues.values():
         check_items(items)
@@ -143,7 +143,7 @@ def _check_follows(
     old: Sequence[LogicQueueMappingItem], new: Sequence[LogicQueueMappingItem] | None,
     is_same_epoch: bool,
 ) -> None:
-    """:raises MappingError: when the parts of a queue must not become these others."""
+    """:raises MappingError: when the old parts of a queue must not be replaced by the new ones."""
     if new is None:
         if is_same_epoch:
             raise MappingError("Cannot accept equal epoch with null data")
@@ -156,7 +156,7 @@ def _check_follows(
     for item in new:
         before = known.get(item.gen)
         if before is not None and not _is_same(before, item):
-            # Differs from Apache: it asserts this, and assertions are off there.
+            # Differs from Apache, which checks this with an assertion that is off in production.
             raise MappingError(f"The item of gen {item.gen} must not change: {before} {item}")
     if is_same_epoch and _place(old[-1]) != _place(new[-1]):
         raise MappingError("The new leader is different but epoch equal")
@@ -171,18 +171,18 @@ def _place(item: LogicQueueMappingItem) -> tuple[int, str, int, int]:
     return item.gen, item.bname, item.queue_id, item.start_offset
 
 
-# --- those of all brokers
+# --- the mappings of all brokers
 
 
 Configs = Mapping[str, TopicConfigAndQueueMapping]
 
 
 def check_brokers(topic: str, configs: Configs) -> tuple[int, int]:
-    """Compare what brokers say of a topic as a whole.
+    """Compare the mappings of all brokers for a topic.
 
-    :param configs: by broker name, not empty.
+    :param configs: the configurations by broker name, not empty.
     :returns: the epoch and the number of logical queues.
-    :raises MappingError: when they contradict each other, or the topic is not static there.
+    :raises MappingError: when they contradict each other, or the topic is not static everywhere.
     """
     seen: TopicQueueMappingDetail | None = None
     for broker, config in configs.items():
@@ -211,9 +211,9 @@ def check_brokers(topic: str, configs: Configs) -> tuple[int, int]:
 
 
 def logical_queues(configs: Configs) -> dict[int, LogicalQueue]:
-    """All logical queues of a topic, by number, each as its leader knows it.
+    """Return all logical queues of a topic by number, each one as its leader knows it.
 
-    :raises MappingError: when one is missing, is led by two brokers, or shares a physical queue.
+    :raises MappingError: when a queue is missing, has two leaders, or shares a physical queue.
     """
     details = [config.mapping_detail for config in configs.values()
                if config.mapping_detail is not None]
@@ -253,7 +253,7 @@ def _check_not_shared(queues: Iterable[LogicalQueue]) -> None:
 
 
 def check_physical_queues(configs: Configs) -> None:
-    """:raises MappingError: when a part lies in a physical queue that its broker has not."""
+    """:raises MappingError: when a part lies in a physical queue that its broker does not have."""
     for config in configs.values():
         if config.read_queue_nums < config.write_queue_nums:
             raise MappingError("Read queues is smaller than write queues")
@@ -270,9 +270,9 @@ def check_physical_queues(configs: Configs) -> None:
 
 
 def check_whole(topic: str, configs: Configs) -> tuple[int, dict[int, LogicalQueue]]:
-    """Check all of a topic; :returns: its epoch and its logical queues by number.
+    """Check a topic completely; :returns: its epoch and its logical queues by number.
 
-    :raises MappingError: when something of it does not hold.
+    :raises MappingError: when a rule is violated.
     """
     epoch, _ = check_brokers(topic, configs)
     queues = logical_queues(configs)

@@ -1,8 +1,9 @@
-"""Forgets parts of logical queues that hold no message any more, and queues that went on.
+"""Removes parts of logical queues that hold no messages, and queues that moved on.
 
-In the hours of ``deleteWhen``. Of a queue that is led here the first part is forgotten when the
-broker that has it says that it is empty. A queue that is led elsewhere stays known here while its
-leader is the one this broker handed it to, and is forgotten when that one has handed it on.
+The cleanup runs in the hours of ``deleteWhen``. For a queue that this broker leads, the first part
+is removed when its broker reports that it is empty. A queue that is led elsewhere stays in the
+table while its leader is the broker to which this one handed it. It is removed when that broker has
+handed it on.
 
 Source: TopicQueueMappingCleanService @5.3.3.
 """
@@ -57,7 +58,7 @@ class CleanService:
         return Deferred.fromCoroutine(self.clean())
 
     async def clean(self) -> None:
-        """Look at all static topics once; those that cannot be looked at stay as they are."""
+        """Check all static topics once; topics that cannot be checked stay unchanged."""
         for topic in list(self._mappings.table):
             for one in (self._without_empty, self._without_led_on):
                 detail = self._mappings.table.get(topic)
@@ -69,18 +70,18 @@ class CleanService:
                     self.log.warn("static topic {topic} cannot be cleaned: {error}", topic=topic,
                                   error=str(error))
                     continue
-                # It may have been changed or deleted while others were asked.
+                # The topic may have been changed or deleted while other brokers were asked.
                 if queues != detail.hosted_queues and self._mappings.table.get(topic) is detail:
                     self._mappings.put(replace(detail, hosted_queues=queues))
         if self._mappings.dirty:
             self._broker.saves.save(self._mappings)
 
-    # --- parts that are empty
+    # --- empty parts
 
     async def _without_empty(
         self, detail: TopicQueueMappingDetail
     ) -> dict[int, list[LogicQueueMappingItem]]:
-        """The queues without first parts that are empty."""
+        """Return the queues without empty first parts."""
         queues = dict(detail.hosted_queues)
         bounds: dict[str, TopicStatsTable] = {}
         for number, items in detail.hosted_queues.items():
@@ -104,12 +105,12 @@ class CleanService:
             broker_name, RequestCode.GET_TOPIC_STATS_INFO, forwarded(header, broker_name))
         return TopicStatsTable.decode(reply.body)
 
-    # --- queues that went on
+    # --- queues that moved on
 
     async def _without_led_on(
         self, detail: TopicQueueMappingDetail
     ) -> dict[int, list[LogicQueueMappingItem]]:
-        """The queues without those whose leader is not the one they went to from here."""
+        """Return the queues without those that their new leader has handed to another broker."""
         gone = {number: items[-1].bname for number, items in detail.hosted_queues.items()
                 if items and not detail.leads(items)}
         if not gone or not self._broker.host.has_name_servers:
@@ -134,7 +135,7 @@ class CleanService:
         return queues
 
     async def _detail(self, topic: str, broker_name: str) -> TopicQueueMappingDetail | None:
-        """The mapping of a topic on another broker."""
+        """Return the mapping of a topic on another broker."""
         header = forwarded(GetTopicConfigRequestHeader(topic=topic), broker_name, logical=True)
         reply = await self._others.ask(broker_name, RequestCode.GET_TOPIC_CONFIG, header)
         detail = TopicConfigAndQueueMapping.decode(reply.body).mapping_detail
@@ -142,7 +143,7 @@ class CleanService:
 
 
 def route_leaders(route: TopicRouteData, scope: str) -> dict[int, str]:
-    """Which broker leads each logical queue, by the newest that any of them said.
+    """Return the leader of each logical queue according to the newest mapping of the route.
 
     Source: ClientMetadata.topicRouteData2EndpointsForStaticTopic @5.3.3.
     """

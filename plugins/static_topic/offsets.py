@@ -1,7 +1,7 @@
-"""Offsets of groups and bounds of queues of static topics: 14, 15, 29-32.
+"""Offsets of groups, and bounds of queues, for static topics: 14, 15, 29-32.
 
-Each is asked of the part of the logical queue that knows it, here or on another broker. The
-consumed offset of a group is kept beside the physical queue it is about.
+Each question is answered by the part of the logical queue that knows the answer, here or on another
+broker. The consumer offset of a group is stored on the broker of the physical queue it refers to.
 
 Source: ConsumerManageProcessor.rewriteRequestForStaticTopic, AdminBrokerProcessor
 (rewriteRequestForStaticTopic, handleGetMinOffsetForStaticTopic) @5.3.3.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["wrapped_offset_rows"]
 
-#: Answers, or says which request is to be served as it is by the row that is wrapped.
+#: Answers a request, or returns the request that the wrapped handler should serve.
 Answer = Callable[
     [Request[Any], LogicalPlace], "Coroutine[Any, Any, Reply] | Request[Any]"]
 
@@ -51,7 +51,7 @@ _CODES: Final = (
 def wrapped_offset_rows(
     broker: Broker, rows: Mapping[int, AnyHandler], mappings: QueueMappings, others: OtherBrokers
 ) -> list[AnyHandler]:
-    """The existing rows of offset requests, wrapped for static topics."""
+    """Return the existing handlers of offset requests, wrapped for static topics."""
     questions = _OffsetQuestions(broker, others)
     answers: dict[int, Answer] = dict(zip(_CODES, (
         questions.query, questions.update, questions.search, questions.maximum,
@@ -71,13 +71,13 @@ def _wrapped(row: AnyHandler, answer: Answer, mappings: QueueMappings) -> AnyHan
 
 
 def _with(request: Request[Any], **fields: object) -> Request[Any]:
-    """A copy of the request with other fields in its header."""
+    """Return a copy of the request with changed header fields."""
     return Request(request.command, changed(request.header, **fields), request.channel,
                    request.now_ms)
 
 
 class _OffsetQuestions:
-    """Answers them for one broker."""
+    """Answers offset requests for one broker."""
 
     def __init__(self, broker: Broker, others: OtherBrokers) -> None:
         self._broker = broker
@@ -88,7 +88,7 @@ class _OffsetQuestions:
     def query(
         self, request: Request[headers.QueryConsumerOffsetRequestHeader], place: LogicalPlace
     ) -> Coroutine[Any, Any, Reply] | Request[Any]:
-        """The offset of a group, taken from the last part that it has begun."""
+        """Return the offset of a group, taken from the last part that the group has begun."""
         if len(place.items) == 1 and place.leader.logic_offset == 0:
             return _with(request, queue_id=place.leader.queue_id)
         return self._query(request, place)
@@ -99,7 +99,7 @@ class _OffsetQuestions:
         header = request.header
         for item in reversed(place.items):
             if not item.is_decided:
-                # Differs from Apache: no offset of it can be told yet.
+                # Differs from Apache: no logical offset in this part is known yet.
                 continue
             if place.is_here(item):
                 offset = self._broker.consumer_offset.query(
@@ -130,7 +130,7 @@ class _OffsetQuestions:
     def update(
         self, request: Request[headers.UpdateConsumerOffsetRequestHeader], place: LogicalPlace
     ) -> Coroutine[Any, Any, Reply] | Request[Any]:
-        """Store the offset of a group, for the part that contains the offset."""
+        """Store the offset of a group on the broker of the part that contains the offset."""
         offset = request.header.commit_offset
         if offset is None:
             return request
@@ -147,9 +147,9 @@ class _OffsetQuestions:
     # --- queues
 
     async def maximum(self, request: Request[Any], place: LogicalPlace) -> Reply:
-        """The max offset of the queue: the end of the last part whose start is known.
+        """Return the max offset of the queue: the end of the last part whose start is known.
 
-        Differs from Apache, which asks that part's broker for the queue of another.
+        Differs from Apache, which asks the broker of that part about another queue.
         """
         item = _required(latest_item(place.items))
         return Reply(header=headers.GetMaxOffsetResponseHeader(
@@ -158,7 +158,7 @@ class _OffsetQuestions:
     async def _end(
         self, request: Request[Any], place: LogicalPlace, item: LogicQueueMappingItem
     ) -> int:
-        """The physical end offset of a part."""
+        """Return the physical end offset of a part."""
         topic = request.header.topic
         if place.is_here(item):
             return self._broker.store.queues.max_offset(topic, item.queue_id)
@@ -167,7 +167,7 @@ class _OffsetQuestions:
         return reply.header(headers.GetMaxOffsetResponseHeader).offset
 
     async def minimum(self, request: Request[Any], place: LogicalPlace) -> Reply:
-        """The min offset of the queue: the start of its first part."""
+        """Return the min offset of the queue: the start of its first part."""
         item, topic = _required(find_item(place.items, 0)), request.header.topic
         if place.is_here(item):
             offset = self._broker.store.queues.min_offset(topic, item.queue_id)
@@ -179,9 +179,9 @@ class _OffsetQuestions:
             offset=item.logical_inside(offset)))
 
     async def earliest_time(self, request: Request[Any], place: LogicalPlace) -> Reply:
-        """The store time of the oldest message of the first part.
+        """Return the store time of the oldest message of the first part.
 
-        Differs from Apache, which asks for the physical queue of the logical one's number.
+        Differs from Apache, which uses the number of the logical queue as the physical queue id.
         """
         timestamp = await self._begin_time(request, place, _required(find_item(place.items, 0)))
         return Reply(header=headers.GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
@@ -189,7 +189,7 @@ class _OffsetQuestions:
     async def _begin_time(
         self, request: Request[Any], place: LogicalPlace, item: LogicQueueMappingItem
     ) -> int:
-        """The store time of the oldest message of a part, Unix ms; -1 without a message."""
+        """Return the store time of a part's oldest message, Unix ms; -1 for an empty part."""
         topic = request.header.topic
         if place.is_here(item):
             return self._broker.store.reader.earliest_store_time(topic, item.queue_id)
@@ -201,9 +201,10 @@ class _OffsetQuestions:
     async def search(
         self, request: Request[headers.SearchOffsetRequestHeader], place: LogicalPlace
     ) -> Reply:
-        """The first message stored at a time or later; of "upper" the last one until then.
+        """Return the first message stored at a time or later; for "upper" the last one until then.
 
-        Differs from Apache, which takes what the last part says, and of one here no offset 0.
+        Differs from Apache, which uses the answer of the last part, and ignores offset 0 if that
+        part is on this broker.
         """
         header = request.header
         is_upper = (header.boundary_type or "").lower() == "upper"
@@ -243,7 +244,7 @@ class _OffsetQuestions:
 def _required(item: LogicQueueMappingItem | None) -> LogicQueueMappingItem:
     """:raises BrokerError: when no part of a logical queue is decided."""
     if item is None:
-        raise BrokerError("where the queue's first part begins is not decided yet")
+        raise BrokerError("the start of the queue's first part is not decided yet")
     return item
 
 

@@ -1,4 +1,4 @@
-"""The plan of a static topic: the broker of each logical queue, when it is made or moved.
+"""Plans for a static topic: the broker of each logical queue when the topic is created or moved.
 
 Source: TopicQueueMappingUtils (createTopicConfigMapping, remappingStaticTopic, MappingAllocator),
 TopicRemappingDetailWrapper, MQAdminUtils.remappingStaticTopic @5.3.3.
@@ -24,9 +24,9 @@ from twistmq.plugins.static_topic.mapping import (
 __all__ = ["BLOCK_SIZE", "TopicRemappingDetailWrapper", "decided", "empty_config", "growing_plan",
            "remapping_plan", "round_up"]
 
-#: A new part begins at a multiple of this number of offsets. Source: DEFAULT_BLOCK_SEQ_SIZE.
+#: A new part begins at a multiple of this number. Source: DEFAULT_BLOCK_SEQ_SIZE.
 BLOCK_SIZE: Final = 10_000
-#: Epochs are times; two changes are at least so far apart, ms.
+#: Epochs are times; two changes differ by at least this much, ms.
 _EPOCH_STEP: Final = 1000
 
 Configs = dict[str, TopicConfigAndQueueMapping]
@@ -35,20 +35,20 @@ Choose = Callable[[list[str]], str]
 
 
 class TopicRemappingDetailWrapper(Body):
-    """A change of a static topic, as mqadmin writes it into a file."""
+    """A change of a static topic, in the form in which mqadmin writes it to a file."""
 
     topic: str | None = None
     #: CREATE_OR_UPDATE or REMAPPING.
     type: str | None = None
     epoch: Int64 = 0
-    #: The mapping to send to each broker, by its name.
+    #: Broker name to the mapping that is sent to this broker.
     broker_config_map: dict[str, TopicConfigAndQueueMapping] = msgspec.field(default_factory=dict)
     broker_to_map_in: set[str] = msgspec.field(default_factory=set)
     broker_to_map_out: set[str] = msgspec.field(default_factory=set)
 
 
 def empty_config(topic: str, total: int, broker: str, epoch: int) -> TopicConfigAndQueueMapping:
-    """The mapping to send to a broker without a queue of the topic."""
+    """Return the mapping for a broker that has no queue of the topic."""
     return TopicConfigAndQueueMapping(
         topic_name=topic, read_queue_nums=0, write_queue_nums=0,
         mapping_detail=TopicQueueMappingDetail(
@@ -59,11 +59,11 @@ def growing_plan(
     topic: str, total: int, targets: Collection[str], configs: Configs, now_ms: int,
     choose: Choose,
 ) -> TopicRemappingDetailWrapper:
-    """Make a static topic, or give it more logical queues.
+    """Create a static topic, or add logical queues to it.
 
-    :param total: the number of logical queues it will have.
+    :param total: the new number of logical queues.
     :param targets: names of the brokers that share them.
-    :param configs: its current configurations, by broker name; changed in place into the new ones.
+    :param configs: the present configurations by broker name; changed in place to the new ones.
     :raises MappingError: when the change is impossible; then nothing may be sent to brokers.
     """
     for name, config in configs.items():
@@ -92,10 +92,11 @@ def remapping_plan(
 ) -> TopicRemappingDetailWrapper:
     """Move logical queues so that brokers share them evenly.
 
-    A broker gets queues or gives some away, never both.
+    A broker either receives queues or gives some away, never both.
 
-    :param targets: names of the brokers that are to lead all of them.
-    :param configs: what there is of it, by broker name, not empty; changed into what is to be.
+    :param targets: names of the brokers that will lead all queues.
+    :param configs: the present configurations by broker name, not empty; changed in place to the
+        new ones.
     :raises MappingError: when the change is impossible; then nothing may be sent to brokers.
     """
     epoch, queues = check_whole(topic, configs)
@@ -129,7 +130,7 @@ def remapping_plan(
 
 
 def _next_broker(counts: Counter[str], before: Mapping[str, int], choose: Choose) -> str:
-    """The broker that gets one more: of those with the fewest the one that had most before."""
+    """Choose the broker for one more queue: among those with the fewest, the former largest."""
     least = min(counts.values())
     names = [name for name in counts if counts[name] == least]
     most = max(before.get(name, 0) for name in names)
@@ -142,7 +143,7 @@ def _put_part(
     config: TopicConfigAndQueueMapping, number: int, items: Iterable[LogicQueueMappingItem],
     logic_offset: int,
 ) -> list[LogicQueueMappingItem]:
-    """Have a broker lead a logical queue, in a physical queue that it gets for it."""
+    """Let a broker lead a logical queue, with a new physical queue for it."""
     detail = config.mapping_detail
     assert detail is not None
     parts = list(items)
@@ -166,9 +167,9 @@ def decided(
     wrapper: TopicRemappingDetailWrapper, ends: Mapping[tuple[str, int], int],
     block_size: int = BLOCK_SIZE,
 ) -> None:
-    """Decide where the parts begin that were put at the end of logical queues.
+    """Decide the starts of the parts that were appended to logical queues.
 
-    :param ends: the ends of physical queues that get no more messages, by broker and queue.
+    :param ends: the ends of physical queues that no longer receive messages, by broker and queue.
     :raises MappingError: when an end is not known.
     """
     configs = wrapper.broker_config_map
@@ -180,8 +181,8 @@ def decided(
             assert leader is not None
             if len(items) < 2 or leader.hosted_queues.get(number) != items or (
                     items[-1].is_decided):
-                # Differs from Apache, which takes what the broker has of a queue that left it
-                # long ago for what is to be.
+                # Differs from Apache, which treats this broker's outdated copy of a queue that
+                # left it long ago as the new state.
                 continue
             last = items[-2]
             end = ends.get((last.bname, last.queue_id))
@@ -197,7 +198,7 @@ def decided(
 
 
 def round_up(offset: int, block_size: int) -> int:
-    """The next multiple of a block's size, or the one after it when that is near.
+    """Return the next multiple of a block's size, or the following one if the next is near.
 
     Messages may still be on their way to the part that ends.
     """

@@ -1,6 +1,6 @@
-"""The hooks of static topics; see the package.
+"""The hooks of static topics; see the package for an overview.
 
-Source: BrokerController, as far as it is about static topics @5.3.3.
+Source: the parts of BrokerController that are about static topics @5.3.3.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["Plugin"]
 
 _SAVE_PERIOD_MS: Final = 10_000
-#: From one copy of the master's mappings to the next, ms.
+#: Time between two copies of the master's mappings, ms.
 _COPY_PERIOD_MS: Final = 3000
 
 
 _SETTINGS: Final = (
     Setting("forwardTimeout", "int", 3000,
-            "How long another broker may take to answer for a part of a static topic's queue.",
+            "The longest time for another broker's answer about a part of a static topic's queue.",
             unit="ms", least=1, source="BrokerConfig"),
 )
 
@@ -66,7 +66,7 @@ class Plugin:
 
     @hookimpl(tryfirst=True)
     def wrap_request_handlers(self, handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler]:
-        """Stand before the rows of requests that may be about a static topic."""
+        """Wrap the handlers of requests that may refer to a static topic."""
         mappings, requests = self.mappings, self._requests
         one_by_one: dict[int, Any] = {
             RequestCode.DELETE_TOPIC_IN_BROKER: requests.wrapped_delete,
@@ -83,7 +83,7 @@ class Plugin:
 
     @hookimpl
     def complete_topic_tables(self, tables: TopicConfigSerializeWrapper, registering: bool) -> None:
-        """Tell the logical queues that are led here; a request for all topics gets all of them."""
+        """Add the logical queues led here, or all of them for a request for all topics."""
         mappings = self.mappings
         if registering:
             tables.topic_queue_mapping_info_map = mappings.infos
@@ -93,7 +93,7 @@ class Plugin:
 
     @hookimpl
     def register_synced_tables(self) -> Sequence[SyncedTable]:
-        """The mappings are in the answer with all topics. Apache's slaves never copy them."""
+        """Copy mappings with the list of all topics. Apache's slaves never copy them."""
         return [SyncedTable("static topics", RequestCode.GET_ALL_TOPIC_CONFIG, self._take,
                             _COPY_PERIOD_MS, vip=True)]
 
@@ -106,7 +106,7 @@ class Plugin:
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
         return [
             *self.clean.tasks(),
-            # A table that could not be saved is tried again.
+            # A table that could not be saved is saved again later.
             PeriodicTask("save static topics", _SAVE_PERIOD_MS, _SAVE_PERIOD_MS,
                          lambda now_ms: self._broker.saves.save_if_changed(self.mappings)),
         ]

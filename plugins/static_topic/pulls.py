@@ -1,9 +1,9 @@
-"""Pulls of static topics: from the part that has the offset, here or on another broker.
+"""Pulls from static topics: each pull reads the part that contains its offset.
 
-A part that lies here is pulled by the row that is wrapped, with physical offsets; one that lies
-elsewhere is pulled there, without waiting. The answer has logical offsets, and ``offsetDelta``,
-which the client adds to the offsets of the messages. At the end of a part the client is sent to
-where the next one begins.
+A part on this broker is read by the wrapped handler with physical offsets. A part on another broker
+is pulled from there, without a wait for new messages. The answer has logical offsets, and
+``offsetDelta``, which the client adds to the offsets of the messages. At the end of a part the
+client is directed to the beginning of the next one.
 
 Source: PullMessageProcessor.rewriteRequestForStaticTopic, rewriteResponseForStaticTopic @5.3.3.
 """
@@ -32,13 +32,13 @@ from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings, wrap
 __all__ = ["PULL_CODES", "Bounds", "physical_header", "rewritten", "wrapped_pull"]
 
 PULL_CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-#: The codes another broker may answer to a pull.
+#: Answer codes of another broker that are passed on.
 _TAKEN: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
                  ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 
 def wrapped_pull(row: AnyHandler, mappings: QueueMappings, others: OtherBrokers) -> AnyHandler:
-    """A row of pulling that knows static topics."""
+    """Wrap the handler of a pull code for static topics."""
     def _pull(request: Request[PullMessageRequestHeader], place: LogicalPlace) -> Handled:
         item = find_item(place.items, request.header.queue_offset)
         if item is None:
@@ -72,7 +72,7 @@ def wrapped_pull(row: AnyHandler, mappings: QueueMappings, others: OtherBrokers)
 def physical_header(
     header: PullMessageRequestHeader, place: LogicalPlace, item: LogicQueueMappingItem
 ) -> PullMessageRequestHeader:
-    """The header of a pull from one part of a logical queue."""
+    """Return the header of a pull from one part of a logical queue."""
     sys_flag = header.sys_flag
     commit_offset = header.commit_offset
     committed = find_item(place.items, commit_offset) if sys_flag & PULL_COMMIT_OFFSET else None
@@ -80,10 +80,10 @@ def physical_header(
         # Differs from Apache, which commits the logical offset as if it were a physical one.
         commit_offset = item.physical(commit_offset)
     else:
-        # The client tells its offsets by a request of their own as well.
+        # The client also sends its offsets in separate requests.
         sys_flag &= ~PULL_COMMIT_OFFSET
     if item is not place.leader:
-        # Nothing comes to it any more.
+        # This part receives no new messages.
         sys_flag &= ~PULL_SUSPEND
     count = header.max_msg_nums
     if item.is_end_decided:
@@ -94,7 +94,7 @@ def physical_header(
 
 @dataclass(slots=True)
 class Bounds:
-    """The offsets in the answer to a pull: physical ones of one part of a logical queue."""
+    """The offsets in the answer to a pull: physical offsets of one part of a logical queue."""
 
     code: int
     next_begin: int
@@ -104,9 +104,9 @@ class Bounds:
 
 
 def rewritten(bounds: Bounds, asked: int, items: list[LogicQueueMappingItem]) -> Bounds:
-    """The answer to a pull that found no messages, by the parts of the logical queue.
+    """Adapt the answer to a pull that found no messages to the parts of the logical queue.
 
-    :param asked: the physical offset that was pulled from.
+    :param asked: the physical offset of the pull.
     :param items: the parts of the logical queue.
     """
     item, code = bounds.item, bounds.code
@@ -129,7 +129,7 @@ def rewritten(bounds: Bounds, asked: int, items: list[LogicQueueMappingItem]) ->
         elif asked >= bounds.maximum:
             following = next_item(items, item)
             if following is None:
-                # There is no next part, or it is not decided where it begins.
+                # The next part does not exist, or its start is not decided yet.
                 result.code = ResponseCode.PULL_NOT_FOUND
             else:
                 begin = following.start_offset
@@ -142,7 +142,7 @@ def rewritten(bounds: Bounds, asked: int, items: list[LogicQueueMappingItem]) ->
 def _logical(
     reply: Reply, asked: int, place: LogicalPlace, item: LogicQueueMappingItem
 ) -> Reply:
-    """An answer with the offsets of the logical queue."""
+    """Convert the offsets of an answer to those in the logical queue."""
     header = reply.header
     if not isinstance(header, PullMessageResponseHeader):
         return reply

@@ -1,10 +1,11 @@
 """Requests to other brokers that hold parts of a logical queue.
 
-Where a broker is name servers say; they are asked once, and again after a request failed. A
-request that is forwarded says by ``lo=false`` that its queue is a physical one, and is given up
-after ``forwardTimeout``.
+The name servers provide the address of a broker. They are asked once, and again after a failed
+request. A forwarded request states with ``lo=false`` that its queue is a physical one, and is
+abandoned after ``forwardTimeout``.
 
-With access control a forwarded request is not signed: the brokers' addresses have to be white.
+With access control, a forwarded request is not signed, so the brokers' addresses must be on the
+white list.
 
 Source: RpcClientImpl, ClientMetadata, RpcRequestHeader, TopicRequestHeader @5.3.3.
 """
@@ -25,11 +26,11 @@ __all__ = ["OtherBrokers"]
 
 
 class OtherBrokers:
-    """Asks other brokers of the cluster; nothing waits for longer than ``forwardTimeout``."""
+    """Asks other brokers of the cluster; each request ends after ``forwardTimeout`` at latest."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: The masters' addresses by broker name.
+        #: Broker name to the address of its master.
         self._addresses: dict[str, str] = {}
 
     async def ask(
@@ -38,10 +39,10 @@ class OtherBrokers:
     ) -> RemotingCommand:
         """Ask the master of a broker name.
 
-        :param header: as :func:`forwarded` makes it.
-        :param taken: the codes of an answer that is returned.
-        :raises RequestRefused: with another code.
-        :raises BrokerError: when it cannot be asked, or does not answer in time.
+        :param header: a header made by :func:`forwarded`.
+        :param taken: the response codes that are accepted.
+        :raises RequestRefused: when the answer has another code.
+        :raises BrokerError: when the broker cannot be asked, or does not answer in time.
         """
         broker = self._broker
         timeout_ms = broker.settings.int("forwardTimeout")
@@ -51,7 +52,7 @@ class OtherBrokers:
             reply = await broker.host.ask_server(
                 address, code, header, timeout_ms=max(end_ms - broker.steady.now_ms(), 1))
         except RemotingError as error:
-            # It may have gone elsewhere.
+            # The broker may have moved to another address.
             self._addresses.pop(broker_name, None)
             raise BrokerError(f"broker {broker_name}: {error}") from None
         if reply.code not in taken:

@@ -1,7 +1,7 @@
-"""Sends to static topics: they go to the physical queue, and the reply has the logical offset.
+"""Sends to static topics: stored in the physical queue, answered with the logical offset.
 
-The handlers of sends are wrapped. Sends to other topics pass unchanged; while a broker has no
-static topic, a batch of requests costs one truth test.
+The handlers of sends are wrapped. Sends to other topics pass unchanged. While a broker has no
+static topic, a batch of requests costs only one truth test.
 
 Source: SendMessageProcessor.processRequest, rewriteResponseForStaticTopic @5.3.3.
 """
@@ -37,7 +37,7 @@ _HALF: Final = f"{TRAN_MSG}\x01true"
 
 
 def wrapped_send(row: AnyHandler, mappings: QueueMappings) -> AnyHandler:
-    """Wrap the handler of a send code, for static topics.
+    """Wrap the handler of a send code for static topics.
 
     :param row: the handler that stores the sends.
     """
@@ -77,7 +77,7 @@ def wrapped_send(row: AnyHandler, mappings: QueueMappings) -> AnyHandler:
 
 
 def _answered(answer: Handled, place: LogicalPlace | None, request: Request[Any]) -> Handled:
-    """Have an answer name the logical queue."""
+    """Let an answer name the logical queue."""
     if place is None:
         return answer
     if isinstance(answer, DeferredReply):
@@ -92,8 +92,8 @@ def _answered(answer: Handled, place: LogicalPlace | None, request: Request[Any]
 def _rewrite(reply: Reply, place: LogicalPlace, request: Request[Any]) -> Reply:
     header = reply.header
     if reply.code == ResponseCode.SUCCESS and isinstance(header, SendMessageResponseHeader):
-        # A half message's offset is one of the topic of half messages, by which it is ended.
-        # Differs from Apache, whose transactions fail once a queue was moved.
+        # The offset of a half message belongs to the half topic, and the producer uses it to end
+        # the transaction. Differs from Apache, whose transactions fail after a queue was moved.
         is_half = _HALF in (request.header.properties or "")
         reply.header = changed(header, queue_id=place.number, queue_offset=header.queue_offset
                                if is_half else place.leader.logical_inside(header.queue_offset))

@@ -1,4 +1,4 @@
-"""The static topics of a broker: their table, its file, and which queue a request means.
+"""The static topics of a broker: their table, its file, and the lookup of the queue of a request.
 
 Source: TopicQueueMappingManager, TopicQueueMappingContext @5.3.3.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["INFOS_SIZE_MAX", "LogicalPlace", "QueueMappings", "decode_mappings",
            "wrapped_row"]
 
-#: The refusal for a queue that is led elsewhere, in Apache's words.
+#: Refusal for a queue that is led elsewhere, with Apache's text.
 _REMARK: Final = "{queue} does not exit in request process of current broker {broker}"
 _PULL_REMARK: Final = (
     "{queue} cannot find mapping item in request process of current broker {broker}")
@@ -46,16 +46,16 @@ _REMARKS: Final[dict[int, str]] = {
                                 f"request code {RequestCode.GET_MIN_OFFSET:d}"}
 
 
-#: Bytes of all static topics in a registration: a name server reads no longer ones, because their
-#: keys are bare.
+#: Limit of bytes of all static topics in a registration: a name server does not read longer ones,
+#: because their keys are not quoted.
 INFOS_SIZE_MAX: Final = DIALECT_SIZE_MAX * 15 // 16
 
 
 def decode_mappings(data: bytes) -> TopicQueueMappingSerializeWrapper:
-    """Read what the file holds.
+    """Decode the contents of the file.
 
-    :raises WireError: when it is not such a table.
-    :raises ValueError: when a mapping in it cannot be.
+    :raises WireError: when the data is not such a table.
+    :raises ValueError: when a mapping in it is impossible.
     """
     saved = TopicQueueMappingSerializeWrapper.decode_saved(data)
     for name, detail in saved.topic_queue_mapping_info_map.items():
@@ -69,7 +69,7 @@ def decode_mappings(data: bytes) -> TopicQueueMappingSerializeWrapper:
 
 
 class _TopicMappings(Body):
-    """The part of an answer with all topics that is about static ones."""
+    """The mappings of static topics in an answer with all topics."""
 
     mapping_data_version: DataVersion | None = None
     topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] | None = None
@@ -77,29 +77,29 @@ class _TopicMappings(Body):
 
 @dataclass(frozen=True, slots=True)
 class LogicalPlace:
-    """A logical queue that is led here, as a request found it."""
+    """A logical queue that this broker leads and that a request refers to."""
 
     number: int
     detail: TopicQueueMappingDetail
-    #: Its parts, oldest first, at least one.
+    #: The parts of the queue, oldest first, at least one.
     items: list[LogicQueueMappingItem]
 
     @property
     def leader(self) -> LogicQueueMappingItem:
-        """The part that messages are sent to."""
+        """The part to which messages are sent."""
         return self.items[-1]
 
     def is_here(self, item: LogicQueueMappingItem) -> bool:
-        """Whether a part lies on this broker."""
+        """Whether a part is on this broker."""
         return item.bname == self.detail.bname
 
 
 class QueueMappings(SavedTable):
     """The static topics of a broker, by name.
 
-    :param file: topicQueueMapping.json.
-    :param broker_name: of the broker itself.
-    :param now_ms: the clock, for the data version.
+    :param file: the file topicQueueMapping.json.
+    :param broker_name: the name of this broker.
+    :param now_ms: the clock that provides the time of the data version.
     """
 
     log = Logger()
@@ -109,27 +109,27 @@ class QueueMappings(SavedTable):
         self._broker_name = broker_name
         self._now_ms = now_ms
         self.data_version = DataVersion(timestamp=now_ms())
-        #: Empty: no request needs to be looked at.
+        #: While it is empty, no request has to be examined.
         self.table: dict[str, TopicQueueMappingDetail] = {}
-        #: By topic, what is registered of it, and the size of that in bytes.
+        #: Topic to (the registered part of its mapping, the size of that part in bytes).
         self._infos: dict[str, tuple[TopicQueueMappingInfo, int]] = {}
-        #: The topics as the file has them. It belongs to the thread that saves.
+        #: The rows of the topics in the file. Only the saving thread uses it.
         self._rows: dict[str, bytes] = {}
-        #: Topics whose rows there are old, with what they say now; None: they are deleted.
+        #: Topics with outdated rows and their present mappings; None for deleted topics.
         self._unsaved: dict[str, TopicQueueMappingDetail | None] = {}
 
     @property
     def infos(self) -> dict[str, TopicQueueMappingInfo]:
-        """What is registered of all topics, by name."""
+        """The registered part of all mappings, by topic name."""
         return {topic: info for topic, (info, _) in self._infos.items()}
 
     # --- file
 
     def load(self) -> None:
-        """Take over what was saved.
+        """Load the saved mappings.
 
-        :raises StoreDamaged: when it cannot be read, or is of a broker with another name, whose
-            part of the topics no client would find here.
+        :raises StoreDamaged: when the file cannot be read, or belongs to a broker with another
+            name, whose parts of the topics clients would not find here.
         """
         self._file.load_rows(TopicQueueMappingSerializeWrapper, self._take_saved)
         for topic, detail in self.table.items():
@@ -150,7 +150,7 @@ class QueueMappings(SavedTable):
         self.data_version.assign(saved.data_version)
 
     def _is_possible(self, detail: TopicQueueMappingDetail) -> bool:
-        """Whether a saved mapping can be served; a broker must not lose all topics for one."""
+        """Whether a saved mapping is valid; one bad mapping must not disable all topics."""
         try:
             check_detail(detail)
         except MappingError as error:
@@ -168,7 +168,7 @@ class QueueMappings(SavedTable):
         job = self._job(TopicQueueMappingSerializeWrapper({}, self.data_version), maps)
 
         def save() -> None:
-            # A topic may have thousands of queues: it is written on the thread, and once.
+            # A topic may have thousands of queues, so it is encoded once and on the thread.
             for topic, detail in unsaved.items():
                 if detail is None:
                     self._rows.pop(topic, None)
@@ -179,20 +179,20 @@ class QueueMappings(SavedTable):
 
         return save
 
-    # --- change
+    # --- changes
 
     def checked(
         self, new: TopicQueueMappingDetail, force: bool, physical_queues: int | None = None
     ) -> TopicQueueMappingDetail:
-        """The mapping of a topic after a change; nothing is changed yet.
+        """Return the mapping of a topic after a change, without applying the change.
 
-        :param physical_queues: the number of write queues that the topic will have here.
-        :raises MappingError: when it must not.
+        :param physical_queues: the future number of write queues of the topic on this broker.
+        :raises MappingError: when the change is not allowed.
         """
         if new.bname != self._broker_name:
             raise MappingError(
                 f"the mapping is of broker {new.bname}, this is {self._broker_name}")
-        # Queues that are left out stay, also when the topic has fewer physical ones now.
+        # Queues that are left out stay, even if the topic now has fewer physical queues.
         check_detail(new, physical_queues)
         detail = merged(new, self.table.get(new.topic), force)
         check_detail(detail)
@@ -204,7 +204,7 @@ class QueueMappings(SavedTable):
         return detail
 
     def put(self, detail: TopicQueueMappingDetail) -> None:
-        """Take a mapping that was checked."""
+        """Store a mapping that was checked."""
         self.log.info("static topic {topic}: epoch {epoch}, {count} of {total} queues led here",
                       topic=detail.topic, epoch=detail.epoch, count=len(detail.led()),
                       total=detail.total_queues)
@@ -212,7 +212,7 @@ class QueueMappings(SavedTable):
         self._changed()
 
     def delete(self, topic: str) -> None:
-        """Let a topic be static no more; it may not be."""
+        """Remove the mapping of a topic, if there is one."""
         if topic in self.table:
             self._forget(topic)
             self._changed()
@@ -227,11 +227,11 @@ class QueueMappings(SavedTable):
         self._unsaved[topic] = None
 
     def take(self, body: bytes) -> None:
-        """Become the table of the master, with its data version; an older master has none.
+        """Take over the master's table and data version; an older master does not send them.
 
-        :param body: of its answer with all topics.
-        :raises WireError: when the body has no such table, or one of another broker name; nothing
-            is changed then.
+        :param body: the body of the master's answer with all topics.
+        :raises WireError: when the body has no such table, or a table of another broker name;
+            then nothing is changed.
         """
         theirs = _TopicMappings.decode(body)
         table, version = theirs.topic_queue_mapping_detail_map, theirs.mapping_data_version
@@ -246,7 +246,7 @@ class QueueMappings(SavedTable):
             except MappingError as error:
                 raise WireError(f"there cannot be a static topic {name!r}: {error}") from None
         if table != self.table:
-            # Rows of handlers keep the table itself.
+            # The wrapped handlers refer to the table object, so it is changed in place.
             for name in [name for name in self.table if name not in table]:
                 self._forget(name)
             for name, detail in table.items():
@@ -261,13 +261,13 @@ class QueueMappings(SavedTable):
         self.data_version.next_version(self._now_ms())
         self.dirty = True
 
-    # --- look-up
+    # --- lookup
 
     def place(self, request: Request[Any], *, choose: bool = False) -> LogicalPlace | None:
-        """The logical queue a request means; None: its topic is not static, or it is forwarded.
+        """Return the logical queue of a request; None for other topics and forwarded requests.
 
-        :param choose: whether any queue is meant when it names none.
-        :raises RequestRefused: NOT_LEADER_FOR_QUEUE when it is not led here.
+        :param choose: whether a request that names no queue refers to any queue.
+        :raises RequestRefused: NOT_LEADER_FOR_QUEUE when the queue is not led here.
         """
         header = request.header
         detail = self.table.get(header.topic)
@@ -289,9 +289,9 @@ def wrapped_row(
     row: AnyHandler, mappings: QueueMappings,
     answer: Callable[[Request[Any], LogicalPlace], Handled],
 ) -> AnyHandler:
-    """A row whose requests are answered otherwise when they mean a logical queue.
+    """Wrap a handler, so that requests about a logical queue are answered in another way.
 
-    While there is no static topic a request costs one truth test.
+    While the broker has no static topics, a request costs only one truth test.
     """
     inner, table = row.handle, mappings.table
 

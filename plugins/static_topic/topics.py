@@ -1,4 +1,4 @@
-"""Static topics are made, changed, deleted, described: 513, 215, 351, 208.
+"""Requests that create, change, delete and describe static topics: 513, 215, 351, 208.
 
 Source: AdminBrokerProcessor.updateAndCreateStaticTopic, deleteTopic, getTopicConfig,
 getConsumeStats @5.3.3.
@@ -40,7 +40,7 @@ __all__ = ["StaticTopicRequests"]
 
 
 class StaticTopicRequests:
-    """The row of 513, and what stands before those of other requests about topics."""
+    """The handler of 513, and wrappers for the handlers of other requests about topics."""
 
     def __init__(self, broker: Broker, mappings: QueueMappings) -> None:
         self._broker = broker
@@ -53,9 +53,9 @@ class StaticTopicRequests:
     # --- 513
 
     def _update(self, request: Request[CreateTopicRequestHeader]) -> Handled:
-        """Make or change what this broker has of a static topic.
+        """Create or change this broker's part of a static topic.
 
-        Differs from Apache, which has changed the topic when it refuses the mapping.
+        Differs from Apache, which has already changed the topic when it refuses the mapping.
         """
         header, broker, mappings = request.header, self._broker, self._mappings
         fault = topic_fault(header.topic)
@@ -87,10 +87,10 @@ class StaticTopicRequests:
         both: Deferred[Reply] = saved.addCallback(lambda _: told).addCallback(lambda _: Reply())
         return now_or_later(both)
 
-    # --- before others
+    # --- wrapped handlers
 
     def wrapped_delete(self, row: AnyHandler) -> AnyHandler:
-        """A handler of 215 that also removes the mapping and registers that at once."""
+        """A handler of 215 that also removes the mapping and registers the change at once."""
         mappings = self._mappings
 
         def handle(request: Request[Any]) -> Handled:
@@ -119,9 +119,9 @@ class StaticTopicRequests:
         return replace(row, handle=handle)
 
     def wrapped_progress(self, row: AnyHandler) -> AnyHandler:
-        """A row of 208 that says -1 where a group has no offset.
+        """A handler of 208 that returns -1 where a group has no offset.
 
-        Of a logical queue a tool takes the offset of the last part that has one.
+        For a logical queue, a tool uses the offset of the last part that has one.
         """
         table = self._mappings.table
 

@@ -1,4 +1,4 @@
-"""Bodies in JSON: one typed Struct each, under Apache's names, with Apache's defaults."""
+"""JSON bodies: one typed Struct for each, under Apache's names and with Apache's defaults."""
 
 from twistmq.protocol.bodies.admin import (
     BrokerStatsData,

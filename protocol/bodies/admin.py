@@ -1,4 +1,4 @@
-"""Answers to tools about a broker's clients, groups and figures, and orders to clients.
+"""Responses to tools about a broker's clients, groups and statistics, and commands to clients.
 
 Source: ProducerInfo, ProducerTableInfo, QueueTimeSpan, QueryConsumeTimeSpanBody,
 QueryCorrectionOffsetBody, QuerySubscriptionResponseBody, GroupForbidden, ConsumeStatsList,
@@ -30,37 +30,37 @@ class ProducerInfo(Body):
     """One client of a producer group."""
 
     client_id: str | None = None
-    #: "/ip:port", as Java writes it.
+    #: "/ip:port", in Java's form.
     remote_ip: str | None = field(default=None, name="remoteIP")
     language: str | None = None
     version: Int32 = 0
-    #: Of its last heartbeat, Unix ms.
+    #: The time of its last heartbeat, Unix ms.
     last_update_timestamp: Int64 = 0
 
 
 class ProducerTableInfo(Body):
-    """The producers of a broker, by group."""
+    """The producers of a broker, by producer group."""
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
 class QueueTimeSpan(Body):
-    """From when to when a queue's messages are, and at which a group is; Unix ms, -1: none."""
+    """The times of the messages in a queue, and the position of a group; Unix ms, -1: unknown."""
 
     message_queue: MessageQueue | None = None
     min_time_stamp: Int64 = 0
     max_time_stamp: Int64 = 0
-    #: Of the last message it consumed.
+    #: The store time of the last message that the group consumed.
     consume_time_stamp: Int64 = 0
-    #: How long the next one has been waiting, ms.
+    #: How long the next message has been waiting, ms.
     delay_time: Int64 = 0
-    #: The same times in letters.
+    #: The same times as formatted text.
     min_time_stamp_str: str | None = None
     max_time_stamp_str: str | None = None
     consume_time_stamp_str: str | None = None
 
     def with_letters(self) -> Self:
-        """Fill in the times in letters, by the clock people read here."""
+        """Fill in the formatted times, in the local time zone."""
         self.min_time_stamp_str = _letters(self.min_time_stamp)
         self.max_time_stamp_str = _letters(self.max_time_stamp)
         self.consume_time_stamp_str = _letters(self.consume_time_stamp)
@@ -68,19 +68,19 @@ class QueueTimeSpan(Body):
 
 
 def _letters(time_ms: int) -> str:
-    """Write a time as Java's tools do."""
+    """Format a time as Java's tools do."""
     seconds, milliseconds = divmod(time_ms, 1000)
     return f"{datetime.fromtimestamp(seconds):%Y-%m-%d#%H:%M:%S}:{milliseconds:03}"
 
 
 class QueryConsumeTimeSpanBody(Body):
-    """That of a topic's queues."""
+    """The times of all queues of a topic."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
 class QueryCorrectionOffsetBody(Body):
-    """The smallest offset that any group has come to, by queue."""
+    """The smallest offset of all groups, by queue."""
 
     correction_offsets: dict[Int32, Int64] = field(default_factory=dict)
 
@@ -102,22 +102,22 @@ class GroupForbidden(Body):
 
 
 class ConsumeStatsList(Body):
-    """How far every group has come in each of its topics."""
+    """The progress of every group in each of its topics."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None
-    #: Messages that are not consumed, and that are pulled and not consumed.
+    #: The number of messages that are not consumed, and of those the number already pulled.
     total_diff: Int64 = 0
     total_inflight_diff: Int64 = 0
 
 
 class BrokerStatsItem(Body):
-    """The counts of one window."""
+    """The counts of one time window."""
 
     sum: Int64 = 0
-    #: A second.
+    #: Per second.
     tps: float = 0.0
-    #: By request.
+    #: Per request.
     avgpt: float = 0.0
 
 
@@ -130,7 +130,7 @@ class BrokerStatsData(Body):
 
 
 class MessageQueueForC(Body):
-    """A queue, and where a C++ client shall go on in it."""
+    """A queue, and the offset at which a C++ client has to continue."""
 
     topic: str
     broker_name: str
@@ -139,29 +139,29 @@ class MessageQueueForC(Body):
 
 
 class ResetOffsetBodyForC(Body):
-    """Where a C++ client shall go on: it reads no map whose keys are objects."""
+    """The offsets at which a C++ client has to continue; it cannot read maps with object keys."""
 
     offset_table: list[MessageQueueForC] = field(default_factory=list)
 
 
 class HAConnectionRuntimeInfo(Body):
-    """How far a slave is, as its master knows it; offsets are bytes of the commit log."""
+    """The progress of a slave as its master knows it; offsets are bytes of the commit log."""
 
-    #: "host:port", of its connection.
+    #: The address of its connection, "host:port".
     addr: str | None = None
     slave_ack_offset: Int64 = 0
-    #: How far that is behind the master.
+    #: How many bytes the slave lags.
     diff: Int64 = 0
     in_sync: bool = False
     transferred_byte_in_second: Int64 = 0
-    #: Where the last transfer began.
+    #: The offset at which the last transfer began.
     transfer_from_where: Int64 = 0
 
 
 class HAClientRuntimeInfo(Body):
-    """How far a slave is, as it knows itself; a master's has what a new one has."""
+    """The progress of a slave as it knows itself; on a master the values are the initial ones."""
 
-    #: Whether it is connected to its master; None if unknown.
+    #: Whether the slave is connected to its master; None if unknown.
     activated: bool | None = None
     #: Unix ms.
     last_read_timestamp: Int64 = 0
@@ -173,12 +173,12 @@ class HAClientRuntimeInfo(Body):
 
 
 class HARuntimeInfo(Body):
-    """The replication of a broker."""
+    """The replication state of a broker."""
 
     ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
-    #: Of a master, its slaves.
+    #: The slaves of a master.
     ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
     in_sync_slave_nums: Int32 = 0
     master: bool = False
-    #: Bytes.
+    #: In bytes.
     master_commit_log_max_offset: Int64 = 0

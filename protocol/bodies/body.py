@@ -1,8 +1,8 @@
 """The base of body classes: a Struct that reads and writes itself in Apache's JSON dialect.
 
-Defaults are those of the Java fields, so a client that leaves a field out means the same here. A
-null means "not given". Unknown fields are ignored. Python tuples and sets stand for Java
-sets, lists for Java lists: in config files they look different.
+The defaults are the same as in the Java classes, so a client that omits a field means the same
+value. A null means that the value was not given. Unknown fields are ignored. Python tuples and sets
+stand for Java sets, and lists stand for Java lists; config files format them differently.
 
 Source: RemotingSerializable @5.3.3.
 """
@@ -23,18 +23,19 @@ from twistmq.protocol.header import Int32
 __all__ = ["DIALECT_SIZE_MAX", "ODD_SIZE_MAX", "Body", "ConsumeFromWhere", "ConsumeType",
            "MessageModel", "MessageQueue", "TopicFilterType"]
 
-#: Largest body of a peer's that is read when it is not the plain JSON it should be, bytes: it has
-#: bare keys, or null and numbers where none belong. Each MiB holds the reactor for up to 0.2 s.
+#: The maximum size of a body from a peer that is not plain JSON, as it should be, bytes: one with
+#: bare keys, or with null or numbers in the wrong places. One MiB blocks the reactor for
+#: up to 0.2 s.
 DIALECT_SIZE_MAX: Final = 256 * 1024
-#: The same of one in a form that Apache reads and no client writes, such as single quotes: 1 s a
-#: MiB.
+#: The maximum size of a body in a form that Apache reads but no client writes, for example with
+#: single quotes, bytes. Each MiB takes 1 s.
 ODD_SIZE_MAX: Final = 32 * 1024
-#: Characters of a key that an error shows.
+#: The number of characters of a key that an error displays.
 _SHOWN_MAX: Final = 100
 
 
 class ConsumeType(StrEnum):
-    """How a consumer gets messages."""
+    """How a consumer receives messages."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -42,14 +43,14 @@ class ConsumeType(StrEnum):
 
 
 class MessageModel(StrEnum):
-    """Whether each member of a group gets every message, or all members together."""
+    """Whether every member of a group receives all messages, or the members share them."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group without offsets starts; the three in the middle are no longer used."""
+    """Where a group without offsets starts; the three values in the middle are no longer used."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
@@ -62,13 +63,13 @@ class ConsumeFromWhere(StrEnum):
 
 
 class TopicFilterType(StrEnum):
-    """How many tags a topic's messages have."""
+    """How many tags the messages of a topic have."""
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"
 
 
-#: The C++ client sends these as numbers, which fastjson takes for places in the Java enum.
+#: The C++ client sends these as numbers, which fastjson interprets as ordinals of the Java enum.
 _ENUMS: Final[dict[str, list[StrEnum]]] = {
     "consumeType": list(ConsumeType),
     "messageModel": list(MessageModel),
@@ -86,32 +87,32 @@ class MessageQueue(msgspec.Struct, rename="camel", frozen=True, order=True, gc=F
 
 
 class Body(msgspec.Struct, rename="camel", gc=False):
-    """Base of every body."""
+    """The base class of all bodies."""
 
     def encode(self) -> bytes:
         """Write the body as Apache does: one line, bare keys."""
         return json_dialect.encode(self, quote_int_keys=False)
 
     def encode_standard(self) -> bytes:
-        """Write the body as plain JSON, for clients that read nothing else."""
+        """Write the body as plain JSON, for clients that cannot read the dialect."""
         return json_dialect.encode(self, quote_int_keys=True)
 
     def encode_pretty(self) -> bytes:
-        """Write the body as a config file."""
+        """Write the body in the form of a config file."""
         return json_dialect.encode_pretty(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read a body that a peer sent.
 
-        :raises WireError: when the bytes are not JSON, a value has the wrong type, or what is no
-            plain JSON is over DIALECT_SIZE_MAX or ODD_SIZE_MAX.
+        :raises WireError: when the bytes are not JSON, a value has the wrong type, or a body that
+            is not plain JSON is larger than DIALECT_SIZE_MAX or ODD_SIZE_MAX.
         """
         return cls._decode(data, DIALECT_SIZE_MAX, ODD_SIZE_MAX)
 
     @classmethod
     def decode_reply(cls, data: bytes) -> Self:
-        """Read a body of any size, for a tool that has nothing else to do meanwhile.
+        """Read a body of any size; only tools that may block use it.
 
         :raises WireError: when the bytes are not JSON, or a value has the wrong type.
         """
@@ -119,23 +120,23 @@ class Body(msgspec.Struct, rename="camel", gc=False):
 
     @classmethod
     def decode_saved(cls, data: bytes) -> Self:
-        """Read a body that was saved, however large it is.
+        """Read a saved body, however large it is.
 
         :raises WireError: when the bytes are not JSON, a value has the wrong type, or a table or
-            a row of one is null: what was there is lost, and saving would make that final.
+            one of its rows is null: the content is lost, and saving would make that permanent.
         """
         return cls._decode(data, len(data), len(data), _require_rows)
 
     @classmethod
     def decode_rows(cls, data: bytes) -> tuple[Self, list[str]]:
-        """Read what can be read of a saved body that :meth:`decode_saved` refuses.
+        """Read the readable parts of a saved body that :meth:`decode_saved` refuses.
 
-        A row of a table that has a wrong value is left out; of a table in a row, only the wrong
-        rows of that.
+        A row of a table is left out if it contains a wrong value. If the row itself contains a
+        table, only the wrong rows of that table are left out.
 
-        :returns: the body, and for each row that was left out its place and the reason.
-        :raises WireError: when the bytes are not JSON, a table or a row is null, or a value that
-            is not in a row is wrong.
+        :returns: the body, and for each row that was left out its position and the reason.
+        :raises WireError: when the bytes are not JSON, a table or a row is null, or a value outside
+            the rows is wrong.
         """
         faults: list[str] = []
         try:
@@ -159,7 +160,7 @@ class Body(msgspec.Struct, rename="camel", gc=False):
         cls, data: bytes, dialect_size_max: int, odd_size_max: int,
         check: Callable[[Any], None] = lambda _: None,
     ) -> Self:
-        reason = "too long for what is no plain JSON"
+        reason = "too long for a body that is not plain JSON"
         try:
             decoder = _decoder(cls)
             if decoder is not None:
@@ -178,10 +179,10 @@ class Body(msgspec.Struct, rename="camel", gc=False):
 
 
 def _read(data: bytes, odd_size_max: int) -> Any:
-    """Read JSON, or the dialect of it.
+    """Read JSON or the dialect of it.
 
-    :raises json_dialect.JsonDialectError: when it is neither, or has liberties that Apache does not
-        write, and is over ``odd_size_max``.
+    :raises json_dialect.JsonDialectError: when the bytes are neither, or are larger than
+        ``odd_size_max`` and use liberties that Apache does not write.
     """
     error: Exception | None = None
     for form in (bytes, json_dialect.quote_keys):
@@ -205,7 +206,7 @@ def _require_rows(value: Any) -> None:
 
 
 def _row_types(field_type: Any) -> tuple[Any, Any] | None:
-    """The types of a table's keys and values, also of one that may be None; None for no table."""
+    """The key and value types of a table, even if the table may be None; None without a table."""
     for each in (field_type, *get_args(field_type)):
         if get_origin(each) is dict:
             key_type, row_type = get_args(each)
@@ -216,7 +217,7 @@ def _row_types(field_type: Any) -> tuple[Any, Any] | None:
 def _whole_rows(
     rows: dict[Any, Any], types: tuple[Any, Any], place: str, faults: list[str]
 ) -> dict[Any, Any]:
-    """The rows of a table that can be read; notes the others in ``faults``."""
+    """The rows of a table that can be read; the faults of all other rows go to ``faults``."""
     key_type, row_type = types
     inner = _row_types(row_type) if get_origin(row_type) is dict else None
     kept = {}
@@ -236,7 +237,7 @@ def _whole_rows(
 
 @cache
 def _decoder(body_type: type[Body]) -> msgspec.json.Decoder[Any] | None:
-    """Find the fast decoder; None for a body with maps that plain JSON cannot say."""
+    """Find the fast decoder; None for a body with maps that plain JSON cannot represent."""
     try:
         return msgspec.json.Decoder(body_type, strict=False)
     except TypeError:
@@ -244,9 +245,9 @@ def _decoder(body_type: type[Body]) -> msgspec.json.Decoder[Any] | None:
 
 
 def _given(value: Any, name: Any = None) -> Any:
-    """Take out what is null, and write queues as keys and numbered enums as their types want.
+    """Drop nulls, and convert queues as keys and numbered enums to the forms their types need.
 
-    :param name: the key ``value`` has.
+    :param name: the key of ``value``.
     """
     if isinstance(value, dict):
         members = {_key(key): _given(member, key) for key, member in value.items()}

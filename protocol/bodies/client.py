@@ -1,4 +1,4 @@
-"""Clients: heartbeats, who is connected, queue locks, what a consumer is doing.
+"""Client bodies: heartbeats, connections, queue locks, and the running state of a consumer.
 
 Source: HeartbeatData, ConsumerData, ProducerData, SubscriptionData, Connection,
 ConsumerConnection, ProducerConnection, GetConsumerListByGroupResponseBody, CheckClientRequestBody,
@@ -34,22 +34,22 @@ class SubscriptionData(Body):
     topic: str
     sub_string: str = "*"
     tags_set: set[str] = field(default_factory=set)
-    #: Java's hash codes of the tags.
+    #: The Java hash codes of the tags.
     code_set: set[Int32] = field(default_factory=set)
-    #: Unix ms when the client made it; of two the higher counts.
+    #: When the client made it, Unix ms; of two subscriptions the one with the higher value counts.
     sub_version: Int64 = 0
     class_filter_mode: bool = False
     expression_type: str = "TAG"
 
 
 class ProducerData(Body):
-    """A producer group of a client."""
+    """A producer group to which a client belongs."""
 
     group_name: str
 
 
 class ConsumerData(Body):
-    """A consumer group of a client."""
+    """A consumer group to which a client belongs."""
 
     group_name: str
     consume_type: ConsumeType | None = None
@@ -60,19 +60,19 @@ class ConsumerData(Body):
 
 
 class HeartbeatData(Body):
-    """A client says who it is and that it lives."""
+    """A client's heartbeat: its identity and its groups."""
 
     client_id: str = field(name="clientID")
     producer_data_set: tuple[ProducerData, ...] = ()
     consumer_data_set: tuple[ConsumerData, ...] = ()
-    #: Of what the client subscribes to, when it sends heartbeats of the second kind; or 0.
+    #: A hash of all subscriptions of the client if it sends heartbeats of version 2; otherwise 0.
     heartbeat_fingerprint: Int32 = 0
-    #: True: the subscriptions are left out, the fingerprint stands for them.
+    #: True: the subscriptions are omitted, and the fingerprint represents them.
     without_sub: bool = False
 
 
 class CheckClientRequestBody(Body):
-    """A client asks whether the broker takes its subscription."""
+    """A client asks whether the broker accepts its subscription."""
 
     client_id: str | None = None
     group: str | None = None
@@ -91,13 +91,13 @@ class Connection(Body):
 
     client_id: str | None = None
     client_addr: str | None = None
-    #: Name of the language, as in a command's header.
+    #: The name of the language, as in a command's header.
     language: str | None = None
     version: Int32 = 0
 
 
 class ConsumerConnection(Body):
-    """The clients of a consumer group and what it subscribed to."""
+    """The clients of a consumer group and the group's subscriptions."""
 
     connection_set: tuple[Connection, ...] = ()
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
@@ -113,23 +113,23 @@ class ProducerConnection(Body):
 
 
 class LockBatchRequestBody(Body):
-    """A client wants queues for itself."""
+    """A client requests exclusive access to queues."""
 
     consumer_group: str | None = None
     client_id: str | None = None
-    #: True: the broker asks no other broker of its group.
+    #: True: the broker does not ask the other brokers of its group.
     only_this_broker: bool = False
     mq_set: tuple[MessageQueue, ...] = ()
 
 
 class LockBatchResponseBody(Body):
-    """The queues it got."""
+    """The queues that were locked."""
 
     lock_ok_mq_set: tuple[MessageQueue, ...] = field(default=(), name="lockOKMQSet")
 
 
 class UnlockBatchRequestBody(Body):
-    """A client gives queues back."""
+    """A client releases queues."""
 
     consumer_group: str | None = None
     client_id: str | None = None
@@ -138,11 +138,11 @@ class UnlockBatchRequestBody(Body):
 
 
 class ConsumerRunningInfo(Body):
-    """The running state of a consumer. The broker passes the bytes on; tools read them."""
+    """The running state of a consumer. The broker passes the bytes on, and tools read them."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: tuple[SubscriptionData, ...] = ()
-    #: State of each queue, as the client gives it.
+    #: The state of each queue, in the form that the client sends.
     mq_table: dict[MessageQueue, Any] = field(default_factory=dict)
     mq_pop_table: dict[MessageQueue, Any] = field(default_factory=dict)
     #: Statistics by topic.

@@ -24,7 +24,7 @@ __all__ = ["ConsumeStats", "ConsumerOffsetSerializeWrapper", "CustomizedRetryPol
 field: Final = msgspec.field
 
 _MINUTE: Final = 60_000
-#: Waits before each retry, ms: those of delay levels 3 to 18 after two short ones.
+#: The wait before each retry, ms: two short waits, then the delay levels 3 to 18.
 _RETRY_DELAYS: Final = (
     1_000, 5_000, 10_000, 30_000, *(minutes * _MINUTE for minutes in range(1, 11)),
     20 * _MINUTE, 30 * _MINUTE, 60 * _MINUTE, 120 * _MINUTE,
@@ -32,7 +32,7 @@ _RETRY_DELAYS: Final = (
 
 
 class ExponentialRetryPolicy(Body):
-    """Waits that grow, ms."""
+    """Waits that grow exponentially, ms."""
 
     initial: Int64 = 5_000
     max: Int64 = 7_200_000
@@ -40,15 +40,15 @@ class ExponentialRetryPolicy(Body):
 
 
 class CustomizedRetryPolicy(Body):
-    """Waits one by one, ms."""
+    """A list of single waits, ms."""
 
     next: tuple[Int64, ...] = _RETRY_DELAYS
 
 
 class GroupRetryPolicy(Body):
-    """How long a message waits before it is tried again."""
+    """How long a message waits before it is delivered again."""
 
-    #: EXPONENTIAL or CUSTOMIZED.
+    #: Either EXPONENTIAL or CUSTOMIZED.
     type: str = "CUSTOMIZED"
     exponential_retry_policy: ExponentialRetryPolicy | None = None
     customized_retry_policy: CustomizedRetryPolicy | None = None
@@ -64,7 +64,7 @@ class SimpleSubscriptionData(Body):
 
 
 class SubscriptionGroupConfig(Body):
-    """How a consumer group is set up on one broker."""
+    """The configuration of a consumer group on one broker."""
 
     group_name: str
     consume_enable: bool = True
@@ -84,74 +84,74 @@ class SubscriptionGroupConfig(Body):
 
 
 class SubscriptionGroupWrapper(Body):
-    """All groups of a broker; the file subscriptionGroup.json holds it."""
+    """All consumer groups of a broker, as the file subscriptionGroup.json stores them."""
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
-    #: Group, topic, bits of what is forbidden; 4.9 does not write it.
+    #: For each group and topic, the bits of the forbidden operations; 4.9 does not write it.
     forbidden_table: dict[str, dict[str, Int32]] | None = None
 
 
 class SubscriptionGroupList(Body):
-    """Groups to create."""
+    """The consumer groups to create."""
 
     group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
 
 
 class ConsumerOffsetSerializeWrapper(Body):
-    """How far every group has come; the file consumerOffset.json and an answer hold it.
+    """The offsets of every group, as the file consumerOffset.json and a response store them.
 
-    4.9 writes the offsets only.
+    Version 4.9 writes only the offsets.
     """
 
-    #: "topic@group", queue id, logical offset.
+    #: The logical offset, by "topic@group" and queue id.
     offset_table: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
     data_version: DataVersion | None = None
     group_topic_map: dict[str, set[str]] | None = None
 
 
 class LmqConsumerOffsetSerializeWrapper(ConsumerOffsetSerializeWrapper):
-    """The same with the offsets of groups of light queues; the file lmqConsumerOffset.json."""
+    """The same with the offsets of light queue groups, as in the file lmqConsumerOffset.json."""
 
-    #: "topic@group", logical offset in the topic's only queue.
+    #: The logical offset in the topic's only queue, by "topic@group".
     lmq_offset_table: dict[str, Int64] = field(default_factory=dict)
 
 
 class DelayOffsetSerializeWrapper(Body):
-    """How far each delay level has come; the file delayOffset.json holds it."""
+    """The offset of every delay level, as the file delayOffset.json stores them."""
 
-    #: Logical offset by delay level.
+    #: The logical offset, by delay level.
     offset_table: dict[Int32, Int64] = field(default_factory=dict)
     data_version: DataVersion | None = None
 
 
 class OffsetWrapper(Body):
-    """How far a group has come in one queue."""
+    """The progress of a group in one queue."""
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
     pull_offset: Int64 = 0
-    #: Unix ms when the last consumed message was stored.
+    #: When the last consumed message was stored, Unix ms.
     last_timestamp: Int64 = 0
 
 
 class ConsumeStats(Body):
-    """How far a group has come."""
+    """The progress of a group."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
-    #: Messages a second.
+    #: Messages per second.
     consume_tps: float = 0.0
 
 
 class ResetOffsetBody(Body):
-    """Where a client shall go on."""
+    """The offsets at which a client has to continue."""
 
     offset_table: dict[MessageQueue, Int64] = field(default_factory=dict)
 
 
 class GetConsumerStatusBody(Body):
-    """How far clients have come, as they say."""
+    """The offsets that clients report."""
 
     message_queue_table: dict[MessageQueue, Int64] = field(default_factory=dict)
-    #: The same by client id.
+    #: The same offsets, by client id.
     consumer_table: dict[str, dict[MessageQueue, Int64]] = field(default_factory=dict)

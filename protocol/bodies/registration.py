@@ -1,6 +1,6 @@
-"""The body a broker registers with, in its two forms.
+"""The registration body of a broker, in its two forms.
 
-Plain, it is JSON. Compressed, it is a zlib stream of
+The plain form is JSON. The compressed form is a zlib stream of
 
     int32 length + DataVersion as JSON
     int32 count, then for each topic int32 length + TopicConfig as text
@@ -38,30 +38,30 @@ __all__ = ["MAPPING_VERSION_MIN", "REGISTRATION_SIZE_MAX", "RegisterBrokerBody",
 
 T = TypeVar("T")
 
-#: MQVersion V5_0_0's ordinal: brokers from here on end a compressed body with the mappings.
+#: The ordinal of MQVersion V5_0_0; since then a compressed body ends with the mappings.
 MAPPING_VERSION_MIN: Final = 413
-#: Largest size of a compressed body when it is inflated, bytes: no more than one that is not
-#: compressed can have. A topic takes about 100; zeros inflate to a thousand times their frame.
+#: The maximum size of a compressed body after inflating, bytes, which is the limit of plain bodies
+#: too. A topic takes about 100; zeros inflate to a thousand times the size of their frame.
 REGISTRATION_SIZE_MAX: Final = FRAME_SIZE_MAX
 
-#: Topics of a compressed body that are read without a pause, and their bytes: half a millisecond.
+#: The topics of a compressed body, and their bytes, between two pauses: half a millisecond.
 _PART_COUNT: Final = 128
 _PART_SIZE_BYTES: Final = 16 * 1024
-#: Bytes of a body that is read in one call, since its topics cannot be cut: up to 50 ms. No broker
-#: writes one.
+#: The maximum size of a body that is read in one call, bytes, because its topics cannot be split:
+#: up to 50 ms. No broker writes such a body.
 _WHOLE_SIZE_MAX: Final = 512 * 1024
-#: Bytes that are inflated without a pause: half a millisecond.
+#: The number of bytes that are inflated between two pauses: half a millisecond.
 _INFLATE_SIZE_BYTES: Final = 256 * 1024
-#: Bytes of one topic of a compressed body: its name, four numbers, and its attributes.
+#: The maximum size of a topic in a compressed body: its name, four numbers, and its attributes.
 _TOPIC_SIZE_MAX: Final = 16 * 1024
-#: Bytes of the filter servers, if each of their characters is escaped.
+#: The maximum size of the filter servers, bytes, when every character is escaped.
 _FILTER_SERVERS_SIZE_MAX: Final = 6 * FILTER_SERVERS_MAX * (ROUTE_TEXT_SIZE_MAX + 3)
 
 _INT: Final = struct.Struct(">i")
 
 
 class RegisterBrokerBody(Body):
-    """The topics of a broker, and its filter servers."""
+    """The topics and filter servers of a broker."""
 
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = msgspec.field(
         default_factory=TopicConfigSerializeWrapper
@@ -89,9 +89,9 @@ class RegisterBrokerBody(Body):
     ) -> Self:
         """Read the body of a registration.
 
-        :param broker_version: of the request's header; older brokers send no mappings.
-        :raises WireError: when it does not inflate, inflates to more than
-            REGISTRATION_SIZE_MAX, or a part of it is not what it should be.
+        :param broker_version: the version in the request's header; older brokers send no mappings.
+        :raises WireError: when it cannot be inflated, inflates to more than REGISTRATION_SIZE_MAX,
+            or a part of it is invalid.
         """
         return run_to_completion(cls.decoding(data, compressed, broker_version))
 
@@ -99,7 +99,7 @@ class RegisterBrokerBody(Body):
     def decoding(
         cls, data: bytes, compressed: bool = False, broker_version: int = MAPPING_VERSION_MIN
     ) -> Generator[None, None, Self]:
-        """Do what :meth:`decode` does; yields where it can pause."""
+        """Do the work of :meth:`decode`, and yield wherever it can pause."""
         if not compressed:
             return (yield from _in_parts(
                 super().decode, data, lambda body: body.topic_config_serialize_wrapper))
@@ -115,7 +115,8 @@ class RegisterBrokerBody(Body):
         filter_servers = _filter_servers(reader.piece(_FILTER_SERVERS_SIZE_MAX))
         if broker_version >= MAPPING_VERSION_MIN:
             mappings = wrapper.topic_queue_mapping_info_map = {}
-            # Each is of a topic above: more of them would only cost time.
+            # Each mapping belongs to one of the topics above, so more mappings would only cost
+            # time.
             for piece in reader.pieces(DIALECT_SIZE_MAX, len(wrapper.topic_config_table)):
                 mapping = TopicQueueMappingInfo.decode(piece)
                 mappings[mapping.topic] = mapping
@@ -125,7 +126,7 @@ class RegisterBrokerBody(Body):
 
 
 def decoding_topics(data: bytes) -> Generator[None, None, TopicConfigSerializeWrapper]:
-    """Read the body of a registration of a broker before 3.0.11; yields where it can pause.
+    """Read the registration of a broker before 3.0.11; yields wherever it can pause.
 
     :raises WireError: as :meth:`RegisterBrokerBody.decode`.
     """
@@ -136,12 +137,12 @@ def _in_parts(
     decode: Callable[[bytes], T], data: bytes,
     wrapper_of: Callable[[T], TopicConfigSerializeWrapper],
 ) -> Generator[None, None, T]:
-    """Read a body whose topics are the most of it.
+    """Read a body that consists mostly of topics.
 
-    :param decode: reads it in one call.
-    :param wrapper_of: where its topics are.
-    :raises WireError: when it is not a registration, or a long one without a table that can be read
-        in parts.
+    :param decode: reads the body in one call.
+    :param wrapper_of: returns the part with the topics.
+    :raises WireError: when it is not a registration, or it is long and has no table that can be
+        read in parts.
     """
     if len(data) > 2 * PART_BYTES:
         table = yield from read_table(data)
@@ -162,14 +163,14 @@ def _in_parts(
 
 
 class _Turn:
-    """How much was read since others had their turn."""
+    """Counts the topics and bytes that were read since the last pause."""
 
     def __init__(self) -> None:
         self._count = 0
         self._size_bytes = 0
 
     def is_over(self, piece: bytes) -> bool:
-        """Whether to pause behind a piece."""
+        """Whether to pause after a piece."""
         self._count += 1
         self._size_bytes += len(piece)
         if self._count < _PART_COUNT and self._size_bytes < _PART_SIZE_BYTES:
@@ -214,7 +215,7 @@ def _filter_servers(data: bytes) -> list[str]:
 
 
 class _Reader:
-    """Takes one piece after the other from an inflated body."""
+    """Takes one piece after another from an inflated body."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -228,7 +229,7 @@ class _Reader:
         return number
 
     def piece(self, size_max: int) -> bytes:
-        """One piece; :raises WireError: when it is longer than any such piece has to be."""
+        """The next piece; :raises WireError: when it is longer than such a piece can be."""
         size = self._int()
         start = self._position
         if size > size_max:
@@ -240,7 +241,7 @@ class _Reader:
         return self._data[start : self._position]
 
     def pieces(self, size_max: int, count_max: int = REGISTRATION_SIZE_MAX) -> Iterator[bytes]:
-        """Each as it is asked for: of millions that are nothing, the first is refused."""
+        """The pieces of a list, one by one on request, so that an invalid one ends it at once."""
         count = self._int()
         if not 0 <= count <= min(count_max, (len(self._data) - self._position) // 4):
             raise WireError(f"compressed registration: count {count} at {self._position - 4}")

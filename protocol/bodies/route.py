@@ -1,4 +1,4 @@
-"""Routes: which brokers there are, and which queues of a topic they have.
+"""Routes: the existing brokers, and the queues that they have of a topic.
 
 Source: TopicRouteData, QueueData, BrokerData, ClusterInfo, BrokerMemberGroup,
 ClientRequestProcessor @5.3.3.
@@ -19,28 +19,28 @@ __all__ = ["STANDARD_JSON_VERSION_MIN", "BrokerData", "BrokerMemberGroup", "Clus
            "GetBrokerMemberGroupResponseBody", "QueueData", "TopicRouteData",
            "wants_standard_json"]
 
-#: MQVersion V4_9_4's ordinal: clients from here on read routes as plain JSON.
+#: The ordinal of MQVersion V4_9_4; clients since then read routes as plain JSON.
 STANDARD_JSON_VERSION_MIN: Final = 401
 
 field: Final = msgspec.field
 
 
 def wants_standard_json(version: int, header: GetRouteInfoRequestHeader) -> bool:
-    """Say which form a route's asker reads: plain JSON, or bare keys.
+    """Whether the client that asks for a route reads plain JSON rather than bare keys.
 
-    :param version: of the request's header. The Go client always says 317 and so gets bare
-        keys, which its older releases need.
+    :param version: the version in the request's header. The Go client always sends 317 and
+        therefore gets bare keys, which its older releases need.
     """
     return version >= STANDARD_JSON_VERSION_MIN or bool(header.accept_standard_json_only)
 
 
 class QueueData(Body):
-    """How many queues of a topic a broker name has."""
+    """How many queues of a topic the brokers with one name have."""
 
     broker_name: str
     read_queue_nums: Int32 = 0
     write_queue_nums: Int32 = 0
-    #: Bits: 4 read, 2 write, 1 inherit.
+    #: The permission bits: 4 read, 2 write, 1 inherit.
     perm: Int32 = 0
     topic_sys_flag: Int32 = 0
 
@@ -50,25 +50,25 @@ class BrokerData(Body):
 
     cluster: str | None = None
     broker_name: str | None = None
-    #: Address by broker id; 0 is the master.
+    #: The address of each broker, by broker id; id 0 is the master.
     broker_addrs: dict[Int64, str] = field(default_factory=dict)
     zone_name: str | None = None
     enable_acting_master: bool = False
 
 
 class TopicRouteData(Body):
-    """Where a topic is."""
+    """The route of a topic."""
 
     order_topic_conf: str | None = None
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
-    #: Filter servers by broker address.
+    #: The filter servers, by broker address.
     filter_server_table: dict[str, list[str]] = field(default_factory=dict)
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
 
 
 class ClusterInfo(Body):
-    """Every broker by name, and the broker names of every cluster."""
+    """All brokers by name, and the broker names of each cluster."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
@@ -83,6 +83,6 @@ class BrokerMemberGroup(Body):
 
 
 class GetBrokerMemberGroupResponseBody(Body):
-    """The answer that holds them."""
+    """The response that contains the brokers with a name."""
 
     broker_member_group: BrokerMemberGroup | None = None

@@ -1,4 +1,4 @@
-"""Bodies put together of rows, one for each topic, queue or group: there may be thousands."""
+"""Bodies that are assembled from rows, one per topic, queue or group, of which there are many."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["encode_with_rows", "map_row"]
 
 
 def map_row(key: MessageQueue | str, value: object) -> bytes:
-    """A row of a map."""
+    """One row of a map."""
     return json_dialect.encode({key: value}, quote_int_keys=False)[1:-1]
 
 
 def encode_with_rows(body: Body, empty: bytes, rows: Iterable[bytes]) -> bytes:
-    """Write a body that has no rows, with rows in it.
+    """Write a body without rows, and insert rows into it.
 
-    :param empty: the list or map without rows as the body has it: ``b'"offsetTable":{}'``.
+    :param empty: the empty list or map as it appears in the body: ``b'"offsetTable":{}'``.
     """
     before, found, after = body.encode().partition(empty)
     assert found, before

@@ -1,10 +1,11 @@
-"""Reading the topics of a long registration a part at a time.
+"""Reads the topics of a long registration in parts.
 
-One call of the JSON decoder reads all of a body, which for sixteen megabytes takes a tenth of a
-second. So the rows of its table are cut where one seems to end, and each part is decoded as an
-object of its own, the rest with one row in the table's place. Where all of these are JSON, the
-whole is, and means the same; a cut at a wrong place leaves a part that is not JSON, and then the
-body is read in one call.
+One call of the JSON decoder reads a whole body, which takes a tenth of a second for sixteen
+megabytes, and the server can do nothing else during that time. Therefore the rows of the topic
+table are cut where a row seems to end. Each part is decoded as a separate object, and the body
+without its rows is decoded with one placeholder row in the position of the table. If all of these
+are valid JSON, the whole body is valid and has the same meaning. A cut at a wrong place leaves a
+part that is not JSON, and then the body is read in one call.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from twistmq.protocol.bodies.topic import TopicConfig
 
 __all__ = ["PART_BYTES", "LongTable", "read_table"]
 
-#: Bytes of one part: two hundred topics, about a fifth of a millisecond.
+#: The size of one part, bytes: two hundred topics, about a fifth of a millisecond.
 PART_BYTES: Final = 32 * 1024
-#: Bytes of a part with a last row that is long; a longer one is not read so.
+#: The maximum size of a part whose last row is long, bytes; longer ones are not read in parts.
 _PART_BYTES_MAX: Final = 4 * PART_BYTES
-#: Candidates for the end of the table that are tried; it ends where two objects do.
+#: How many candidates for the end of the table are tried; the table ends where two objects end.
 _ENDS_MAX: Final = 4
 
 _TABLE: Final = re.compile(rb'"topicConfigTable"\s*:\s*\{')
-#: The end of a row, before the name and the beginning of the next one.
+#: The end of a row, followed by the name and the beginning of the next row.
 _ROW_END: Final = re.compile(rb'\}\s*,\s*(?="[^"\\]{1,300}"\s*:\s*\{)')
 _TABLE_END: Final = re.compile(rb'\}\s*(?=\})')
-#: The placeholder of the rows in the rest of the body.
+#: The placeholder that replaces the rows in the body.
 _PROBE: Final = b'"":{"topicName":""}'
 _rows: Final = msgspec.json.Decoder(dict[str, TopicConfig], strict=False)
 
 
 class LongTable(msgspec.Struct, frozen=True):
-    """A body's topics, and the body with one that has no name in their place."""
+    """The topics of a body, and the body with a nameless placeholder topic in their place."""
 
     topics: dict[str, TopicConfig]
     rest: bytes
 
     @staticmethod
     def is_probe(topics: dict[str, TopicConfig]) -> bool:
-        """Whether a decoded table is the placeholder's, which shows that the rows stood in the
-        right place.
+        """Whether a decoded table is the placeholder, which shows that the rows were cut out at
+        the right place.
         """
         return list(topics) == [""] and topics[""].topic_name == ""
 
@@ -52,7 +53,7 @@ class LongTable(msgspec.Struct, frozen=True):
 def read_table(data: bytes) -> Generator[None, None, LongTable | None]:
     """Read the table of a body; yields after each part.
 
-    :returns: None when it cannot be read so.
+    :returns: None when the table cannot be read in parts.
     """
     found = _TABLE.search(data)
     if found is None:
@@ -78,7 +79,7 @@ def read_table(data: bytes) -> Generator[None, None, LongTable | None]:
 
 
 def _decode(data: bytes, begin: int, end: int) -> dict[str, TopicConfig] | None:
-    """Read some rows; None when they are not rows, or too many to be read without a pause."""
+    """Read some rows; None when they are not rows, or too long to be read without a pause."""
     if end - begin > _PART_BYTES_MAX:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Topics: their configuration, its version, lists and statistics.
+"""Topics: their configuration and its version, lists of topics, and statistics.
 
 Source: TopicConfig, DataVersion, TopicConfigSerializeWrapper,
 TopicConfigAndMappingSerializeWrapper, TopicQueueMappingInfo, TopicList, CreateTopicListRequestBody,
@@ -24,15 +24,15 @@ field: Final = msgspec.field
 
 
 class DataVersion(Body):
-    """How new a table is. Two tables with equal versions are equal."""
+    """The version of a table. Two tables with equal versions have equal content."""
 
     state_version: Int64 = 0
-    #: Unix ms of the last change.
+    #: The time of the last change, Unix ms.
     timestamp: Int64 = 0
     counter: Int64 = 0
 
     def next_version(self, now_ms: int, state_version: int = 0) -> None:
-        """Count one more change."""
+        """Count one more change of the table."""
         self.timestamp = now_ms
         self.state_version = state_version
         self.counter += 1
@@ -44,7 +44,7 @@ class DataVersion(Body):
         self.counter = other.counter
 
     def is_newer_than(self, other: DataVersion) -> bool:
-        """Say whether this version comes after ``other``."""
+        """Whether this version is later than ``other``."""
         return self._order() > other._order()
 
     def _order(self) -> tuple[int, int, int]:
@@ -52,12 +52,12 @@ class DataVersion(Body):
 
 
 class TopicConfig(Body):
-    """How a topic is set up on one broker."""
+    """The configuration of a topic on one broker."""
 
     topic_name: str
     read_queue_nums: Int32 = 16
     write_queue_nums: Int32 = 16
-    #: Bits: 4 read, 2 write, 1 inherit.
+    #: The permission bits: 4 read, 2 write, 1 inherit.
     perm: Int32 = 6
     topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
     topic_sys_flag: Int32 = 0
@@ -65,7 +65,7 @@ class TopicConfig(Body):
     attributes: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The topic as Apache's remarks tell it."""
+        """The topic in the form of Apache's remarks."""
         perm = "".join(letter if self.perm & bit else "-"
                        for bit, letter in ((4, "R"), (2, "W"), (1, "X")))
         attributes = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
@@ -78,7 +78,7 @@ class TopicConfig(Body):
         )
 
     def encode_text(self) -> str:
-        """Write the topic as a compressed registration holds it; two fields are lost."""
+        """Write the topic in the form of a compressed registration, which omits two fields."""
         attributes = json_dialect.encode(self.attributes, quote_int_keys=False).decode()
         return (
             f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} {self.perm} "
@@ -87,12 +87,12 @@ class TopicConfig(Body):
 
     @classmethod
     def decode_text(cls, text: str) -> Self:
-        """Read what encode_text wrote.
+        """Read the output of encode_text.
 
-        Differs from Apache: attributes with spaces in them are read and not lost, because the
+        Differs from Apache: attributes that contain spaces are read and not lost, because the
         spaces are part of the last piece.
 
-        :raises WireError: when a piece is missing or wrong.
+        :raises WireError: when a piece is missing or invalid.
         """
         pieces = text.split(" ", 5)
         if len(pieces) < 5:
@@ -108,7 +108,7 @@ class TopicConfig(Body):
 
 
 class TopicQueueMappingInfo(Body):
-    """Which queues of a static topic a broker has."""
+    """The queues of a static topic that a broker has."""
 
     topic: str = ""
     scope: str = "__global__"
@@ -116,65 +116,67 @@ class TopicQueueMappingInfo(Body):
     bname: str | None = None
     epoch: Int64 = 0
     dirty: bool = False
-    #: Logical queue to queue of the broker.
+    #: The broker's queue, by logical queue.
     curr_id_map: dict[Int32, Int32] = field(default_factory=dict)
 
 
 class TopicConfigSerializeWrapper(Body):
-    """All topics of a broker; the file topics.json, answers and registrations hold it.
+    """All topics of a broker, as in the file topics.json, in responses and in registrations.
 
-    The last three are TopicConfigAndMappingSerializeWrapper's, and left out when they are None.
+    The last three belong to TopicConfigAndMappingSerializeWrapper and are omitted when they are
+    None.
     """
 
-    #: Topics by name.
+    #: The topics, by name.
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
-    #: How new the topics are.
+    #: The version of the topics.
     data_version: DataVersion = field(default_factory=DataVersion)
-    #: How new the next two are.
+    #: The version of the next two tables.
     mapping_data_version: DataVersion | None = None
-    #: Static topics in a registration: topics whose queues are numbered over all brokers, by name.
+    #: Static topics in a registration, by name: the queues of such a topic are numbered across
+    #: brokers.
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] | None = None
-    #: More data of these topics, by name; passed on unchanged.
+    #: More data about these topics, by name; it is passed on unchanged.
     topic_queue_mapping_detail_map: dict[str, Any] | None = None
 
 
 class TopicList(Body):
-    """Names of topics."""
+    """A list of topic names."""
 
     topic_list: set[str] = field(default_factory=set)
     broker_addr: str | None = None
 
 
 class CreateTopicListRequestBody(Body):
-    """Topics to create."""
+    """The topics to create."""
 
     topic_config_list: list[TopicConfig] = field(default_factory=list)
 
 
 class GroupList(Body):
-    """Names of groups."""
+    """A list of group names."""
 
     group_list: set[str] = field(default_factory=set)
 
 
 class KVTable(Body):
-    """Names and values."""
+    """A table of names and values."""
 
     table: dict[str, str] = field(default_factory=dict)
 
 
 class TopicOffset(Body):
-    """The bounds of one queue."""
+    """The first and the last offset of one queue."""
 
     min_offset: Int64 = 0
     max_offset: Int64 = 0
-    #: Unix ms.
+    #: In Unix ms.
     last_update_timestamp: Int64 = 0
 
 
 class TopicStatsTable(Body):
-    """The bounds of a topic's queues."""
+    """The offsets of all queues of a topic."""
 
     offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
-    #: Messages a second.
+    #: Messages per second.
     topic_put_tps: float = 0.0

@@ -1,4 +1,4 @@
-"""Headers of looking after a broker (26, 315, 317, 353, 905, 906, 908, 1008).
+"""Headers for administering a broker (26, 315, 317, 353, 905, 906, 908, 1008).
 
 Source: GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader,
 GetConsumeStatsInBrokerHeader, UpdateGroupForbiddenRequestHeader,
@@ -18,39 +18,39 @@ __all__ = ["ExchangeHAInfoRequestHeader", "ExchangeHAInfoResponseHeader",
 
 
 class GetBrokerConfigResponseHeader(CommandHeader):
-    """Which version of the settings the body shows."""
+    """The version of the settings in the body."""
 
-    #: A DataVersion as JSON.
+    #: A DataVersion in JSON.
     version: str
 
 
 class ViewBrokerStatsDataRequestHeader(CommandHeader):
-    """How much was counted of something in the last minute, hour and day?"""
+    """Request for the counts of a statistic in the last minute, hour and day."""
 
-    #: The table of counts: TOPIC_PUT_NUMS, GROUP_GET_SIZE, ...
+    #: The name of the statistic: TOPIC_PUT_NUMS, GROUP_GET_SIZE, ...
     stats_name: str
-    #: Of what: "topic", "topic@group", or the cluster's name.
+    #: The counted object: "topic", "topic@group", or the name of the cluster.
     stats_key: str
 
 
 class GetConsumeStatsInBrokerHeader(CommandHeader):
-    """How far have all groups come?"""
+    """Request for the progress of all groups."""
 
-    #: True: in ordered topics only.
+    #: True: only in ordered topics.
     is_order: bool = False
 
 
 class UpdateGroupForbiddenRequestHeader(CommandHeader):
-    """May a group consume a topic?"""
+    """Request whether a group may consume a topic, or to change that."""
 
     group: str
     topic: str
-    #: The new value; None: it is only asked.
+    #: The new value; None only reads the current one.
     readable: bool | None = None
 
 
 class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
-    """A broker is told which of its group now has the lowest id."""
+    """Notifies a broker which member of its group now has the lowest id."""
 
     min_broker_id: Int64 | None = None
     broker_name: str | None = None
@@ -60,33 +60,33 @@ class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
 
 
 class ExchangeHAInfoRequestHeader(CommandHeader):
-    """A master tells a broker of its group where it is; without addresses it is asked."""
+    """A master sends its addresses to a broker of its group; without addresses it is a request."""
 
     #: "host:port" of the replication port.
     master_ha_address: str | None = None
-    #: Where the log ended when the master started, bytes.
+    #: The end of the log when the master started, bytes.
     master_flush_offset: Int64 | None = None
-    #: "host:port" for requests.
+    #: "host:port" of the port for requests.
     master_address: str | None = None
 
 
 class ExchangeHAInfoResponseHeader(ExchangeHAInfoRequestHeader):
-    """A master says where it is; nothing when it was told."""
+    """A master's addresses; empty when the request contained addresses."""
 
 
 class NotifyBrokerRoleChangedRequestHeader(CommandHeader):
-    """Which broker of a name is its master now?"""
+    """Notifies a broker which member of its group is now the master."""
 
     #: "host:port" of the master.
     master_address: str | None = None
     master_epoch: Int32 | None = None
     sync_state_set_epoch: Int32 | None = None
-    #: From twistmq's command: the id that a master which becomes a slave is to have.
+    #: Set by twistmq's command: the new id of a master that becomes a slave.
     master_broker_id: Int64 | None = None
 
 
 class ResetMasterFlushOffsetHeader(CommandHeader):
-    """How far a master is flushed, told to a slave."""
+    """Notifies a slave how far the master has flushed its log."""
 
-    #: Bytes of the commit log; None: nothing is told.
+    #: In bytes of the commit log; None when it is not reported.
     master_flush_offset: Int64 | None = None

@@ -17,7 +17,7 @@ __all__ = ["ConsumeMessageDirectlyResultRequestHeader", "GetConsumerConnectionLi
 
 
 class HeartbeatResponseHeader(CommandHeader):
-    """The features of the broker for heartbeats; Apache adds these two without a class for them."""
+    """The heartbeat features of the broker; Apache adds these fields without a class for them."""
 
     #: True: the client may send a fingerprint instead of its subscriptions.
     support_heart_beat_v2: bool | None = msgspec.field(
@@ -28,7 +28,7 @@ class HeartbeatResponseHeader(CommandHeader):
 
 
 class UnregisterClientRequestHeader(CommandHeader):
-    """A client leaves a group, or both."""
+    """A client leaves a consumer group, a producer group, or both."""
 
     client_id: str = msgspec.field(name="clientID")
     producer_group: str | None = None
@@ -36,31 +36,31 @@ class UnregisterClientRequestHeader(CommandHeader):
 
 
 class GetConsumerListByGroupRequestHeader(CommandHeader):
-    """Which clients does a group have?"""
+    """Request for the client ids of a group."""
 
     consumer_group: str
 
 
 class NotifyConsumerIdsChangedRequestHeader(CommandHeader):
-    """To a client: the members of its group changed, so it must rebalance."""
+    """Notifies a client that the members of its group changed, so it must rebalance."""
 
     consumer_group: str
 
 
 class GetConsumerConnectionListRequestHeader(CommandHeader):
-    """Which connections and subscriptions does a consumer group have?"""
+    """Request for the connections and subscriptions of a consumer group."""
 
     consumer_group: str
 
 
 class GetProducerConnectionListRequestHeader(CommandHeader):
-    """Which connections does a producer group have?"""
+    """Request for the connections of a producer group."""
 
     producer_group: str
 
 
 class GetConsumerRunningInfoRequestHeader(CommandHeader):
-    """The running state of a consumer; the broker forwards the request to the client."""
+    """Request for the running state of a consumer; the broker forwards it to the client."""
 
     consumer_group: str
     client_id: str
@@ -68,7 +68,7 @@ class GetConsumerRunningInfoRequestHeader(CommandHeader):
 
 
 class ConsumeMessageDirectlyResultRequestHeader(CommandHeader):
-    """Let one client consume one message now; the broker hands it on with the message."""
+    """Request that one client consumes one message now; the broker forwards it with the message."""
 
     consumer_group: str
     client_id: str | None = None
@@ -80,21 +80,21 @@ class ConsumeMessageDirectlyResultRequestHeader(CommandHeader):
 
 
 class ResetOffsetRequestHeader(CommandHeader):
-    """Consume from another place: to a client (220) or to the broker (222)."""
+    """Change the consumption offset: to a client (220) or to the broker (222)."""
 
     group: str
     topic: str
-    #: Unix ms; -1: the end of the queue.
+    #: In Unix ms; -1 stands for the end of the queue.
     timestamp: Int64 = 0
-    #: False: only back.
+    #: False: offsets are only moved back.
     is_force: bool = False
-    #: -1: every queue.
+    #: The queue; -1 stands for all queues.
     queue_id: Int32 = -1
     offset: Int64 | None = None
 
 
 class GetConsumerStatusRequestHeader(CommandHeader):
-    """How far have a group's clients come? To a client (221) or to the broker (223)."""
+    """Request for the offsets of all clients of a group, to a client (221) or the broker (223)."""
 
     topic: str
     group: str

@@ -1,4 +1,4 @@
-"""Headers of the name server's requests (100-105, 205, 216, 217, 219, 224, 322, 327, 901, 904).
+"""Headers of name server requests (100-105, 205, 216, 217, 219, 224, 322, 327, 901, 904).
 
 Source: the classes of these names in remoting/protocol/header/namesrv @5.3.3, and
 GetBrokerMemberGroupRequestHeader, GetTopicsByClusterRequestHeader.
@@ -21,32 +21,32 @@ __all__ = ["AddWritePermOfBrokerRequestHeader", "AddWritePermOfBrokerResponseHea
 
 
 class RegisterBrokerRequestHeader(CommandHeader):
-    """A broker makes itself and its topics known; the body is a RegisterBrokerBody."""
+    """Registers a broker and its topics; the body is a RegisterBrokerBody."""
 
     broker_name: str
     broker_addr: str
     cluster_name: str
     ha_server_addr: str
-    #: 0 is the master.
+    #: The id of the broker; 0 is the master.
     broker_id: Int64
-    #: How long silence means death, ms; absent from brokers before 5.
+    #: After how long without a heartbeat the broker counts as dead, ms; absent before version 5.
     heartbeat_timeout_millis: Int64 | None = None
     enable_acting_master: bool | None = None
     #: Whether the body has the compressed form.
     compressed: bool = False
-    #: CRC-32 of the body, sign bit cleared; 0: not to be checked.
+    #: The CRC-32 of the body, sign bit cleared; 0 means that it is not checked.
     body_crc32: Int32 = 0
 
 
 class RegisterBrokerResponseHeader(CommandHeader):
-    """The master, told to a slave."""
+    """The address of the master, for a slave."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
 class UnRegisterBrokerRequestHeader(CommandHeader):
-    """A broker goes."""
+    """Removes a broker."""
 
     broker_name: str
     broker_addr: str
@@ -55,7 +55,7 @@ class UnRegisterBrokerRequestHeader(CommandHeader):
 
 
 class QueryDataVersionRequestHeader(CommandHeader):
-    """Are the topics of a broker, at the data version in the body, known already?"""
+    """Request whether a broker's topics, at the data version in the body, are already known."""
 
     broker_name: str
     broker_addr: str
@@ -64,13 +64,13 @@ class QueryDataVersionRequestHeader(CommandHeader):
 
 
 class QueryDataVersionResponseHeader(CommandHeader):
-    """Whether the broker must register again; the body is the version that is known."""
+    """Whether the broker must register again; the body is the known version."""
 
     changed: bool
 
 
 class BrokerHeartbeatRequestHeader(CommandHeader):
-    """A broker lives; the last fields are for a controller."""
+    """The heartbeat of a broker; the last fields are for a controller."""
 
     cluster_name: str
     broker_addr: str
@@ -79,47 +79,47 @@ class BrokerHeartbeatRequestHeader(CommandHeader):
     epoch: Int32 | None = None
     max_offset: Int64 | None = None
     confirm_offset: Int64 | None = None
-    #: Spelt as on the wire; ms.
+    #: Spelt as on the wire; in ms.
     heartbeat_timeout_mills: Int64 | None = None
     election_priority: Int32 | None = None
 
 
 class GetBrokerMemberGroupRequestHeader(CommandHeader):
-    """Which brokers share a name?"""
+    """Request for the brokers that share a name."""
 
     cluster_name: str
     broker_name: str
 
 
 class GetRouteInfoRequestHeader(CommandHeader):
-    """Which brokers have a topic?"""
+    """Request for the route of a topic."""
 
     topic: str
-    #: True: the answer must be JSON with every key quoted, whatever the client's version.
+    #: True: the response must be JSON with all keys quoted, whatever the client's version is.
     accept_standard_json_only: bool | None = None
 
 
 class DeleteTopicFromNamesrvRequestHeader(CommandHeader):
-    """Forget a topic, in one cluster or in all."""
+    """Removes a topic, from one cluster or from all."""
 
     topic: str
     cluster_name: str | None = None
 
 
 class RegisterTopicRequestHeader(CommandHeader):
-    """Make a topic known; the body is its TopicRouteData."""
+    """Registers a topic; the body is its TopicRouteData."""
 
     topic: str
 
 
 class GetTopicsByClusterRequestHeader(CommandHeader):
-    """Which topics has a cluster?"""
+    """Request for the topics of a cluster."""
 
     cluster: str
 
 
 class PutKVConfigRequestHeader(CommandHeader):
-    """Keep a value."""
+    """Stores a value."""
 
     namespace: str
     key: str
@@ -127,50 +127,50 @@ class PutKVConfigRequestHeader(CommandHeader):
 
 
 class GetKVConfigRequestHeader(CommandHeader):
-    """Read a value."""
+    """Request for a value."""
 
     namespace: str
     key: str
 
 
 class GetKVConfigResponseHeader(CommandHeader):
-    """The value read."""
+    """The requested value."""
 
     value: str | None = None
 
 
 class DeleteKVConfigRequestHeader(CommandHeader):
-    """Forget a value."""
+    """Deletes a value."""
 
     namespace: str
     key: str
 
 
 class GetKVListByNamespaceRequestHeader(CommandHeader):
-    """Read every value of a namespace; the answer's body is a KVTable."""
+    """Request for all values of a namespace; the body of the response is a KVTable."""
 
     namespace: str
 
 
 class WipeWritePermOfBrokerRequestHeader(CommandHeader):
-    """No producer shall choose this broker any more."""
+    """Request that producers no longer choose this broker."""
 
     broker_name: str
 
 
 class WipeWritePermOfBrokerResponseHeader(CommandHeader):
-    """How many of its topics changed."""
+    """The number of its topics that changed."""
 
     wipe_topic_count: Int32
 
 
 class AddWritePermOfBrokerRequestHeader(CommandHeader):
-    """Producers may choose this broker again."""
+    """Request that producers may choose this broker again."""
 
     broker_name: str
 
 
 class AddWritePermOfBrokerResponseHeader(CommandHeader):
-    """How many of its topics changed."""
+    """The number of its topics that changed."""
 
     add_topic_count: Int32

@@ -1,4 +1,4 @@
-"""Headers of consumer offsets and queue bounds (14, 15, 29-32, 308, 314).
+"""Headers of requests about consumer offsets and queue bounds (14, 15, 29-32, 308, 314).
 
 All offsets are logical indices in a consume queue. Source: QueryConsumerOffset*,
 UpdateConsumerOffset*, SearchOffset*, GetMaxOffset*, GetMinOffset*, GetEarliestMsgStoretime*,
@@ -19,65 +19,66 @@ __all__ = ["CloneGroupOffsetRequestHeader", "GetEarliestMsgStoretimeRequestHeade
 
 
 class QueryConsumerOffsetRequestHeader(CommandHeader):
-    """How far has a group come in a queue?"""
+    """Request for the offset of a group in a queue."""
 
     consumer_group: str
     topic: str
     queue_id: Int32
-    #: False: a queue that was never consumed answers QUERY_NOT_FOUND, not 0.
+    #: False: for a queue that was never consumed the response is QUERY_NOT_FOUND and not 0.
     set_zero_if_not_found: bool | None = None
 
 
 class QueryConsumerOffsetResponseHeader(CommandHeader):
-    """The first offset the group has not consumed."""
+    """The first offset that the group has not consumed."""
 
     offset: Int64
 
 
 class UpdateConsumerOffsetRequestHeader(CommandHeader):
-    """A group has come this far."""
+    """Sets the offset of a group."""
 
     consumer_group: str
     topic: str
-    #: These two have a refusal of their own when they are missing.
+    #: If one of these two is missing, a dedicated error is returned.
     queue_id: Int32 | None = None
     commit_offset: Int64 | None = None
 
 
 class SearchOffsetRequestHeader(CommandHeader):
-    """Which message of a queue was stored at a time?"""
+    """Request for the offset of the message that was stored at a given time."""
 
     topic: str
     queue_id: Int32
-    #: Unix ms.
+    #: In Unix ms.
     timestamp: Int64
-    #: "upper" in any case asks for the last of equal times, all else for the first.
+    #: "upper", in upper or lower case, requests the last of several equal times; any other value
+    #: requests the first.
     boundary_type: str | None = None
 
 
 class SearchOffsetResponseHeader(CommandHeader):
-    """The offset found."""
+    """The offset that was found."""
 
     offset: Int64
 
 
 class GetMaxOffsetRequestHeader(CommandHeader):
-    """Where does a queue end?"""
+    """Request for the end of a queue."""
 
     topic: str
     queue_id: Int32
-    #: False: also what is not yet confirmed by replicas.
+    #: False: includes messages that replicas have not confirmed yet.
     committed: bool = True
 
 
 class GetMaxOffsetResponseHeader(CommandHeader):
-    """The offset the next message will get."""
+    """The offset that the next message will get."""
 
     offset: Int64
 
 
 class GetMinOffsetRequestHeader(CommandHeader):
-    """Where does a queue begin?"""
+    """Request for the beginning of a queue."""
 
     topic: str
     queue_id: Int32
@@ -90,34 +91,34 @@ class GetMinOffsetResponseHeader(CommandHeader):
 
 
 class GetEarliestMsgStoretimeRequestHeader(CommandHeader):
-    """When was the oldest message of a queue stored?"""
+    """Request for the store time of the oldest message in a queue."""
 
     topic: str
     queue_id: Int32
 
 
 class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
-    """The store time of the oldest message, Unix ms; -1 without any."""
+    """The store time of the oldest message, Unix ms; -1 when there is no message."""
 
     timestamp: Int64
 
 
 class QueryCorrectionOffsetHeader(CommandHeader):
-    """How far has the slowest group come in each queue of a topic?"""
+    """Request for the smallest offset of all groups in each queue of a topic."""
 
     topic: str
-    #: A queue in which this group is behind all others answers the greatest int64.
+    #: For a queue in which this group is the slowest, the response contains the greatest int64.
     compare_group: str
-    #: Groups, separated by commas, that do not count.
+    #: The groups to ignore, separated by commas.
     filter_groups: str | None = None
 
 
 class CloneGroupOffsetRequestHeader(CommandHeader):
-    """Let a group begin where another has come to."""
+    """Copies the offsets of one group to another group."""
 
     src_group: str
     dest_group: str
-    #: None or blank: in all topics of the first.
+    #: None or blank: all topics of the source group.
     topic: str | None = None
-    #: True: also topics that the first, being online, no longer subscribes to.
+    #: True: includes topics to which the source group, while online, no longer subscribes.
     offline: bool = False

@@ -1,7 +1,7 @@
-"""Headers of popping (200050-200055, 200151).
+"""Headers of pop requests (200050-200055, 200151).
 
-Their codes do not fit a binary header's int16, so they come in JSON headers only (trap 2 of the
-protocol notes). Times are ms. Source: PopMessage*, PeekMessage*, AckMessage*,
+Their codes do not fit the int16 of a binary header, so they are sent only in JSON headers (trap 2
+of the protocol notes). Times are in ms. Source: PopMessage*, PeekMessage*, AckMessage*,
 ChangeInvisibleTime*, Notification*, PollingInfo* @5.3.3.
 """
 
@@ -16,19 +16,19 @@ __all__ = ["AckMessageRequestHeader", "ChangeInvisibleTimeRequestHeader",
 
 
 class PopMessageRequestHeader(CommandHeader):
-    """Messages of a topic for a group, invisible to its other members for a time."""
+    """Request for messages of a topic, which become invisible to the other members for a time."""
 
     consumer_group: str
     topic: str
-    #: -1: any queue.
+    #: The queue; -1 stands for any queue.
     queue_id: Int32
     max_msg_nums: Int32
     invisible_time: Int64
-    #: How long the broker may hold the request.
+    #: How long the broker may hold the request, ms.
     poll_time: Int64
     #: Where a new group starts: 0 at the oldest message, 1 at the newest.
     init_mode: Int32
-    #: When the client sent it; 0: the broker takes the time it comes.
+    #: When the client sent the request; 0: the broker uses the time at which the request arrives.
     born_time: Int64 = 0
     exp_type: str | None = None
     exp: str | None = None
@@ -37,7 +37,7 @@ class PopMessageRequestHeader(CommandHeader):
 
 
 class PopMessageResponseHeader(CommandHeader):
-    """The data that an acknowledgement of the popped messages needs."""
+    """The data that is needed to acknowledge the popped messages."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -49,7 +49,7 @@ class PopMessageResponseHeader(CommandHeader):
 
 
 class PeekMessageRequestHeader(CommandHeader):
-    """Messages without taking them."""
+    """Request for messages without making them invisible."""
 
     topic: str
     queue_id: Int32
@@ -58,7 +58,7 @@ class PeekMessageRequestHeader(CommandHeader):
 
 
 class AckMessageRequestHeader(CommandHeader):
-    """One popped message is consumed."""
+    """Acknowledges one popped message."""
 
     consumer_group: str
     topic: str
@@ -68,7 +68,7 @@ class AckMessageRequestHeader(CommandHeader):
 
 
 class ChangeInvisibleTimeRequestHeader(CommandHeader):
-    """Hide one popped message for longer."""
+    """Extends the time for which one popped message is invisible."""
 
     consumer_group: str
     topic: str
@@ -79,7 +79,7 @@ class ChangeInvisibleTimeRequestHeader(CommandHeader):
 
 
 class ChangeInvisibleTimeResponseHeader(CommandHeader):
-    """The data that its acknowledgement needs now."""
+    """The data that is now needed to acknowledge the message."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -87,7 +87,7 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader):
 
 
 class NotificationRequestHeader(CommandHeader):
-    """Tell when there is something to pop."""
+    """Request for a notification when there is a message to pop."""
 
     consumer_group: str
     topic: str
@@ -99,14 +99,14 @@ class NotificationRequestHeader(CommandHeader):
 
 
 class NotificationResponseHeader(CommandHeader):
-    """Whether there is."""
+    """Whether there is a message to pop."""
 
     has_msg: bool = False
     polling_full: bool = False
 
 
 class PollingInfoRequestHeader(CommandHeader):
-    """How many pops of a queue are waiting?"""
+    """Request for the number of pop requests that wait on a queue."""
 
     consumer_group: str
     topic: str
@@ -114,6 +114,6 @@ class PollingInfoRequestHeader(CommandHeader):
 
 
 class PollingInfoResponseHeader(CommandHeader):
-    """So many."""
+    """The number of waiting pop requests."""
 
     polling_num: Int32

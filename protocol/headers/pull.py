@@ -1,4 +1,4 @@
-"""Headers of pulling (11, 361).
+"""Headers of pull requests (11, 361).
 
 Source: PullMessageRequestHeader, PullMessageResponseHeader @5.3.3.
 """
@@ -12,9 +12,10 @@ __all__ = ["PullForbiddenResponseHeader", "PullMessageRequestHeader",
 
 
 class PullMessageRequestHeader(CommandHeader):
-    """Messages of one queue from an offset on, waiting for the next when the queue has no more.
+    """Request for messages of one queue from an offset on; it may wait for the next message.
 
-    Three that Apache's class calls required its fast decoder takes for 0 when they are not there.
+    Apache's class marks three fields as required that its fast decoder reads as 0 when they are
+    missing.
     """
 
     is_hot = True
@@ -22,7 +23,7 @@ class PullMessageRequestHeader(CommandHeader):
     consumer_group: str
     topic: str
     queue_id: Int32
-    #: Logical index in the consume queue.
+    #: The logical index in the consume queue.
     queue_offset: Int64
     max_msg_nums: Int32
     #: Bits: 1 commit_offset is valid, 2 may be held, 4 subscription is given, 8 class filter.
@@ -32,7 +33,7 @@ class PullMessageRequestHeader(CommandHeader):
     suspend_timeout_millis: Int64 = 0
     sub_version: Int64 = 0
     subscription: str | None = None
-    #: TAG when absent: clients before 4.1 do not send it.
+    #: TAG when absent, because clients before 4.1 do not send it.
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
     request_source: Int32 | None = None
@@ -41,7 +42,7 @@ class PullMessageRequestHeader(CommandHeader):
 
 
 class PullMessageResponseHeader(CommandHeader):
-    """Where to go on; the messages are the body."""
+    """Where to continue; the messages are in the body."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64

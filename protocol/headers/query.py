@@ -1,4 +1,4 @@
-"""Headers of looking at messages (12, 33, 321).
+"""Headers of requests that look up messages (12, 33, 321).
 
 Source: QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader,
 QueryConsumeQueueRequestHeader @5.3.3.
@@ -13,39 +13,39 @@ __all__ = ["QueryConsumeQueueRequestHeader", "QueryMessageRequestHeader",
 
 
 class QueryMessageRequestHeader(CommandHeader):
-    """Messages of a topic with a key. A unique key is marked by ``_UNIQUE_KEY_QUERY`` beside."""
+    """Request for messages with a key; the extra field ``_UNIQUE_KEY_QUERY`` marks a unique key."""
 
     topic: str
     key: str
     max_num: Int32
-    #: Unix ms, both ends included.
+    #: In Unix ms; both ends are included.
     begin_timestamp: Int64
     end_timestamp: Int64
 
 
 class QueryMessageResponseHeader(CommandHeader):
-    """How far the index has come; the records are the body."""
+    """The progress of the index; the records are in the body."""
 
-    #: Unix ms.
+    #: In Unix ms.
     index_last_update_timestamp: Int64
-    #: Commit-log offset, bytes.
+    #: The commit log offset, bytes.
     index_last_update_phyoffset: Int64
 
 
 class ViewMessageRequestHeader(CommandHeader):
-    """The message at a place of the commit log."""
+    """Request for the message at a position of the commit log."""
 
-    #: Bytes.
+    #: In bytes.
     offset: Int64
     topic: str | None = None
 
 
 class QueryConsumeQueueRequestHeader(CommandHeader):
-    """Entries of a consume queue, as they are."""
+    """Request for raw entries of a consume queue."""
 
     topic: str | None = None
     queue_id: Int32 = 0
-    #: The first entry.
+    #: The index of the first entry.
     index: Int64 = 0
     count: Int32 = 0
     consumer_group: str | None = None

@@ -1,4 +1,4 @@
-"""Headers of sending, sending back and replying (10, 310, 320, 36, 324, 325, 326, 370).
+"""Headers for sending, returning, replying to and recalling (10, 310, 320, 36, 324-326, 370).
 
 Source: SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader,
 ConsumerSendMsgBackRequestHeader, ReplyMessageRequestHeader, RecallMessage* @5.3.3.
@@ -17,22 +17,22 @@ __all__ = ["ConsumerSendMsgBackRequestHeader", "RecallMessageRequestHeader",
 
 
 class SendMessageRequestHeader(CommandHeader):
-    """One message, or one batch, on its way in."""
+    """Sends one message or one batch."""
 
     is_hot = True
 
     producer_group: str
     topic: str
-    #: The topic whose settings an auto-created topic copies, usually TBW102.
+    #: The topic whose settings an automatically created topic copies, usually TBW102.
     default_topic: str
     default_topic_queue_nums: Int32
-    #: Negative: the broker chooses a queue.
+    #: The queue; a negative number lets the broker choose one.
     queue_id: Int32
     sys_flag: Int32
-    #: Unix ms of the client's clock.
+    #: When the client made the message, Unix ms.
     born_timestamp: Int64
     flag: Int32
-    #: name, 0x01, value, 0x02, repeated.
+    #: The properties: name, 0x01, value, 0x02, repeated.
     properties: str | None = None
     reconsume_times: Int32 | None = None
     unit_mode: bool | None = None
@@ -42,7 +42,7 @@ class SendMessageRequestHeader(CommandHeader):
 
 
 class SendMessageRequestHeaderV2(SendMessageRequestHeader):
-    """The same with one-letter names on the wire; a handler reads either alike."""
+    """The same header with one-letter names on the wire; a handler reads both alike."""
 
     producer_group: str = msgspec.field(name="a")
     topic: str = msgspec.field(name="b")
@@ -61,34 +61,34 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
 
 
 class SendMessageResponseHeader(CommandHeader):
-    """Where a message was stored."""
+    """The location at which a message was stored."""
 
-    #: The offset message id; of a batch, all of them joined by commas.
+    #: The offset message id; for a batch, all ids joined by commas.
     msg_id: str
     queue_id: Int32
     queue_offset: Int64
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
-    #: Apache adds these two beside the header's own fields; clients put them into trace records.
+    #: Apache adds these two to the header's own fields; clients put them into trace records.
     msg_region: str | None = msgspec.field(default=None, name="MSG_REGION")
     trace_on: bool | None = msgspec.field(default=None, name="TRACE_ON")
 
 
 class SendRefusedResponseHeader(CommandHeader):
-    """The header of a refused send."""
+    """The header of the response when a send is refused."""
 
     msg_region: str = msgspec.field(name="MSG_REGION")
     trace_on: bool = msgspec.field(name="TRACE_ON")
 
 
 class ConsumerSendMsgBackRequestHeader(CommandHeader):
-    """A consumer could not process a message and wants it later."""
+    """A consumer returns a message that it could not process, to receive it later."""
 
-    #: Commit-log offset of the message, bytes.
+    #: The commit log offset of the message, bytes.
     offset: Int64
     group: str
-    #: 0: the broker chooses by how often it was tried; negative: no more tries.
+    #: 0: the broker chooses a level by the number of attempts; negative: no further attempts.
     delay_level: Int32
     origin_msg_id: str | None = None
     origin_topic: str | None = None
@@ -97,7 +97,7 @@ class ConsumerSendMsgBackRequestHeader(CommandHeader):
 
 
 class ReplyMessageRequestHeader(CommandHeader):
-    """A reply message as the broker pushes it to the client that asked."""
+    """A reply message in the form that the broker pushes to the requesting client."""
 
     producer_group: str
     topic: str
@@ -107,7 +107,7 @@ class ReplyMessageRequestHeader(CommandHeader):
     sys_flag: Int32
     born_timestamp: Int64
     flag: Int32
-    #: "ip:port", of the answering server and of the broker.
+    #: "ip:port" of the replying client and of the broker.
     born_host: str
     store_host: str
     store_timestamp: Int64
@@ -117,7 +117,7 @@ class ReplyMessageRequestHeader(CommandHeader):
 
 
 class RecallMessageRequestHeader(CommandHeader):
-    """Take a timed message back before it is delivered."""
+    """Recalls a timed message before it is delivered."""
 
     topic: str
     recall_handle: str
@@ -125,14 +125,14 @@ class RecallMessageRequestHeader(CommandHeader):
 
 
 class RecallMessageResponseHeader(CommandHeader):
-    """Which message was taken back."""
+    """The message that was recalled."""
 
     msg_id: str
-    #: Apache adds it beside the header's own field.
+    #: Apache adds it to the header's own field.
     msg_region: str | None = msgspec.field(default=None, name="MSG_REGION")
 
 
 class RecallRefusedResponseHeader(CommandHeader):
-    """The header of a refused recall."""
+    """The header of the response when a recall is refused."""
 
     msg_region: str = msgspec.field(name="MSG_REGION")

@@ -1,4 +1,4 @@
-"""The header classes of each request code: of the request, and of its answer.
+"""The header classes of each request code, for the request and for its response.
 
 Source: remoting/protocol/header and the processors @5.3.3; protocol notes 1.
 """
@@ -26,7 +26,7 @@ __all__ = ["HEADERS", "HeaderPair"]
 
 
 class HeaderPair(NamedTuple):
-    """The header classes of one request code; EmptyHeader where there are no fields."""
+    """The header classes of one request code; EmptyHeader if a header has no fields."""
 
     request: type[CommandHeader]
     response: type[CommandHeader]
@@ -194,7 +194,7 @@ _POP: Final = {
     ),
 }
 
-#: The header classes of every request that is served, and of those the broker sends to clients.
+#: The header classes of every request that is served, or that the broker sends to clients.
 HEADERS: Final[dict[RequestCode, HeaderPair]] = {
     **_MESSAGES, **_OFFSETS, **_CLIENTS, **_BROKER, **_NAME_SERVER, **_POP
 }

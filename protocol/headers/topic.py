@@ -1,4 +1,4 @@
-"""Headers of topics and subscription groups (17, 202, 207, 208, 215, 300, 303, 343-352).
+"""Headers of requests about topics and groups (17, 202, 207, 208, 215, 300, 303, 343-352).
 
 Source: the classes of these names in remoting/protocol/header @5.3.3.
 """
@@ -18,84 +18,84 @@ __all__ = ["CreateTopicRequestHeader", "DeleteSubscriptionGroupRequestHeader",
 
 
 class CreateTopicRequestHeader(CommandHeader):
-    """Create a topic or change it."""
+    """Creates or changes a topic."""
 
     topic: str
-    #: The topic it is modelled on; Apache's broker only asks that it is given.
+    #: The topic that serves as a model; Apache's broker only requires that it is given.
     default_topic: str
     read_queue_nums: Int32
     write_queue_nums: Int32
-    #: Bits: 4 read, 2 write, 1 inherit.
+    #: The permission bits: 4 read, 2 write, 1 inherit.
     perm: Int32
     topic_filter_type: Literal["SINGLE_TAG", "MULTI_TAG"]
     topic_sys_flag: Int32 | None = None
     order: bool = False
-    #: "+name=value,-name": attributes to set and to drop.
+    #: "+name=value,-name": the attributes to set and to remove.
     attributes: str | None = None
     force: bool = False
 
 
 class DeleteTopicRequestHeader(CommandHeader):
-    """Delete a topic with its messages."""
+    """Deletes a topic with its messages."""
 
     topic: str
 
 
 class GetTopicConfigRequestHeader(CommandHeader):
-    """How is a topic set up?"""
+    """Request for the configuration of a topic."""
 
     topic: str
 
 
 class GetTopicStatsInfoRequestHeader(CommandHeader):
-    """Which offsets do a topic's queues have?"""
+    """Request for the offsets of all queues of a topic."""
 
     topic: str
 
 
 class QueryTopicConsumeByWhoRequestHeader(CommandHeader):
-    """Which groups consume a topic?"""
+    """Request for the groups that consume a topic."""
 
     topic: str
 
 
 class GetConsumeStatsRequestHeader(CommandHeader):
-    """How far has a group come, in one topic, in several or in all?"""
+    """Request for the progress of a group, in one topic, in several or in all."""
 
     consumer_group: str
     topic: str | None = None
-    #: Topics joined by ";"; when given, ``topic`` does not count.
+    #: Topics joined by ";"; when given, ``topic`` is ignored.
     topic_list: str | None = None
 
 
 class DeleteSubscriptionGroupRequestHeader(CommandHeader):
-    """Delete a group."""
+    """Deletes a consumer group."""
 
     group_name: str
     clean_offset: bool = False
 
 
 class GetSubscriptionGroupConfigRequestHeader(CommandHeader):
-    """How is a group set up?"""
+    """Request for the configuration of a consumer group."""
 
     group: str
 
 
 class QueryConsumeTimeSpanRequestHeader(CommandHeader):
-    """From when to when are a topic's messages, and at which is a group?"""
+    """Request for the time range of the messages in a topic, and the position of a group in it."""
 
     topic: str
     group: str
 
 
 class QueryTopicsByConsumerRequestHeader(CommandHeader):
-    """Which topics did a group ever consume?"""
+    """Request for the topics that a group has ever consumed."""
 
     group: str
 
 
 class QuerySubscriptionByConsumerRequestHeader(CommandHeader):
-    """What does a group want of a topic?"""
+    """Request for the subscription of a group to a topic."""
 
     group: str
     topic: str | None = None

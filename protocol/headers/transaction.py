@@ -14,7 +14,7 @@ __all__ = ["CheckTransactionStateRequestHeader", "EndTransactionRequestHeader",
 
 
 class EndTransactionRequestHeader(RpcRequestHeader, kw_only=True):
-    """A producer says how its local transaction ended."""
+    """A producer reports the result of its local transaction."""
 
     is_hot = True
 
@@ -22,9 +22,9 @@ class EndTransactionRequestHeader(RpcRequestHeader, kw_only=True):
     producer_group: str | None = None
     #: The half message's logical index in its queue.
     tran_state_table_offset: Int64
-    #: Its commit-log offset, bytes.
+    #: The commit log offset of the half message, bytes.
     commit_log_offset: Int64
-    #: 8 commit, 12 roll back, 0 not known.
+    #: 8 commit, 12 roll back, 0 unknown.
     commit_or_rollback: Int32
     from_transaction_check: bool = False
     msg_id: str | None = None
@@ -32,7 +32,7 @@ class EndTransactionRequestHeader(RpcRequestHeader, kw_only=True):
 
 
 class CheckTransactionStateRequestHeader(RpcRequestHeader, kw_only=True):
-    """To a producer: how did this transaction end? The body is the half message."""
+    """Asks a producer for the result of a transaction; the body is the half message."""
 
     topic: str | None = None
     tran_state_table_offset: Int64
@@ -43,8 +43,8 @@ class CheckTransactionStateRequestHeader(RpcRequestHeader, kw_only=True):
 
 
 class ResumeCheckHalfMessageRequestHeader(CommandHeader, kw_only=True):
-    """Check a half message again that was given up."""
+    """Resumes the checks of a half message that was given up."""
 
     topic: str | None = None
-    #: Names the message's place; see offset_message_id.
+    #: Contains the position of the message; see offset_message_id.
     msg_id: str | None = None

@@ -21,18 +21,18 @@ __all__ = ["broker_settings", "broker_status", "clean_expired_queues", "clean_un
 
 
 def runtime_table(session: Session, broker: Broker) -> dict[str, str]:
-    """A broker's figures."""
+    """Return the figures of a broker."""
     return KVTable.decode(
         session.ask(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
 
 
 def broker_settings(session: Session, broker: Broker) -> dict[str, str]:
-    """A broker's settings."""
+    """Return the settings of a broker."""
     return read_settings(session.ask(broker.address, RequestCode.GET_BROKER_CONFIG).body)
 
 
 def broker_status(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
-    """The figures of brokers."""
+    """Show the figures of brokers."""
     places = session.brokers(broker, cluster, slaves=True)
     for place, table in session.each(places, lambda each: runtime_table(session, each)):
         assert isinstance(table, dict)
@@ -41,7 +41,7 @@ def broker_status(session: Session, *, broker: str | None, cluster: str | None) 
 
 
 def get_settings(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
-    """The settings of brokers."""
+    """Show the settings of brokers."""
     places = session.brokers(broker, cluster, slaves=True)
     for place, settings in session.each(places, lambda each: broker_settings(session, each)):
         assert isinstance(settings, dict)
@@ -74,14 +74,14 @@ def _clean(
 def clean_expired_queues(
     session: Session, *, broker: str | None, cluster: str | None
 ) -> Iterator[Row]:
-    """Remove files of consume queues whose messages are gone."""
+    """Remove files of consume queues whose messages no longer exist."""
     return _clean(session, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker, cluster)
 
 
 def clean_unused_topics(
     session: Session, *, broker: str | None, cluster: str | None
 ) -> Iterator[Row]:
-    """Remove queues of topics that are no more."""
+    """Remove queues of topics that no longer exist."""
     return _clean(session, RequestCode.CLEAN_UNUSED_TOPIC, broker, cluster)
 
 
@@ -93,7 +93,7 @@ def delete_expired_logs(
 
 
 def reset_flush_offset(session: Session, *, broker: str, offset: int) -> Iterator[Row]:
-    """Tell a slave how far its master is flushed."""
+    """Set the flushed offset of the master on a slave."""
     session.ask(broker, RequestCode.RESET_MASTER_FLUSH_OFFSET,
                 ResetMasterFlushOffsetHeader(master_flush_offset=offset))
     yield broker, offset
@@ -102,11 +102,12 @@ def reset_flush_offset(session: Session, *, broker: str, offset: int) -> Iterato
 def replication_status(
     session: Session, *, broker: str | None, cluster: str | None
 ) -> Iterator[Row]:
-    """How far slaves are behind their masters: a row for each connection, or for a broker without
-    one.
+    """Show the lag of slaves behind their masters.
 
-    A slave knows the end of its master's log as it was told last. Without its master, or with an
-    end before its own, it does not know how far it is behind.
+    There is a row for each connection, and for each broker without connections.
+
+    A slave knows the last reported end of its master's log. Without its master, or if that end is
+    before its own end, it does not know its lag.
     """
     places = session.brokers(broker, cluster, slaves=True)
     for place, info in session.each(places, lambda each: HARuntimeInfo.decode(
@@ -131,7 +132,7 @@ def replication_status(
 # --- clusters
 
 def cluster_list(session: Session, *, cluster: str | None, more: bool) -> Result:
-    """All brokers of clusters, with their rates of messages in and out."""
+    """Show all brokers of clusters, with their rates of incoming and outgoing messages."""
     places = session.all_brokers(cluster)
     if more:
         return Table(("cluster", "broker", "id", "in_yesterday", "out_yesterday", "in_today",
@@ -140,7 +141,7 @@ def cluster_list(session: Session, *, cluster: str | None, more: bool) -> Result
 
 
 def _number(text: str | None) -> float | None:
-    """The first number of a figure; None if it does not begin with a number."""
+    """Return the first number of a figure; None if it does not begin with a number."""
     try:
         return float((text or "").split(" ")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Commands of connections, and what others ask about connected clients.
+"""Commands for connections, and queries about connected clients for other commands.
 
 Source: ConsumerConnectionSubCommand, ProducerConnectionSubCommand, ProducerSubCommand, MQVersion
 @5.3.3.
@@ -23,14 +23,14 @@ from twistmq.tools.admin.session import AdminError, Broker, Session
 __all__ = ["NoClientsError", "consumer_connection", "consumer_connections", "group_brokers",
            "producer_connections", "producers", "version_name"]
 
-#: From here on Apache counts regularly, each release after its snapshot: V3_9_1_SNAPSHOT.
+#: From this number on Apache counts regularly, each release after its snapshot: V3_9_1_SNAPSHOT.
 _REGULAR_FROM, _REGULAR_RELEASE = 194, 391
-#: Above V5_9_9 its table ends.
+#: The table of Apache ends above V5_9_9.
 _HIGHER: Final = 612
 
 
 def version_name(version: int) -> str:
-    """The release that the number in a command's header stands for, as Apache writes it."""
+    """Return Apache's name of the release that a version number in a header stands for."""
     if version >= _HIGHER:
         return "HIGHER_VERSION"
     if version < _REGULAR_FROM:
@@ -45,7 +45,7 @@ class NoClientsError(AdminError):
 
 
 def group_brokers(session: Session, group: str) -> list[Broker]:
-    """The brokers that have a group's retry topic, or all masters where there is none.
+    """Return the brokers with a group's retry topic, or all masters if there is no such topic.
 
     A group whose clients choose their queues themselves, or only read, has no retry topic.
     """
@@ -60,9 +60,9 @@ def group_brokers(session: Session, group: str) -> list[Broker]:
 def consumer_connection(
     session: Session, group: str, broker: str | None = None
 ) -> ConsumerConnection:
-    """The clients of a group, as the first broker that has any knows them.
+    """Return the clients of a group from the first broker to which any are connected.
 
-    :raises NoClientsError: when none is connected.
+    :raises NoClientsError: when no client is connected.
     """
     addresses = [broker] if broker else [each.address for each in group_brokers(session, group)]
     for _, found in session.each(addresses, lambda each: _connected(session, each, group)):
@@ -74,7 +74,7 @@ def consumer_connection(
 
 
 def _connected(session: Session, address: str, group: str) -> ConsumerConnection:
-    """The clients of a group that are connected to a broker."""
+    """Return the clients of a group that are connected to a broker."""
     try:
         reply = session.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST,
                             GetConsumerConnectionListRequestHeader(consumer_group=group))
@@ -86,7 +86,7 @@ def _connected(session: Session, address: str, group: str) -> ConsumerConnection
 
 
 def consumer_connections(session: Session, *, group: str, broker: str | None) -> Iterator[Row]:
-    """The clients of a consumer group."""
+    """Show the clients of a consumer group."""
     found = consumer_connection(session, group, broker)
     subscriptions = sorted(f"{topic}: {data.sub_string}"
                            for topic, data in found.subscription_table.items())
@@ -96,7 +96,7 @@ def consumer_connections(session: Session, *, group: str, broker: str | None) ->
 
 
 def producer_connections(session: Session, *, group: str, topic: str) -> Iterator[Row]:
-    """The clients of a producer group that send to a topic."""
+    """Show the clients of a producer group that send to a topic."""
     header = GetProducerConnectionListRequestHeader(producer_group=group)
     places = session.brokers_of(topic)
     rows = set()
@@ -109,7 +109,7 @@ def producer_connections(session: Session, *, group: str, topic: str) -> Iterato
 
 
 def producers(session: Session, *, broker: str) -> Iterator[Row]:
-    """All producers of a broker."""
+    """Show all producers of a broker."""
     reply = session.ask(broker, RequestCode.GET_ALL_PRODUCER_INFO)
     for group, clients in sorted(ProducerTableInfo.decode_reply(reply.body).data.items()):
         for each in clients:

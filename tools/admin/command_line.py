@@ -1,8 +1,9 @@
 """``twistmq admin``: the table of commands as a command line.
 
-The exit status is 0 when all was done, 1 when something failed, and 141 when the reader of the
-output has closed it. Each failure is one line of standard error. The command's module is imported
-when it runs, tables when one is printed, so that help and completion take no longer than they must.
+The exit status is 0 if everything was done, 1 if something failed, and 141 if the reader of the
+output has closed it. Each failure is one line on standard error. The module of a command is
+imported when the command runs, and tables are imported when one is printed, so that help and
+completion are fast.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ENTRY_POINT_GROUP", "admin", "all_commands", "parameter"]
 
-#: Packages that bring commands name a module with ``COMMANDS`` here.
+#: Packages with commands name a module with ``COMMANDS`` in this entry-point group.
 ENTRY_POINT_GROUP: Final = "twistmq.admin"
 EXIT_FAILED: Final = 1
 EXIT_UNREAD: Final = 128 + 13
-#: Where mqadmin has the keys, below ROCKETMQ_HOME.
+#: The file with mqadmin's keys, below ROCKETMQ_HOME.
 _TOOLS_FILE: Final = "conf/tools.yml"
 
 
 def _time(_: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """Read a time: now, ms since 1970, yyyy-MM-dd#HH:mm:ss:SSS as mqadmin takes it, or ISO 8601."""
+    """Read a time: now, ms since 1970, mqadmin's yyyy-MM-dd#HH:mm:ss:SSS, or ISO 8601."""
     from datetime import datetime
 
     if text is None:
@@ -67,7 +68,7 @@ _METAVARS: Final = {"text": "TEXT", "int": "N", "float": "N", "bool": "true|fals
 
 
 def parameter(option: Option) -> click.Option:
-    """An option of the table, as click takes it."""
+    """Convert an option of the table to an option of click."""
     names = [option.name, *option.flags]
     if option.kind == "flag":
         return click.Option(names, is_flag=True, default=False, help=option.help)
@@ -75,7 +76,8 @@ def parameter(option: Option) -> click.Option:
     shown = option.default is not None and option.default != ""
     default = str(option.default).lower() if isinstance(option.default, bool) else option.default
     text = f"{option.help}  [default: {default}]" if shown else option.help
-    # A default of None is a value to newer versions of click, and then nothing is required.
+    # In newer versions of click, a default of None is a value, and the option would not be
+    # required.
     given: dict[str, Any] = {} if option.default is None else {"default": option.default}
     return click.Option(names, type=kind, required=option.required, help=text,
                         metavar=None if option.choices else _METAVARS[option.kind],
@@ -84,18 +86,18 @@ def parameter(option: Option) -> click.Option:
 
 
 def _common() -> list[click.Option]:
-    """The options every command has."""
+    """Return the options of every command."""
     return [
         click.Option(["name_servers", "-n", "--namesrv", "--namesrvAddr"], envvar="NAMESRV_ADDR",
                      default="127.0.0.1:9876", metavar="HOST:PORT;...",
                      help="The name servers.  [environment: NAMESRV_ADDR; "
                           "default: 127.0.0.1:9876]"),
         click.Option(["--output"], type=click.Choice(["table", "json"]), default="table",
-                     help="How rows are printed.  [default: table]"),
+                     help="The output format of rows.  [default: table]"),
         click.Option(["--access-key"], envvar="ROCKETMQ_ACCESS_KEY", metavar="KEY",
                      help="Sign requests as this account. The secret key is read from "
-                          "ROCKETMQ_SECRET_KEY, or asked for; without this option both are in "
-                          f"ROCKETMQ_HOME/{_TOOLS_FILE}, if that is there."),
+                          "ROCKETMQ_SECRET_KEY, or prompted for; without this option, both are "
+                          f"read from ROCKETMQ_HOME/{_TOOLS_FILE}, if that file exists."),
         click.Option(["--tls"], is_flag=True, default=False, help="Speak TLS."),
         click.Option(["tls_file", "--tls-config"], type=click.Path(exists=True, dir_okay=False),
                      metavar="FILE", help="Speak TLS with the settings tls.client.* of this Java "
@@ -121,7 +123,7 @@ class AdminCommand(click.Command):
         return super().parse_args(ctx, [self._without_blank(each) for each in args])
 
     def _without_blank(self, argument: str) -> str:
-        """A long name that mqadmin has with a blank, within or at its end, as click knows it."""
+        """Convert a long name of mqadmin with a blank in it or at its end to the name for click."""
         name, separator, value = argument.partition("=")
         if " " not in name or not name.startswith("--"):
             return argument
@@ -147,7 +149,7 @@ class AdminCommand(click.Command):
 
 
 class Admin(click.Group):
-    """All commands, in the groups that mqadmin has them in."""
+    """All commands, in mqadmin's groups."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -181,7 +183,7 @@ def _own() -> dict[str, Command]:
 
 @cache
 def all_commands() -> dict[str, Command]:
-    """The commands of the table and those that packages bring, by name."""
+    """Return the commands of the table and of other packages, by name."""
     from importlib.metadata import entry_points
 
     found = dict(_own())
@@ -189,7 +191,7 @@ def all_commands() -> dict[str, Command]:
         try:
             rows = point.load().COMMANDS
         except Exception as error:
-            # One package's fault takes away its own commands only.
+            # A fault of a package only removes its own commands.
             _say(f"the commands of {point.name} cannot be had: {type(error).__name__}: {error}")
             continue
         for row in rows:
@@ -199,7 +201,7 @@ def all_commands() -> dict[str, Command]:
 
 @click.group(cls=Admin, context_settings={"help_option_names": ["-h", "--help"]})
 def admin() -> None:
-    """Look at a cluster and change it: the commands of Apache's mqadmin.
+    """Inspect and change a cluster with the commands of Apache's mqadmin.
 
     They work with this package's servers and with Apache's. Names and options are mqadmin's;
     tools/admin/COMMANDS.md has them all.
@@ -207,7 +209,7 @@ def admin() -> None:
 
 
 def _run(row: Command, given: dict[str, Any]) -> int:
-    """Run a command and print what it finds; :returns: the exit status."""
+    """Run a command, print its rows, and return the exit status."""
     from twistmq.broker.errors import SettingsError
     from twistmq.protocol.errors import BrokerError
     from twistmq.tools.admin.session import Session
@@ -230,7 +232,7 @@ def _run(row: Command, given: dict[str, Any]) -> int:
         _say(str(error))
         return EXIT_FAILED
     except BrokenPipeError:
-        # The rest of the output would fail again when the interpreter ends.
+        # Without this, the buffered output would fail again when the interpreter exits.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
@@ -239,9 +241,9 @@ def _run(row: Command, given: dict[str, Any]) -> int:
 
 
 def _completing_session(given: Mapping[str, Any], timeout_s: float) -> Session:
-    """A client for completion, which cannot prompt for a secret key.
+    """Return a client for completion, which cannot prompt for a secret key.
 
-    :param given: the options so far.
+    :param given: the options typed so far.
     :raises ValueError: when a secret key would have to be prompted for.
     """
     from twistmq.tools.admin.session import Session
@@ -283,13 +285,16 @@ def _say(text: str) -> None:
     """Print a text as one line of standard error."""
     from twistmq.broker.store.inspect.printable import escaped
 
-    # It may be a server's, which must not act on a terminal.
+    # The text may come from a server, and must not control the terminal.
     line = escaped(" ".join(text.split()))
     click.echo(click.style("twistmq: ", fg="red") + line, err=True)
 
 
 def _tls(file: str | None) -> ssl.SSLContext:
-    """The TLS settings of connections; :param file: None: where tls.config.file is by default."""
+    """Return the TLS context of connections.
+
+    :param file: a settings file; None: the default of tls.config.file.
+    """
     from twistmq.broker.config.setting_rows import broker_rows
     from twistmq.broker.config.settings import Settings
     from twistmq.broker.net.tls_options import tls_client_options
@@ -300,7 +305,7 @@ def _tls(file: str | None) -> ssl.SSLContext:
 
 
 def _credentials(access_key: str | None) -> Credentials | None:
-    """The keys that sign requests; :raises ValueError: when one of the two is missing."""
+    """Return the keys that sign requests; :raises ValueError: when one of the two is missing."""
     home = os.environ.get("ROCKETMQ_HOME")
     path = os.path.join(home, _TOOLS_FILE) if home else ""
     if access_key is None and not os.path.exists(path):

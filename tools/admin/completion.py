@@ -1,8 +1,8 @@
-"""Shell completion of the names of topics, groups and clusters, as the servers know them.
+"""Shell completion of the names of topics, groups and clusters that the servers know.
 
-The servers are those of the options typed so far, or NAMESRV_ADDR. All of them together have half a
-second; the names found by then are offered. Failures are silent: an error message would disturb the
-typing.
+The servers are taken from the options typed so far, or from NAMESRV_ADDR. All servers together have
+half a second, and the names found by then are offered. Failures are silent, because an error
+message would disturb typing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["completer"]
 
-#: How long servers may take, seconds.
+#: The time that all servers together may take, seconds.
 _SECONDS: Final = 0.5
 _NAME_SERVERS: Final = "127.0.0.1:9876"
 #: Asks the servers for names and adds them to the set.
@@ -30,12 +30,12 @@ Find = Callable[["Session", "set[str]"], None]
 
 
 def _topics(session: Session, found: set[str]) -> None:
-    """All topics; those of retries and dead letters begin with %."""
+    """Add all topics; the names of retry and dead-letter topics begin with %."""
     found.update(session.topics())
 
 
 def _groups(session: Session, found: set[str]) -> None:
-    """Consumer groups that have a topic of retries, then those that brokers have settings of."""
+    """Add consumer groups with a retry topic, then those with settings on brokers."""
     from twistmq.protocol.bodies import SubscriptionGroupWrapper
     from twistmq.protocol.codes import RequestCode
     from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
@@ -51,19 +51,19 @@ def _clusters(session: Session, found: set[str]) -> None:
     found.update(session.cluster_names())
 
 
-#: By the name of the option.
+#: The functions by the name of the option.
 _FINDS: Final[Mapping[str, Find]] = {
     "topic": _topics, "route_topic": _topics, "group": _groups, "source": _groups,
     "destination": _groups, "cluster": _clusters,
 }
-#: Only producers know their groups, and only while they are there.
+#: Producer groups are known only while producers are connected, so they are not completed.
 _NOT: Final = "--producerGroup"
 
 
 def completer(
     option: Option, session: Callable[[Mapping[str, Any], float], Session]
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]] | None:
-    """The completion of an option's value; None if there is no completion for it.
+    """Return the completion of an option's value; None if there is no completion for it.
 
     :param session: makes a client from the options typed so far; its requests end after the given
         seconds.
@@ -82,21 +82,21 @@ def completer(
 
 
 def _given(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the line; while it is incomplete, click fills in no defaults."""
+    """Return the options of the line; while it is incomplete, click does not add defaults."""
     servers = params.get("name_servers") or os.environ.get("NAMESRV_ADDR") or _NAME_SERVERS
     return {**params, "name_servers": servers}
 
 
 def _ask(make: Callable[[], Session], find: Find) -> list[str]:
-    """The names that came in time."""
+    """Return the names that arrived in time."""
     found: set[str] = set()
 
     def ask() -> None:
         with contextlib.suppress(Exception), session:
             find(session, found)
 
-    # Every error is ignored: the user did not ask for a request. Imports happen here, before the
-    # time starts.
+    # Every error is ignored, because the user did not ask for a request. Imports happen here,
+    # before the time limit starts.
     with contextlib.suppress(Exception):
         session = make()
         asking = threading.Thread(target=ask, daemon=True)
@@ -106,6 +106,6 @@ def _ask(make: Callable[[], Session], find: Find) -> list[str]:
 
 
 def _fitting(names: Iterable[str], incomplete: str) -> list[str]:
-    """The names that begin with the typed text; names with % only if a % was typed."""
+    """Return the names that begin with the typed text; names with % only if % was typed."""
     return sorted(name for name in names if name.startswith(incomplete)
                   and ("%" in incomplete or not name.startswith("%")))

@@ -1,4 +1,4 @@
-"""Commands that export what a cluster is set up as; shown, or written where -f says.
+"""Commands that export the configuration of a cluster, to the screen or to the folder of -f.
 
 Source: the classes of tools/command/export @5.3.3.
 """
@@ -38,9 +38,9 @@ from twistmq.tools.admin.statistics import PUT_NUMS, day_sum, figures, minute_ra
 
 __all__ = ["WRITTEN", "export_configs", "export_metadata", "export_metrics"]
 
-#: Columns when a file is written.
+#: The columns of the result if a file is written.
 WRITTEN: Final = ("file",)
-#: Settings that describe a cluster's guarantees; getBrokerConfig exports the rest.
+#: Settings that describe a cluster's guarantees; getBrokerConfig shows all other settings.
 _SETTINGS: Final = (
     "brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime",
     "filterServerNums", "flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName",
@@ -58,7 +58,7 @@ def _shown_or_written(
 
 
 def _flat(value: Any, path: str = "") -> Iterator[Row]:
-    """The leaves of an export, by their paths."""
+    """Return the leaves of an export by their paths."""
     if isinstance(value, dict) and value:
         for key, member in value.items():
             yield from _flat(member, f"{path}/{key}" if path else str(key))
@@ -68,7 +68,7 @@ def _flat(value: Any, path: str = "") -> Iterator[Row]:
 
 
 def export_configs(session: Session, *, cluster: str, folder: str | None) -> Result:
-    """How large a cluster is, and what its brokers promise."""
+    """Export the size of a cluster and the guarantees of its brokers."""
     masters = session.brokers(None, cluster)
     configs = {place.name: {name: settings[name] for name in _SETTINGS if name in settings}
                for place, settings in session.each(
@@ -82,7 +82,7 @@ def export_configs(session: Session, *, cluster: str, folder: str | None) -> Res
 
 
 def _topics(session: Session, place: Broker, *, special: bool) -> dict[str, TopicConfig]:
-    """A broker's topics but the system's; :param special: whether those of retries too."""
+    """Return a broker's topics except system topics; ``special`` includes retry topics."""
     own = TopicList.decode(session.ask(
         place.address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body).topic_list
     table = TopicConfigSerializeWrapper.decode(session.ask(
@@ -103,7 +103,7 @@ def export_metadata(
     session: Session, *, cluster: str | None, broker: str | None, folder: str | None,
     only_topics: bool, only_groups: bool, special: bool,
 ) -> Result:
-    """Topics and groups; of a cluster, the queues of all masters are added up."""
+    """Export topics and groups; for a cluster, the queues of all masters are added up."""
     topics: dict[str, TopicConfig] = {}
     groups: dict[str, SubscriptionGroupConfig] = {}
 
@@ -132,7 +132,7 @@ def export_metadata(
 
 
 def export_metrics(session: Session, *, cluster: str, folder: str | None) -> Result:
-    """A cluster's throughput and sizes, for capacity planning."""
+    """Export the throughput and sizes of a cluster, for capacity planning."""
     reports = {place.name: report for place, report in session.each(
         session.brokers(None, cluster), lambda each: _report(session, each))
         if isinstance(report, dict)}

@@ -1,4 +1,4 @@
-"""Files a command reads its rows from or writes an export to, and settings as servers show them."""
+"""Files with input rows or exports of commands, and settings in the answers of servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 def read_list(file: str, kind: type[T]) -> list[T]:
     """Read a JSON list
 
-    :raises AdminError: when it cannot be read, or has members of other types.
+    :raises AdminError: when the file cannot be read, or contains members of other types.
     """
     try:
         return msgspec.json.decode(Path(file).read_bytes(), type=list[kind])  # type: ignore[valid-type]
@@ -29,12 +29,12 @@ def read_list(file: str, kind: type[T]) -> list[T]:
 
 
 def read_settings(body: bytes) -> dict[str, str]:
-    """The settings in a server's answer, a Java ``.properties`` file."""
+    """Return the settings in a server's answer, which is a Java ``.properties`` file."""
     return {each.key: each.value for each in parse_properties(decode_properties(body)[0])}
 
 
 def write_export(folder: str, name: str, content: object) -> str:
-    """Write an export as indented JSON; :returns: the file."""
+    """Write an export as indented JSON, and return the file name."""
     path = Path(folder) / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

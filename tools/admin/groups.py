@@ -57,14 +57,14 @@ __all__ = [
     "get_group", "running_info", "set_consume_mode", "update_group", "update_group_list",
 ]
 
-#: Columns of one group's progress, and of one client's.
+#: The columns for the progress of a group, and for the status of a client.
 PROGRESS: Final = ("topic", "broker", "queue", "broker_offset", "consumer_offset", "client",
                    "diff", "inflight", "last_consumed")
 STATUS: Final = ("section", "name", "value")
 
 
 class SetMessageRequestModeRequestBody(Body):
-    """How a group gets a topic's messages."""
+    """The mode in which a group receives the messages of a topic."""
 
     topic: str
     consumer_group: str
@@ -76,7 +76,7 @@ def update_group(
     session: Session, *, broker: str | None, cluster: str | None, group: str,
     retry_policy: str | None, attributes: str | None, **settings: Any,
 ) -> Iterator[Row]:
-    """Create a group, or change it: a setting that is not given gets its default.
+    """Create or change a group; a setting that is not given gets its default.
 
     :raises AdminError: when the retry policy is malformed.
     """
@@ -111,7 +111,7 @@ def update_group_list(
 def delete_group(
     session: Session, *, broker: str | None, cluster: str | None, group: str, offsets: bool
 ) -> Iterator[Row]:
-    """Delete a group; of a cluster, its topics of retries and dead letters too."""
+    """Delete a group; in a cluster, its retry and dead-letter topics are deleted as well."""
     places = session.brokers(broker, cluster)
     for place, _ in session.each(places, lambda each: session.ask(
             each.address, RequestCode.DELETE_SUBSCRIPTIONGROUP,
@@ -123,7 +123,7 @@ def delete_group(
 
 
 def get_group(session: Session, *, group: str) -> Iterator[Row]:
-    """A group's settings on each broker."""
+    """Show the settings of a group on each broker."""
     def one(place: Broker) -> SubscriptionGroupConfig | None:
         try:
             reply = session.ask(place.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
@@ -154,7 +154,7 @@ def set_consume_mode(
     session: Session, *, broker: str | None, cluster: str | None, topic: str, group: str, mode: str,
     share: int,
 ) -> Iterator[Row]:
-    """Say whether a group pulls a topic or pops it."""
+    """Set whether a group pulls or pops a topic."""
     body = SetMessageRequestModeRequestBody(topic, group, mode, share).encode()
     places = session.brokers(broker, cluster)
     for place, _ in session.each(places, lambda each: session.ask(
@@ -167,7 +167,7 @@ def set_consume_mode(
 def consume_stats(
     session: Session, group: str, topic: str | None = None, route_topic: str | None = None
 ) -> ConsumeStats:
-    """A group's offsets, from all brokers that have it, or the given topic."""
+    """Return the offsets of a group from all brokers with the group or the given topic."""
     total = ConsumeStats()
     places = group_brokers(session, group) if topic is None and route_topic is None else (
         session.brokers_of(topic or retry_topic(group), route_topic))
@@ -184,7 +184,7 @@ def consumer_progress(
     session: Session, *, group: str | None, topic: str | None, show_clients: bool,
     route_topic: str | None,
 ) -> Result:
-    """The backlog of all groups, or the offsets of one group by queue."""
+    """Show the backlog of all groups, or the offsets of one group by queue."""
     if group is None:
         return _progress_of_all(session)
     return Table(PROGRESS, _progress(session, group, topic, show_clients, route_topic))
@@ -220,7 +220,7 @@ def _difference(offsets: OffsetWrapper) -> int:
 
 
 def _owners(session: Session, group: str) -> dict[MessageQueue, str]:
-    """Which client consumes a queue."""
+    """Return the client that consumes each queue."""
     owners: dict[MessageQueue, str] = {}
     try:
         connected = consumer_connection(session, group).connection_set
@@ -234,7 +234,7 @@ def _owners(session: Session, group: str) -> dict[MessageQueue, str]:
 
 
 def _groups_with_progress(session: Session) -> list[str]:
-    """The groups that have a retry topic or have committed an offset, without the broker's own."""
+    """Return the groups with a retry topic or a committed offset, without system groups."""
     groups = {topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) for topic in session.topics()
               if topic.startswith(RETRY_GROUP_TOPIC_PREFIX)}
     for _, found in session.each(session.brokers(), lambda each: ConsumeStatsList.decode_reply(
@@ -270,12 +270,15 @@ def _progress_of_all(session: Session) -> Iterator[Row]:
                stats.consume_tps, sum(map(_difference, stats.offset_table.values())))
 
 
-# --- what clients of a group do
+# # --- the state of a group's clients
 
 def running_info(
     session: Session, group: str, client: str, broker: str | None = None, *, stack: bool = False
 ) -> ConsumerRunningInfo:
-    """A client's report on itself. The broker asks the client, which may answer slowly."""
+    """Return a client's report on itself.
+
+    The broker asks the client, which may answer slowly.
+    """
     addresses = [broker] if broker else [each.address for each in group_brokers(session, group)]
     header = GetConsumerRunningInfoRequestHeader(
         consumer_group=group, client_id=client, jstack_enable=stack)
@@ -295,7 +298,7 @@ def running_info(
 def consumer_status(
     session: Session, *, group: str, client: str | None, broker: str | None, stack: bool
 ) -> Result:
-    """The state of a group's clients, or the full report of one of them."""
+    """Show the state of a group's clients, or the full report of one client."""
     if client is not None:
         return Table(STATUS, _status(running_info(session, group, client, broker, stack=stack)))
     return _status_of_all(session, group, broker, stack)

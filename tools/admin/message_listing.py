@@ -1,4 +1,4 @@
-"""Commands that show messages one after the other, and entries of consume queues.
+"""Commands that list messages and entries of consume queues.
 
 Source: PrintMessageSubCommand, PrintMessageByQueueCommand, ConsumeMessageCommand,
 QueryConsumeQueueCommand @5.3.3.
@@ -31,7 +31,7 @@ from twistmq.tools.admin.session import AdminError, Broker, Session
 
 __all__ = ["consume_messages", "print_messages", "print_queue", "pull", "query_queue"]
 
-#: How many messages a pull asks for.
+#: The number of messages that a pull requests.
 _PULL_COUNT = 32
 _GROUP: Final = "TOOLS_CONSUMER"
 _PULL_ENDS: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
@@ -42,9 +42,9 @@ def pull(
     session: Session, address: str, queue: MessageQueue, offset: int, count: int,
     expression: str = "*",
 ) -> tuple[list[StoredMessage], int, bool]:
-    """Messages of a queue, the next offset to pull, and whether the end was reached.
+    """Return messages of a queue, the next offset to pull, and whether the end was reached.
 
-    A damaged message is left out, with a line on standard error.
+    A damaged message is left out and reported on standard error.
     """
     header = pull_header(queue, offset, _GROUP, max_count=count, expression=expression)
     reply = session.ask(address, RequestCode.PULL_MESSAGE, header, taken=_PULL_ENDS)
@@ -71,7 +71,7 @@ def _walk(
     session: Session, address: str, queue: MessageQueue, begin: int | None, begin_ms: int | None,
     end_ms: int | None, expression: str,
 ) -> Iterator[StoredMessage]:
-    """The messages of a queue within a span of time."""
+    """Yield the messages of a queue within a span of time."""
     if begin is not None:
         offset = begin
     elif begin_ms is not None:
@@ -103,7 +103,7 @@ def print_messages(
     session: Session, *, topic: str, charset: str, expression: str, begin_ms: int | None,
     end_ms: int | None, body: bool, route_topic: str | None,
 ) -> Iterator[Row]:
-    """The messages of a topic, queue by queue."""
+    """Show the messages of a topic, queue by queue."""
     queues = session.read_queues(route_topic or topic)
     for each in queues if route_topic is None else [
             MessageQueue(topic, each.broker_name, 0) for each in queues if each.queue_id == 0]:
@@ -116,7 +116,7 @@ def print_queue(
     session: Session, *, topic: str, broker: str, queue: int, charset: str, expression: str,
     begin_ms: int | None, end_ms: int | None, show: bool, body: bool, by_tag: bool,
 ) -> Result:
-    """The messages of a queue, or how many there are of each tag."""
+    """Show the messages of a queue, or their number for each tag."""
     place = MessageQueue(topic, broker, queue)
     found = _walk(session, session.named(broker).address, place, None, begin_ms, end_ms,
                   expression)
@@ -134,9 +134,9 @@ def consume_messages(
     session: Session, *, topic: str, broker: str | None, queue: int | None, offset: int | None,
     group: str | None, begin_ms: int | None, end_ms: int | None, count: int,
 ) -> Iterator[Row]:
-    """Show ``count`` messages of a topic or of one queue; no group's offset changes.
+    """Show ``count`` messages of a topic or a queue, without changing a consumer offset.
 
-    :param group: as with mqadmin: the group pulls, but commits no offset.
+    :param group: as in mqadmin: the group with which messages are pulled; no offset is committed.
     """
     if queue is not None and broker is None:
         raise AdminError("-i needs -b: a broker's queue")
@@ -157,7 +157,7 @@ def query_queue(
     session: Session, *, topic: str, queue: int, begin: int, count: int, broker: str | None,
     group: str | None,
 ) -> Iterator[Row]:
-    """Entries of a consume queue, as they are."""
+    """Show the entries of a consume queue unchanged."""
     places = [Broker("", "", 0, broker)] if broker else session.brokers_of(topic)
     header = QueryConsumeQueueRequestHeader(topic=topic, queue_id=queue, index=begin, count=count,
                                             consumer_group=group)

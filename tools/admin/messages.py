@@ -1,4 +1,4 @@
-"""Commands that find messages: by id, by key, by place; what groups made of them, and a push.
+"""Commands that find messages by id, key or offset, with their consumption, and push them.
 
 Source: the classes of tools/command/message, MQAdminImpl.queryMessage, DefaultMQAdminExtImpl
 (messageTrackDetail, consumed, consumeMessageDirectly) @5.3.3.
@@ -32,16 +32,16 @@ from twistmq.tools.admin.topics import groups_of
 
 __all__ = ["DETAIL", "DIRECT", "by_id", "by_key", "by_offset", "by_unique_key", "find_messages"]
 
-#: Columns of a message in all detail, and of how a client consumed one that was pushed.
+#: The columns for the details of a message, and for the result of a pushed message.
 DETAIL: Final = ("message", "name", "value")
 DIRECT: Final = ("message", "client", "result", "remark", "ms")
 
-#: Java's largest long: no end.
+#: Java's largest long, which means no end.
 _NO_END: Final = 2**63 - 1
 
 
 class _UniqueKeyQuery(QueryMessageRequestHeader):
-    """A query whose key is a client's own id of a message."""
+    """A query whose key is the message id that a client assigned."""
 
     unique_key_query: str = msgspec.field(default="true", name="_UNIQUE_KEY_QUERY")
 
@@ -51,16 +51,16 @@ def find_messages(
     end_ms: int | None = None, max_count: int = 64, unique: bool = False,
     route_topic: str | None = None,
 ) -> list[StoredMessage]:
-    """The messages with a key, of all brokers of a topic, in the order they were stored.
+    """Return the messages with a key from all brokers of a topic, in the order of storing.
 
-    :param unique: whether the key is a client's own id.
+    :param unique: whether the key is an id that a client assigned.
     """
     kind = _UniqueKeyQuery if unique else QueryMessageRequestHeader
     header = kind(topic=topic, key=key, max_num=max_count, begin_timestamp=begin_ms or 0,
                   end_timestamp=_NO_END if end_ms is None else end_ms)
 
     def has_key(message: StoredMessage) -> bool:
-        # The index has hashes: one message may be found by another one's key.
+        # The index contains hashes, so a message may be found by the key of another one.
         properties = message.properties_map()
         return key in (
             [properties.get(UNIQ_KEY)] if unique else properties.get(KEYS, "").split(" "))
@@ -83,10 +83,10 @@ def _whole(
     session: Session, topic: str, broker: str, body: bytes,
     is_asked: Callable[[StoredMessage], bool] = lambda _: True,
 ) -> list[StoredMessage]:
-    """The messages of an answer that can be read; the others are failures, a line each.
+    """Return the readable messages of an answer; the other messages are reported as failures.
 
-    :param is_asked: whether a message is one that was asked for; a damaged one whose properties
-        cannot be read may be.
+    :param is_asked: returns whether a message was requested; a damaged message without readable
+        properties may be one.
     """
     damaged: list[DamagedMessage[bytes]] = []
     found = unwrap(body, MessageQueue(topic, broker, -1), damaged)
@@ -98,15 +98,17 @@ def _whole(
 def _by_either_id(
     session: Session, topic: str, text: str, route_topic: str | None
 ) -> list[StoredMessage]:
-    """The message with an id of either kind; the newer if there are two.
+    """Return the message with an id of either kind; the newer one if there are two.
 
-    :returns: nothing when it is damaged, which is a failure of the session.
+    :returns: an empty list if the message is damaged, which is reported as a failure of the
+        session.
     :raises AdminError: when no message has the id.
     """
     try:
         ip, port, offset = parse_offset_message_id(text)
         brackets = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-        # A client's id looks the same: if the address is not a broker's, it is a client's id.
+        # Both kinds of ids look the same: if the address in it is not that of a broker, a client
+        # assigned the id.
         known = {each.address: each.name for each in session.all_brokers()}
         if brackets in known:
             return _whole(session, topic, known[brackets], session.ask(
@@ -125,7 +127,7 @@ def by_key(
     session: Session, *, topic: str, key: str, begin_ms: int | None, end_ms: int | None,
     max_count: int, route_topic: str | None,
 ) -> Iterator[Row]:
-    """The messages with a key."""
+    """Show the messages with a key."""
     for message in find_messages(session, topic, key, begin_ms=begin_ms, end_ms=end_ms,
                                  max_count=max_count, route_topic=route_topic):
         yield (message_id_of(message), message.queue_id, message.queue_offset,
@@ -136,9 +138,9 @@ def by_id(
     session: Session, *, topic: str, message_id: str, group: str | None, client: str | None,
     resend: bool, unit: str | None, charset: str, route_topic: str | None,
 ) -> Result:
-    """Messages by id of either kind: shown, pushed to one client, or sent again.
+    """Show messages by id of either kind, push them to a client, or send them again.
 
-    :param unit: taken as mqadmin takes it; it is a client's affair.
+    :param unit: accepted as by mqadmin, but only meaningful for clients.
     """
     ids = [text.strip() for text in message_id.split(",") if text.strip()]
     if not ids:
@@ -160,7 +162,7 @@ def by_unique_key(
     session: Session, *, topic: str, message_id: str, group: str | None, client: str | None,
     show_all: bool, route_topic: str | None,
 ) -> Result:
-    """The messages with a client's own id; the newest, or all."""
+    """Show the newest message, or all messages, with an id that a client assigned."""
     found = find_messages(session, topic, message_id, unique=True, max_count=32,
                           route_topic=route_topic)
     if not found and not session.failures:
@@ -174,7 +176,7 @@ def by_unique_key(
 def by_offset(
     session: Session, *, topic: str, broker: str, queue: int, offset: int, charset: str
 ) -> Iterator[Row]:
-    """The message at a place of a queue."""
+    """Show the message at an offset of a queue."""
     found = pull(session, session.named(broker).address, MessageQueue(topic, broker, queue),
                   offset, 1)[0]
     if not found or found[0].queue_offset != offset:
@@ -183,7 +185,7 @@ def by_offset(
 
 
 def _detail(session: Session, messages: list[StoredMessage], charset: str) -> Iterator[Row]:
-    """All there is to know of messages, and what groups made of them."""
+    """Show all details of messages, and their state in each group."""
     for message in messages:
         properties = message.properties_map()
         cells: dict[str, Cell] = {
@@ -205,7 +207,7 @@ def _detail(session: Session, messages: list[StoredMessage], charset: str) -> It
 
 
 def _tracks(session: Session, message: StoredMessage) -> Iterator[tuple[str, str]]:
-    """The state of a message in each group of its topic."""
+    """Return the state of a message in each group of its topic."""
     try:
         groups = groups_of(session, message.topic)
     except BrokerError as error:
@@ -243,7 +245,7 @@ def _track(session: Session, message: StoredMessage, group: str) -> str:
 def _push(
     session: Session, messages: list[StoredMessage], group: str, client: str
 ) -> Iterator[Row]:
-    """Have one client consume messages now."""
+    """Let a client consume messages now."""
     told = running_info(session, group, client).properties
     if told.get("PROP_CONSUME_TYPE") != ConsumeType.CONSUME_PASSIVELY:
         raise AdminError(f"{client} is not a push consumer: no message can be pushed to it")

@@ -26,7 +26,7 @@ __all__ = ["add_write_perm", "delete_kv", "get_settings", "update_kv", "update_s
 
 
 def add_write_perm(session: Session, *, broker: str) -> Iterator[Row]:
-    """Let producers choose a broker again."""
+    """Allow producers to choose a broker again."""
     header = AddWritePermOfBrokerRequestHeader(broker_name=broker)
     for address, reply in session.each(session.name_servers, lambda each: session.ask(
             each, RequestCode.ADD_WRITE_PERM_OF_BROKER, header)):
@@ -36,7 +36,7 @@ def add_write_perm(session: Session, *, broker: str) -> Iterator[Row]:
 
 
 def wipe_write_perm(session: Session, *, broker: str) -> Iterator[Row]:
-    """Keep producers from choosing a broker."""
+    """Prevent producers from choosing a broker."""
     header = WipeWritePermOfBrokerRequestHeader(broker_name=broker)
     for address, reply in session.each(session.name_servers, lambda each: session.ask(
             each, RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)):
@@ -46,7 +46,7 @@ def wipe_write_perm(session: Session, *, broker: str) -> Iterator[Row]:
 
 
 def update_kv(session: Session, *, namespace: str, key: str, value: str) -> Iterator[Row]:
-    """Keep a value on every name server."""
+    """Store a value on every name server."""
     header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
     for address, _ in session.each(session.name_servers, lambda each: session.ask(
             each, RequestCode.PUT_KV_CONFIG, header)):
@@ -54,7 +54,7 @@ def update_kv(session: Session, *, namespace: str, key: str, value: str) -> Iter
 
 
 def delete_kv(session: Session, *, namespace: str, key: str) -> Iterator[Row]:
-    """Forget a value on every name server."""
+    """Delete a value on every name server."""
     header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
     for address, _ in session.each(session.name_servers, lambda each: session.ask(
             each, RequestCode.DELETE_KV_CONFIG, header)):
@@ -62,7 +62,7 @@ def delete_kv(session: Session, *, namespace: str, key: str) -> Iterator[Row]:
 
 
 def get_settings(session: Session) -> Iterator[Row]:
-    """The settings of every name server."""
+    """Show the settings of every name server."""
     for address, reply in session.each(session.name_servers, lambda each: session.ask(
             each, RequestCode.GET_NAMESRV_CONFIG)):
         assert isinstance(reply, RemotingCommand)

@@ -1,7 +1,7 @@
-"""Commands of the offsets of consumer groups: reset, skip, clone.
+"""Commands for the offsets of consumer groups: reset, skip and clone.
 
-A reset asks the broker, which informs the group's clients. For a group without clients, the command
-commits the offsets with a client's own requests.
+A reset is a request to the broker, which informs the clients of the group. For a group without
+clients, the command commits the offsets itself, with the requests of a client.
 
 Source: ResetOffsetByTimeCommand, SkipAccumulationSubCommand, CloneGroupOffsetCommand,
 DefaultMQAdminExtImpl.resetOffsetByTimestampOld @5.3.3.
@@ -31,12 +31,12 @@ from twistmq.tools.admin.topics import topic_stats
 
 __all__ = ["clone_offsets", "commit_offset", "offset_at", "reset_offsets", "skip_messages"]
 
-#: The time that means a queue's end.
+#: The time that stands for the end of a queue.
 _END: Final = -1
 
 
 def offset_at(session: Session, address: str, queue: MessageQueue, at_ms: int) -> int:
-    """The first message stored at a time or later; :param at_ms: -1: the queue's end."""
+    """Return the offset of the first message stored at a time or later; -1: the queue's end."""
     if at_ms == _END:
         reply = session.ask(address, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id))
@@ -58,9 +58,9 @@ def reset_offsets(
     session: Session, *, group: str, topic: str, at_ms: int, force: bool, broker: str | None,
     queue: int | None, offset: int | None, route_topic: str | None, cplus: bool,
 ) -> Iterator[Row]:
-    """Set a group back, or forward, to a time; in one queue to a time or an offset.
+    """Reset a group to a time, or in one queue to a time or an offset.
 
-    :param cplus: taken as mqadmin takes it: clients in C++ need nothing else any more.
+    :param cplus: accepted as by mqadmin, and without effect: clients in C++ no longer need it.
     """
     if (queue is None) is not (broker is None):
         raise AdminError("-b and -q go together: a broker's queue")
@@ -93,7 +93,7 @@ def _reset_queue(
 def _reset(
     session: Session, group: str, topic: str, at_ms: int, force: bool, route_topic: str | None
 ) -> Iterator[Row]:
-    """Reset all queues of a topic, by its brokers or, without clients, by a client's own requests.
+    """Reset all queues of a topic through its brokers, or without clients by commits.
     """
     header = ResetOffsetRequestHeader(group=group, topic=topic, timestamp=at_ms, is_force=force)
     found: dict[MessageQueue, int] = {}
@@ -148,7 +148,8 @@ def clone_offsets(
 ) -> Iterator[Row]:
     """Give a group the offsets of another group.
 
-    :param offline: accepted as by mqadmin, and without effect: the brokers are asked in both cases.
+    :param offline: accepted as by mqadmin, and without effect: the request goes to the brokers in
+        both cases.
     """
     addresses = {each.name: each.address for each in session.brokers_of(topic)}
     stats = consume_stats(session, source, topic)

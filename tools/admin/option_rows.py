@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 def needed(option: Option) -> Option:
-    """A copy of the option that is required."""
+    """Return a copy of the option that is required."""
     return replace(option, required=True)
 
 
@@ -30,10 +30,11 @@ CLUSTER: Final = Option("cluster", ("-c", "--clusterName", "--cluster"),
                         "The brokers of this cluster.")
 #: A light queue has no route of its own.
 ROUTE_TOPIC: Final = Option("route_topic", ("-c", "--cluster"),
-                            "The topic or cluster whose route is taken, for a light queue.")
+                            "The topic or cluster whose route is used, for a light queue.")
 QUEUE: Final = Option("queue", ("-i", "--queueId"), "The queue's number.", "int", required=True)
 MESSAGE_ID: Final = Option("message_id", ("-i", "--msgId"), "The message's id.", required=True)
-MAX_COUNT: Final = Option("max_count", ("-m", "--maxNum"), "At most so many messages of a broker.",
+MAX_COUNT: Final = Option("max_count", ("-m", "--maxNum"),
+                          "The largest number of messages from a broker.",
                           "int", default=64)
 FROM_MS: Final = Option("begin_ms", ("-b", "--beginTimestamp"), "Stored at this time or later.",
                         "time")
@@ -41,10 +42,10 @@ TO_MS: Final = Option("end_ms", ("-e", "--endTimestamp"), "Stored at this time o
 NAMESPACE: Final = Option("namespace", ("-s", "--namespace"), "The namespace of the value.",
                           required=True)
 INTERVAL: Final = Option("interval", ("-i", "--interval"),
-                         "Again and again, after so many seconds.", "float")
+                         "Repeat after this number of seconds.", "float")
 KEY: Final = Option("key", ("-k", "--key"), "The name of the value.", required=True)
 VALUE: Final = Option("value", ("-v", "--value"), "The value.", required=True)
 BODY_FORMAT: Final = Option("charset", ("-f", "--bodyFormat"),
-                            "The encoding the body is shown in.", default="UTF-8")
+                            "The encoding in which the body is shown.", default="UTF-8")
 OUTPUT_FILE: Final = Option("folder", ("-f", "--filePath"),
-                            "A folder the export is written into instead of being shown.")
+                            "A folder to which the export is written instead of being shown.")

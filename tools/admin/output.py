@@ -1,4 +1,4 @@
-"""Results, as a table or as JSON."""
+"""Output of results as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["as_json", "as_table", "is_coloured", "time_text"]
 
 
 def time_text(at_ms: int) -> str:
-    """A time as mqadmin writes it, local time with milliseconds."""
+    """Return a time in mqadmin's format, local time with milliseconds."""
     try:
         moment = time.localtime(at_ms // 1000)
     except (OverflowError, ValueError, OSError):
@@ -27,7 +27,7 @@ def time_text(at_ms: int) -> str:
 
 
 def is_coloured() -> bool:
-    """Whether standard output is a terminal that shall have colour."""
+    """Return whether standard output is a terminal for which colour is enabled."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
@@ -42,12 +42,12 @@ def _text(cell: Cell) -> str:
         return f"{cell:.2f}"
     if isinstance(cell, list):
         cell = ", ".join(cell)
-    # A row of a table is always one line: control characters of a message are not printed as such.
+    # A row of a table is always one line: control characters of a message are printed as escapes.
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(cell))
 
 
 def as_table(columns: Sequence[str], rows: Sequence[Row], *, coloured: bool) -> str:
-    """Rows under their columns; numbers stand to the right."""
+    """Return rows below their column names; numbers are aligned to the right."""
     from tabulate import tabulate
 
     heads = [name.replace("_", " ") for name in columns]
@@ -65,9 +65,10 @@ def _is_number(cell: Cell) -> bool:
 
 
 def as_json(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """One list of objects, a line each; times are ms since 1970.
+    """Return a list of objects, one line each; times are ms since 1970.
 
-    What a terminal would act on is escaped, as in tables: a parser reads the same text.
+    Characters to which a terminal would react are escaped, as in tables; a parser reads the same
+    text.
     """
     lines = [msgspec.json.encode(dict(zip(columns, row, strict=True)), enc_hook=_plain).decode()
              for row in rows]

@@ -1,4 +1,4 @@
-"""Records in answers, and how they are shown."""
+"""Records in answers, and their output."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["body_text", "message_id_of", "offset_id"]
 
 
 def offset_id(message: StoredMessage) -> str:
-    """The id that says where a message is stored."""
+    """Return the id that contains the location of a message."""
     return offset_message_id(message.store_host, message.physical_offset)
 
 
 def message_id_of(message: StoredMessage) -> str:
-    """The id its sender knows it by."""
+    """Return the id that the sender of a message knows."""
     return message.properties_map().get(UNIQ_KEY) or offset_id(message)
 
 
 def body_text(message: StoredMessage, charset: str) -> str:
-    """A message's body as text, decompressed as Java's clients do."""
+    """Return the body of a message as text, decompressed as by Java's clients."""
     try:
         codecs.lookup(charset)
     except LookupError:

@@ -1,8 +1,8 @@
-"""The commands ``twistmq admin promoteSlave`` and ``followMaster``: who is master of a name.
+"""The commands ``twistmq admin promoteSlave`` and ``followMaster``, which change masters.
 
-Each step is a row as soon as it is done. Nothing is changed before all that can be known is
-checked, and ``--dryRun`` ends there. mqadmin has no such commands: Apache's brokers change their
-role with a controller only.
+Each step is printed as a row as soon as it is done. Nothing is changed before all possible checks
+have passed, and ``--dryRun`` ends after them. mqadmin has no such commands, because Apache's
+brokers change their role only with a controller.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from twistmq.tools.admin.session import AdminError, Session
 
 __all__ = ["follow_master", "promote_slave"]
 
-#: How long the slave may take to get the last messages of its master, s, and how often to look.
+#: The time that the slave may take to copy the last messages of its master, and the time between
+#: two checks, seconds.
 _CATCH_UP_SECONDS: Final = 60
 _LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A broker, as it says itself.
+    """The state of a broker, as reported by itself.
 
-    :param log_end: where its commit log ends, bytes.
-    :param fault: what is wrong with its store; empty: nothing.
+    :param log_end: the end of its commit log, bytes.
+    :param fault: the fault of its store; empty if there is no fault.
     """
 
     name: str
@@ -46,7 +47,7 @@ class _State:
 def promote_slave(
     session: Session, *, broker: str, switch: bool, force: bool, dry: bool
 ) -> Iterator[Row]:
-    """Make a slave the master; see the rows of the command."""
+    """Promote a slave to master; see the row of the command."""
     slave = _state(session, broker)
     if slave.is_master:
         raise AdminError(f"{broker} is a master already")
@@ -73,7 +74,7 @@ def promote_slave(
 def follow_master(
     session: Session, *, broker: str, master: str, slave_id: int, dry: bool
 ) -> Iterator[Row]:
-    """Make a master a slave of another one; see the rows of the command."""
+    """Turn a master into a slave of another one; see the row of the command."""
     old, new = _state(session, broker), _state(session, master)
     if broker == master:
         raise AdminError("a broker does not follow itself")
@@ -100,10 +101,10 @@ def _row(state: _State, step: str, result: str) -> Row:
 
 
 def _state(session: Session, address: str) -> _State:
-    """:raises BrokerError: when it cannot be asked."""
+    """:raises BrokerError: when the broker does not answer."""
     [known] = session.brokers(address)
     table = KVTable.decode(session.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
-    # Apache's brokers do not say their role; a slave that stands in for its master is active.
+    # Apache's brokers do not report their role; a slave that stands in for its master is active.
     role = table.get("brokerRole")
     is_master = table.get("brokerActive") != "false" if role is None else role != "SLAVE"
     return _State(known.name, address, known.broker_id, is_master,
@@ -112,7 +113,7 @@ def _state(session: Session, address: str) -> _State:
 
 
 def _live_master(session: Session, slave: _State) -> _State | None:
-    """The master of a slave, if name servers know one and it answers."""
+    """Return the master of a slave, if name servers know one and it answers."""
     for each in session.all_brokers():
         if each.name == slave.name and each.broker_id == MASTER_ID:
             try:
@@ -123,9 +124,9 @@ def _live_master(session: Session, slave: _State) -> _State | None:
 
 
 def _change(session: Session, state: _State, master: str, slave_id: int) -> str:
-    """Let a broker change its role; :returns: its answer, which says the role.
+    """Let a broker change its role, and return its answer, which names the role.
 
-    :raises BrokerError: when it does not; the text says that of which broker.
+    :raises BrokerError: when it does not change its role; the text names the broker.
     """
     reply = session.ask(state.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
                         NotifyBrokerRoleChangedRequestHeader(
@@ -134,9 +135,9 @@ def _change(session: Session, state: _State, master: str, slave_id: int) -> str:
 
 
 def _wait(session: Session, slave: _State, end: int) -> int:
-    """Wait until the log of a slave has an end; :returns: where it ends.
+    """Wait until the log of a slave has reached an end, and return its actual end.
 
-    :raises AdminError: when it does not get there in time.
+    :raises AdminError: when the slave does not reach it in time.
     """
     give_up = time.monotonic() + _CATCH_UP_SECONDS
     while (reached := _state(session, slave.address).log_end) < end:

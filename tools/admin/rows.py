@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 __all__ = ["GROUPS", "Cell", "Command", "Kind", "Millis", "Option", "Result", "Row", "Table"]
 
-#: The groups of commands, in the order they are shown, and what they are about.
+#: The groups of commands with their titles, in the order of the output.
 GROUPS: Final[dict[str, str]] = {
     "topic": "Topics", "consumer": "Consumer groups", "offset": "Offsets of consumer groups",
     "message": "Messages", "connection": "Connections", "producer": "Producers",
@@ -17,14 +17,14 @@ GROUPS: Final[dict[str, str]] = {
     "ha": "Replication",
 }
 
-#: The type of an option's value. ``path`` names a file to read, ``time`` is ms since 1970,
-#: ``secret`` is prompted for when it is "-".
+#: The type of an option's value. ``path`` names a file to read, ``time`` is ms since 1970, and the
+#: command prompts for a ``secret`` if it is "-".
 Kind: TypeAlias = Literal["text", "int", "float", "bool", "flag", "time", "path", "choice",
                           "secret"]
 
 
 class Millis(int):
-    """A time, ms since 1970: JSON has the number, a table the local time."""
+    """A time, ms since 1970; JSON contains the number, and a table shows the local time."""
 
 
 Cell: TypeAlias = "str | int | float | bool | list[str] | None"
@@ -33,7 +33,7 @@ Row: TypeAlias = "tuple[Cell, ...]"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A result with columns other than the command's own."""
+    """A result with other columns than the usual ones of the command."""
 
     columns: tuple[str, ...]
     rows: Iterable[Row]
@@ -44,11 +44,11 @@ Result: TypeAlias = Iterable[Row] | Table
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a command, under mqadmin's names.
+    """An option of a command, with mqadmin's names.
 
     :param name: the parameter of the command's function.
-    :param flags: how it is written, "-t" and "--topic".
-    :param quoted: mqadmin's long name where it has a blank, so that it is given in quotes.
+    :param flags: its names on the command line, "-t" and "--topic".
+    :param quoted: the long name of mqadmin if it contains a blank, so that users quote it.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Option:
 class Command:
     """A command.
 
-    :param name: mqadmin's.
-    :param group: mqadmin's, of ``GROUPS``; plugins may add groups.
+    :param name: the name in mqadmin.
+    :param group: the group in mqadmin, a key of ``GROUPS``; plugins may add groups.
     :param function: "module:function", imported when the command is run.
-    :param requests: the codes it sends.
-    :param columns: of its rows.
-    :param other_columns: when an option is given, these instead.
-    :param one_of: options of which exactly one must be given.
+    :param requests: the request codes that it sends.
+    :param columns: the columns of its rows.
+    :param other_columns: the columns that replace them if an option is given.
+    :param one_of: the options of which exactly one must be given.
     """
 
     name: str

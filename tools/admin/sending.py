@@ -1,4 +1,4 @@
-"""Commands that send messages, and measure how long that takes.
+"""Commands that send messages and measure the duration of sends.
 
 Source: SendMessageCommand, CheckMsgSendRTCommand, SendMsgStatusCommand, CLusterSendMsgRTCommand
 @5.3.3.
@@ -25,10 +25,10 @@ from twistmq.tools.admin.session import AdminError, Session
 __all__ = ["SENT", "check_send_time", "cluster_send_time", "send_again", "send_message",
            "send_status"]
 
-#: Columns of what was sent.
+#: The columns for sent messages.
 SENT: Final = ("broker", "queue", "offset", "status", "message", "offset_message")
 
-#: How Apache's client names what a send ends with.
+#: The names of Apache's client for the result of a send.
 _STATUS: Final = {
     ResponseCode.SUCCESS: "SEND_OK", ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
@@ -62,8 +62,8 @@ def send_message(
 ) -> Iterator[Row]:
     """Send a message.
 
-    :param keys: with blanks between them, as mqadmin takes them.
-    :param trace: taken as mqadmin takes it; the broker traces what clients do not (`trace`).
+    :param keys: keys separated by blanks, as in mqadmin.
+    :param trace: accepted as by mqadmin; the broker traces messages that clients do not (`trace`).
     :raises OptionError: when the keys or the tag cannot be a property.
     """
     if queue is not None and broker is None:
@@ -80,7 +80,7 @@ def send_message(
 
 
 def send_again(session: Session, messages: Iterable[StoredMessage]) -> Iterator[Row]:
-    """Send messages once more, with an id of their own."""
+    """Send messages again, with new ids."""
     for message in messages:
         properties = message.properties_map()
         properties.pop(UNIQ_KEY, None)
@@ -95,7 +95,7 @@ def send_again(session: Session, messages: Iterable[StoredMessage]) -> Iterator[
 def _timed(
     session: Session, queue: MessageQueue, address: str, size: int
 ) -> tuple[bool, float, str]:
-    """Send a message of a size: whether it is stored, after how many ms, and why not."""
+    """Send a message of a size; return whether it is stored, the duration in ms, and the error."""
     begin = time.perf_counter()
     try:
         _send(session, queue, address, b"a" * size, {"WAIT": "true"})
@@ -105,7 +105,7 @@ def _timed(
 
 
 def check_send_time(session: Session, *, topic: str, amount: int, size: int) -> Iterator[Row]:
-    """How long each of some sends takes, the queues of a topic in turn."""
+    """Measure the duration of sends to the queues of a topic in turn."""
     queues = session.write_queues(topic)
     if not queues:
         raise AdminError(f"topic {topic} cannot be written to")
@@ -118,7 +118,7 @@ def check_send_time(session: Session, *, topic: str, amount: int, size: int) -> 
 
 
 def send_status(session: Session, *, broker: str, size: int, count: int) -> Iterator[Row]:
-    """How long each of some sends to a broker takes, to the topic that has its name."""
+    """Measure the duration of sends to a broker, to the topic with the broker's name."""
     place = session.named(broker)
     for at in range(count):
         stored, ms, reason = _timed(session, MessageQueue(broker, broker, 0), place.address, size)
@@ -130,11 +130,11 @@ def send_status(session: Session, *, broker: str, size: int, count: int) -> Iter
 def cluster_send_time(
     session: Session, *, amount: int, size: int, cluster: str | None, as_log: bool, room: str
 ) -> Result:
-    """How long a send takes, on the average, for each broker of clusters; the first is not counted.
+    """Measure the average duration of sends to each broker of clusters.
 
-    Messages go to the topic that has the broker's name.
+    Messages go to the topic with the broker's name. The first send is not counted.
 
-    :param as_log: whether rows have a time and a room, and no counts.
+    :param as_log: whether rows contain a time and a room instead of counts.
     """
     rows = _send_times(session, amount, size, cluster)
     if not as_log:

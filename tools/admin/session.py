@@ -1,7 +1,7 @@
-"""The client of the commands: it finds brokers by address, name, topic or cluster.
+"""The client of the commands, which finds brokers by address, name, topic or cluster.
 
-It is the blocking client, which starts quickest: a command is a handful of requests, one after the
-other, and a reactor would double the time that the process takes to start.
+It is based on the blocking client, which starts fastest: a command sends a few requests one after
+the other, and a reactor would double the start time of the process.
 
 Source: DefaultMQAdminExtImpl, MQClientAPIImpl, CommandUtil @5.3.3.
 """
@@ -26,17 +26,17 @@ __all__ = ["AdminError", "Broker", "Session"]
 
 T = TypeVar("T")
 
-#: How long a command waits for a server that was silent before, seconds.
+#: How long a command waits for a server that has not answered before, seconds.
 _SILENT_S: Final = 0.5
 
 
 class AdminError(BrokerError):
-    """A command cannot be done; its text is shown to the user."""
+    """A command cannot be carried out; the text is shown to the user."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Broker:
-    """A broker, as name servers know it."""
+    """A broker known to name servers."""
 
     cluster: str
     name: str
@@ -45,9 +45,9 @@ class Broker:
 
 
 class Session(Client):
-    """A client for commands; parameters are those of :class:`Client`.
+    """A client for commands; it has the same parameters as :class:`Client`.
 
-    ``failures`` has the errors of single servers, if the request succeeded on the rest.
+    ``failures`` contains the errors of single servers, if the request succeeded on other servers.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Session(Client):
     ) -> RemotingCommand:
         """Ask the server at an address, once; see :meth:`Client.ask`.
 
-        One that left an earlier request unanswered is given half a second.
+        A server that did not answer an earlier request has half a second.
         """
         if address in self._silent:
             timeout_s = min(self.timeout_s if timeout_s is None else timeout_s, _SILENT_S)
@@ -90,7 +90,7 @@ class Session(Client):
     def each(self, places: Iterable[T], one: Callable[[T], object]) -> Iterator[tuple[T, object]]:
         """Call a function for each place; failures are collected and shown at the end.
 
-        :raises BrokerError: when it failed everywhere, and it was one place.
+        :raises BrokerError: when it failed everywhere, and there was only one place.
         """
         where = list(places)
         for place in where:
@@ -103,18 +103,18 @@ class Session(Client):
                 continue
             yield place, result
 
-    # --- who is there
+    # # --- brokers and clusters
 
     def cluster_info(self) -> ClusterInfo:
-        """All clusters and brokers, asked for once."""
+        """Return all clusters and brokers; they are requested once."""
         if self._cluster_info is None:
             self._cluster_info = super().cluster_info()
         return self._cluster_info
 
     def cluster_names(self, cluster: str | None = None) -> list[str]:
-        """The names of all clusters, or the given one.
+        """Return the names of all clusters, or the given one.
 
-        :raises AdminError: when it does not exist.
+        :raises AdminError: when the given cluster does not exist.
         """
         names = sorted(self.cluster_info().cluster_addr_table)
         if cluster is None:
@@ -125,7 +125,7 @@ class Session(Client):
         return [cluster]
 
     def all_brokers(self, cluster: str | None = None) -> list[Broker]:
-        """Masters and slaves of a cluster, or of all."""
+        """Return the masters and slaves of a cluster, or of all clusters."""
         info = self.cluster_info()
         found = []
         for each in self.cluster_names(cluster):
@@ -138,13 +138,13 @@ class Session(Client):
     def brokers(
         self, address: str | None = None, cluster: str | None = None, *, slaves: bool = False
     ) -> list[Broker]:
-        """The broker at an address, or a cluster's, or all.
+        """Return the broker at an address, the brokers of a cluster, or all brokers.
 
-        :param slaves: whether slaves too.
+        :param slaves: whether to include slaves.
         :raises AdminError: when no broker is found.
         """
         if address is not None:
-            # It may be one that no name server knows.
+            # The broker may be unknown to the name servers.
             try:
                 known = [each for each in self.all_brokers() if each.address == address]
             except (AdminError, RemotingError, RequestRefused):
@@ -158,7 +158,7 @@ class Session(Client):
         return found
 
     def named(self, name: str) -> Broker:
-        """The master of a name; :raises AdminError: when the name has no master."""
+        """Return the master of a name; :raises AdminError: when the name has no master."""
         for each in self.all_brokers():
             if each.name == name and each.broker_id == MASTER_ID:
                 return each
@@ -166,9 +166,9 @@ class Session(Client):
         raise AdminError(f"there is no broker {name}; the name server knows {names}")
 
     def brokers_of(self, topic: str, route_topic: str | None = None) -> list[Broker]:
-        """The brokers that have a topic: for each name the master, or a slave if it has no master.
+        """Return the brokers of a topic: for each name its master, or a slave without a master.
 
-        :param route_topic: whose route is taken instead.
+        :param route_topic: a topic whose route is used instead.
         """
         route: TopicRouteData = self.route(route_topic or topic)
         return sorted(Broker(data.cluster or "", data.broker_name or "", min(data.broker_addrs),

@@ -1,4 +1,4 @@
-"""Commands of figures by topic and group.
+"""Commands that show figures by topic and group.
 
 Source: StatsAllSubCommand, BrokerConsumeStatsSubCommad @5.3.3.
 """
@@ -23,13 +23,13 @@ from twistmq.tools.admin.topics import groups_of
 
 __all__ = ["PUT_NUMS", "broker_consume_stats", "day_sum", "figures", "minute_rate", "stats_all"]
 
-#: Names of tables of figures.
+#: The names of the tables of figures.
 PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 _GET_NUMS: Final = "GROUP_GET_NUMS"
 
 
 def figures(session: Session, broker: Broker, table: str, key: str) -> BrokerStatsData:
-    """Figures of the last minute, hour and day; zeros where the broker counted nothing."""
+    """Return the figures of the last minute, hour and day; zeros if nothing was counted."""
     header = ViewBrokerStatsDataRequestHeader(stats_name=table, stats_key=key)
     try:
         body = session.ask(broker.address, RequestCode.VIEW_BROKER_STATS_DATA, header).body
@@ -39,17 +39,17 @@ def figures(session: Session, broker: Broker, table: str, key: str) -> BrokerSta
 
 
 def minute_rate(found: BrokerStatsData) -> float:
-    """Events a second in the last minute."""
+    """Return the number of events a second in the last minute."""
     return found.stats_minute.tps
 
 
 def day_sum(found: BrokerStatsData) -> int:
-    """Events of the last day, or since counting began."""
+    """Return the number of events in the last day, or since counting began."""
     return found.stats_day.sum or found.stats_hour.sum or found.stats_minute.sum
 
 
 def stats_all(session: Session, *, topic: str | None, active_only: bool) -> Iterator[Row]:
-    """Messages into topics and out to groups."""
+    """Show the rates of messages into topics and out to groups."""
     for each in session.topics() if topic is None else [topic]:
         if each.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)):
             continue
@@ -85,7 +85,7 @@ def _of_topic(session: Session, topic: str, active_only: bool) -> Iterator[Row]:
 def broker_consume_stats(
     session: Session, *, broker: str, timeout_ms: int, level: int, order: bool
 ) -> Iterator[Row]:
-    """The offsets of all groups of a broker whose backlog has at least the given size."""
+    """Show the offsets of all groups of a broker with at least the given backlog."""
     reply = session.ask(broker, RequestCode.GET_BROKER_CONSUME_STATS,
                         GetConsumeStatsInBrokerHeader(is_order=order), timeout_s=timeout_ms / 1000)
     found = ConsumeStatsList.decode_reply(reply.body)

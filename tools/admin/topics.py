@@ -45,9 +45,9 @@ __all__ = [
     "update_order_conf", "update_topic", "update_topic_list", "update_topic_perm",
 ]
 
-#: Where name servers keep which topics are ordered.
+#: The namespace in which name servers keep the ordered topics.
 _ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
-#: Apache's broker asks that there is one, and takes the topic's own settings.
+#: Apache's broker requires a default topic, and uses the settings of the topic itself.
 _DEFAULT_TOPIC: Final = "TBW102"
 
 
@@ -62,7 +62,7 @@ def _create(session: Session, broker: Broker, config: TopicConfig) -> None:
 
 
 def attribute_changes(text: str | None) -> dict[str, str]:
-    """Read +name=value,-name; the broker says what is wrong with them."""
+    """Read +name=value,-name; the broker reports errors in them."""
     parts = [part.partition("=") for part in (text or "").split(",") if part]
     return {name: value for name, _, value in parts}
 
@@ -72,7 +72,7 @@ def update_topic(
     attributes: str | None, read_queues: int, write_queues: int, perm: int, order: bool,
     unit: bool, unit_sub: bool,
 ) -> Iterator[Row]:
-    """Create a topic on a broker or on a cluster's masters, or change it."""
+    """Create or change a topic on a broker or on the masters of a cluster."""
     config = TopicConfig(
         topic_name=topic, read_queue_nums=read_queues, write_queue_nums=write_queues, perm=perm,
         order=order, topic_sys_flag=unit * UNIT + unit_sub * UNIT_SUB,
@@ -89,10 +89,10 @@ def update_topic(
 def _put_order(
     session: Session, topic: str, brokers: list[Broker], queues: int, *, whole: bool
 ) -> None:
-    """Tell the name servers how many ordered queues a topic has on brokers.
+    """Store on the name servers how many ordered queues a topic has on brokers.
 
-    :param whole: whether these are all its brokers; if not, the counts of the remaining brokers
-        stay.
+    :param whole: whether these are all brokers of the topic; if not, the counts of the remaining
+        brokers are kept.
     """
     known = {} if whole else dict(
         part.split(":", 1) for part in _order(session, topic).split(";") if ":" in part)
@@ -103,7 +103,7 @@ def _put_order(
 
 
 def _order(session: Session, topic: str) -> str:
-    """The name servers' value for a topic's order; empty if they have no value."""
+    """Return the name servers' value for a topic's order; empty if they have no value."""
     try:
         reply = session.ask_name_server(RequestCode.GET_KV_CONFIG, GetKVConfigRequestHeader(
             namespace=_ORDER_NAMESPACE, key=topic))
@@ -144,7 +144,7 @@ def drop_topic(session: Session, topic: str, brokers: list[Broker], cluster: str
 
 
 def delete_topic(session: Session, *, topic: str, cluster: str) -> Iterator[Row]:
-    """Delete a topic, its messages, and what is known of its order."""
+    """Delete a topic, its messages and its order configuration."""
     brokers = session.brokers(None, cluster)
     drop_topic(session, topic, brokers, cluster)
     _each_name_server(session, RequestCode.DELETE_KV_CONFIG, DeleteKVConfigRequestHeader(
@@ -156,7 +156,7 @@ def delete_topic(session: Session, *, topic: str, cluster: str) -> Iterator[Row]
 def update_topic_perm(
     session: Session, *, topic: str, broker: str | None, cluster: str | None, perm: int
 ) -> Iterator[Row]:
-    """Change who may do what with a topic's queues."""
+    """Change the permissions of a topic's queues."""
     queues = {data.broker_name: data for data in session.route(topic).queue_datas}
     places = [each for each in session.brokers(broker, cluster) if each.name in queues]
     if not places:
@@ -164,7 +164,7 @@ def update_topic_perm(
 
     def change(place: Broker) -> int:
         old = queues[place.name]
-        # The whole topic is sent: nothing of it may be lost but what is changed.
+        # The whole topic is sent, so that only the permission changes and nothing else is lost.
         stats = _config(session, place, topic)
         _create(session, place, TopicConfig(
             topic_name=topic, read_queue_nums=old.read_queue_nums,
@@ -178,7 +178,7 @@ def update_topic_perm(
 
 
 def _config(session: Session, place: Broker, topic: str) -> TopicConfig | None:
-    """A topic's settings; None of a broker too old to be asked for one topic's."""
+    """Return a topic's settings; None if the broker is too old for this request."""
     from twistmq.protocol.headers.topic import GetTopicConfigRequestHeader
 
     try:
@@ -192,7 +192,7 @@ def _config(session: Session, place: Broker, topic: str) -> TopicConfig | None:
 
 
 def topic_route(session: Session, *, topic: str, as_list: bool) -> Iterator[Row]:
-    """The route of a topic."""
+    """Show the route of a topic."""
     route = session.route(topic)
     queues = {data.broker_name: data for data in route.queue_datas}
     for data in sorted(route.broker_datas, key=lambda data: data.broker_name or ""):
@@ -204,14 +204,14 @@ def topic_route(session: Session, *, topic: str, as_list: bool) -> Iterator[Row]
 
 
 def topic_stats(session: Session, broker: Broker, topic: str) -> TopicStatsTable:
-    """The bounds of a topic's queues on a broker."""
+    """Return the offset bounds of a topic's queues on a broker."""
     reply = session.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO,
                         GetTopicStatsInfoRequestHeader(topic=topic))
     return TopicStatsTable.decode_reply(reply.body)
 
 
 def topic_status(session: Session, *, topic: str, route_topic: str | None) -> Iterator[Row]:
-    """The bounds of a topic's queues."""
+    """Show the offset bounds of a topic's queues."""
     places = session.brokers_of(topic, route_topic)
     for _, stats in session.each(places, lambda each: topic_stats(session, each, topic)):
         assert isinstance(stats, TopicStatsTable)
@@ -221,13 +221,13 @@ def topic_status(session: Session, *, topic: str, route_topic: str | None) -> It
 
 
 def topic_cluster_list(session: Session, *, topic: str) -> Iterator[Row]:
-    """The clusters that have a topic."""
+    """Show the clusters with a topic."""
     for name in sorted({data.cluster or "" for data in session.route(topic).broker_datas}):
         yield (name,)
 
 
 def groups_of(session: Session, topic: str) -> list[str]:
-    """The groups that consume a topic, as the first of its brokers knows them."""
+    """Return the groups that consume a topic, from the first of its brokers."""
     reply = session.ask(session.brokers_of(topic)[0].address,
                         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
                         QueryTopicConsumeByWhoRequestHeader(topic=topic))
@@ -235,7 +235,7 @@ def groups_of(session: Session, topic: str) -> list[str]:
 
 
 def topic_list(session: Session, *, with_clusters: bool) -> Result:
-    """All topics."""
+    """Show all topics."""
     if not with_clusters:
         return ((topic,) for topic in session.topics())
     return Table(("cluster", "topic", "group"), _topics_by_cluster(session))
@@ -259,7 +259,7 @@ def _topics_by_cluster(session: Session) -> Iterator[Row]:
 def update_order_conf(
     session: Session, *, topic: str, value: str | None, method: str
 ) -> Iterator[Row]:
-    """Show, set or drop what name servers say of a topic's order."""
+    """Show, set or delete the name servers' value for a topic's order."""
     if method == "put":
         if not value:
             raise AdminError("-v is needed: brokerName1:num;brokerName2:num")
@@ -272,7 +272,7 @@ def update_order_conf(
 
 
 def allocate_queues(session: Session, *, topic: str, clients: str) -> Iterator[Row]:
-    """How clients of a group would share a topic's queues, evenly and in order."""
+    """Show how clients of a group would share a topic's queues, evenly and in order."""
     queues = session.read_queues(topic)
     names = [name.strip() for name in clients.split(",") if name.strip()]
     if not names:

@@ -1,1 +1,1 @@
-"""``twistmq doctor``: what is wrong with a set-up, before it is started or while it runs."""
+"""``twistmq doctor``: finding faults in a set-up, before its start or while it runs."""

@@ -1,4 +1,4 @@
-"""The result of a check: its state, its subject, and how to mend it."""
+"""The result of a check: its level, its subject, and how to fix a fault."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from twistmq.broker.store.inspect.printable import escaped, json_printable
 
 __all__ = ["Finding", "Level", "as_json", "as_table", "broken", "fine", "summary", "warning"]
 
-#: Columns of what is found; the table has some twenty more.
+#: The width of the column with findings; the table is about twenty columns wider.
 _WIDTH: Final = 80
 
 
 class Level(StrEnum):
-    """How it is."""
+    """The severity of a finding."""
 
     OK = "ok"
-    #: It works, but perhaps not as it is meant to.
+    #: The set-up works, but perhaps not as intended.
     WARN = "warn"
-    #: It does not start, or is of no use.
+    #: The server does not start, or is not usable.
     BROKEN = "broken"
 
 
@@ -32,9 +32,9 @@ class Level(StrEnum):
 class Finding:
     """One result.
 
-    :param check: what was looked at, a word or two.
-    :param text: how it is.
-    :param mend: what to do about it; empty when there is nothing to do.
+    :param check: the subject of the check, in a word or two.
+    :param text: the state that was found.
+    :param mend: how to fix it; empty if there is nothing to do.
     """
 
     check: str
@@ -44,31 +44,31 @@ class Finding:
 
 
 def fine(check: str, text: str) -> Finding:
-    """All is well."""
+    """Return a finding without a fault."""
     return Finding(check, Level.OK, text)
 
 
 def warning(check: str, text: str, mend: str) -> Finding:
-    """Something to know."""
+    """Return a finding that the user should know."""
     return Finding(check, Level.WARN, text, mend)
 
 
 def broken(check: str, text: str, mend: str) -> Finding:
-    """Something to mend."""
+    """Return a finding that has to be fixed."""
     return Finding(check, Level.BROKEN, text, mend)
 
 
 def as_table(findings: Sequence[Finding]) -> str:
-    """A table: level, check, how it is; what to mend stands below that."""
+    """Return a table of levels, checks and states; the suggested fix is below the state."""
     from tabulate import tabulate  # only a printed table needs it
 
     return tabulate([(finding.level, finding.check, _cell(finding)) for finding in findings],
-                    ("", "looked at", "found, and what to mend"), tablefmt="simple",
+                    ("", "checked", "found, and what to mend"), tablefmt="simple",
                     disable_numparse=True)
 
 
 def _cell(finding: Finding) -> str:
-    """Lines of a width; a path or an address stays in one piece."""
+    """Wrap a finding; a path or an address is not split."""
     wrapper = textwrap.TextWrapper(_WIDTH, break_long_words=False, break_on_hyphens=False)
     lines = wrapper.wrap(escaped(finding.text))
     wrapper.initial_indent, wrapper.subsequent_indent = "-> ", "   "
@@ -76,7 +76,7 @@ def _cell(finding: Finding) -> str:
 
 
 def summary(findings: Iterable[Finding]) -> str:
-    """One line: how many of what."""
+    """Return a line with the number of findings of each level."""
     levels = [finding.level for finding in findings]
     counts = {level: levels.count(level) for level in Level}
     return (f"{counts[Level.BROKEN]} broken, {counts[Level.WARN]} to know, "
@@ -84,7 +84,7 @@ def summary(findings: Iterable[Finding]) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """The report as JSON: an object with the worst level and the findings."""
+    """Return the report as JSON: an object with the worst level and the findings."""
     levels = {finding.level for finding in findings}
     worst = next((level for level in reversed(Level) if level in levels), Level.OK)
     text = msgspec.json.format(msgspec.json.encode(

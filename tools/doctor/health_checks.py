@@ -1,4 +1,4 @@
-"""The broker that runs, asked what it finds wrong itself: what its page ``/health`` shows as well.
+"""The faults that a running broker reports itself, which its page ``/health`` also shows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHECK: Final = "health"
 
 
 def health_findings(settings: Settings) -> Iterator[Finding]:
-    """Ask the broker; one that does not answer, or not this client, is not judged here."""
+    """Ask the broker; a broker that does not answer this client is not judged here."""
     port, interface = settings.int("listenPort"), settings.text("bindAddress")
     host = "127.0.0.1" if interface in WILDCARDS else interface
     try:
@@ -38,6 +38,6 @@ def health_findings(settings: Settings) -> Iterator[Finding]:
     faults = [(name.partition(".")[2], text) for name, text in sorted(table.items())
               if name.startswith("fault.")]
     for name, text in faults:
-        yield broken(_CHECK, f"{name}: {text}", "its log says more")
+        yield broken(_CHECK, f"{name}: {text}", "see its log")
     if not faults:
         yield fine(_CHECK, f"the broker at {host}:{port} finds nothing wrong")

@@ -1,4 +1,4 @@
-"""The program and the host: how it was installed, limits, memory, the clock."""
+"""Checks of the installation and of the host: limits, memory and the clock."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from twistmq.tools.doctor.findings import Finding, broken, fine, warning
 
 __all__ = ["Host", "cores_finding", "host_findings"]
 
-#: Open files under which a broker of a few topics is cramped: its own, a queue's, and a
-#: connection's each take one.
+#: The number of open files below which a broker with a few topics runs short: its own files, the
+#: files of queues, and connections take one each.
 _FILES_WARN: Final = 16_384
-#: Memory under which idle servers have little room (they take 60 to 90 MB), and none, bytes.
+#: The memory below which idle servers, which take 60 to 90 MB, have little space, and no space,
+#: bytes.
 _MEMORY_WARN, _MEMORY_BROKEN = 256 * 1024**2, 96 * 1024**2
-#: Maps of files a process may have; each queue that is read may take some.
+#: The number of memory maps that a process should be allowed; each queue that is read may take
+#: several.
 _MAPS_LEAST: Final = 65_530
-#: No clock that was ever set shows an earlier time: 2024-01-01, Unix seconds.
+#: A clock that was ever set does not show an earlier time: 2024-01-01, Unix seconds.
 _TIME_LEAST: Final = 1_704_067_200
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The questions to the system, so that a test can give other answers."""
+    """The facts about the system, which a test can replace."""
 
-    #: Soft and hard limit of open files.
+    #: The soft and the hard limit of open files.
     open_files: tuple[int, int]
-    #: Bytes the process may take; None: no less than the machine has.
+    #: The memory limit of the process, bytes; None: only the memory of the machine limits it.
     memory_limit: int | None
-    #: Bytes of the machine.
+    #: The memory of the machine, bytes.
     memory: int
     maps_max: int | None
     now_ms: int
@@ -46,7 +48,7 @@ class Host:
 
     @classmethod
     def here(cls) -> Host:
-        """This one."""
+        """Return the facts about this host."""
         return cls(
             open_files=resource.getrlimit(resource.RLIMIT_NOFILE),
             memory_limit=_number(Path("/sys/fs/cgroup/memory.max")),
@@ -59,9 +61,9 @@ class Host:
 
 
 def cores_finding(count: int, cores: int | None = None) -> Finding:
-    """Compare the number of brokers with that of cores.
+    """Compare the number of brokers with the number of cores.
 
-    :param cores: None: those that this process may use.
+    :param cores: the number of cores; None: the cores that this process may use.
     """
     there = usable_cores() if cores is None else cores
     if count <= there:
@@ -123,7 +125,7 @@ def _clock(host: Host) -> Finding:
 
 
 def _number(path: Path) -> int | None:
-    """The number a file of the kernel's holds; or None."""
+    """Return the number in a file of the operating system's kernel, or None."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -134,4 +136,4 @@ def _total_memory() -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("the kernel does not tell MemTotal")
+    raise AssertionError("the kernel does not report MemTotal")

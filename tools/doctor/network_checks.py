@@ -1,6 +1,6 @@
-"""Ports, the address that clients are told, name servers.
+"""Checks of ports, of the address that clients receive, and of name servers.
 
-With ``running`` the server is meant to run: its ports are to answer, instead of being free.
+With ``running``, the server is expected to run, so its ports must answer instead of being free.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _ask_address_server(url: str) -> list[str]:
 
 
 def _ports(kind: str, settings: Settings) -> Iterator[tuple[int, str]]:
-    """The ports that will be listened on, and what sets each; a port of 0 is any free one."""
+    """Return the ports of the server with their settings; a port of 0 is any free one."""
     main = settings.int("listenPort")
     if main:
         yield main, "listenPort"
@@ -101,7 +101,7 @@ def _ports(kind: str, settings: Settings) -> Iterator[tuple[int, str]]:
 
 
 def _is_free(port: int, name: str, interface: str) -> Finding:
-    """Whether a port can be listened on: by listening on it."""
+    """Check whether a server can listen on a port, by listening on it."""
     what = f"{interface or '0.0.0.0'}:{port} ({name})"
     if port <= 0:
         return broken(_PORT, f"{what}: there is no such port", f"choose a listenPort above "
@@ -115,8 +115,8 @@ def _is_free(port: int, name: str, interface: str) -> Finding:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return broken(_PORT, f"{what} is in use",
-                          f"stop who has it (ss -ltnp 'sport = :{port}' says who), or choose "
-                          "another; --running if it is this server itself")
+                          f"stop the program that uses it (ss -ltnp 'sport = :{port}' shows it), "
+                          "or choose another port; use --running if it is this server itself")
         if error.errno == errno.EACCES:
             return broken(_PORT, f"{what} may not be used", "choose a port from 1024 on, or give "
                           "the process CAP_NET_BIND_SERVICE")
@@ -129,21 +129,21 @@ def _is_free(port: int, name: str, interface: str) -> Finding:
 
 
 def _answers(port: int, name: str, interface: str) -> Finding:
-    """Whether a server listens."""
+    """Check whether a server listens on a port."""
     there = "127.0.0.1" if interface in WILDCARDS else interface
     try:
         socket.create_connection((there, port), _TIMEOUT_SECONDS).close()
     except OSError as error:
         return broken(_PORT, f"{there}:{port} ({name}) does not answer: {error.strerror or error}",
-                      "see the log for why the server does not run")
+                      "the log shows why the server does not run")
     return fine(_PORT, f"{there}:{port} ({name}) answers")
 
 
-# --- the address that clients are told
+# # --- the address that clients receive
 
 
 def _told_address(kind: str, settings: Settings, host: Host) -> Finding:
-    """The trap of brokerIP1: who asks a name server is sent there."""
+    """Check brokerIP1, the address to which name servers direct clients."""
     told, listens = settings.text("brokerIP1").strip(), settings.text("bindAddress")
     if told in WILDCARDS:
         return broken(_ADDRESS, f"clients are told brokerIP1={told}, which nobody can connect to",
@@ -151,7 +151,7 @@ def _told_address(kind: str, settings: Settings, host: Host) -> Finding:
     try:
         address = ipaddress.ip_address(resolved(settings, "brokerIP1"))
     except SettingsError as error:
-        return broken(_ADDRESS, str(error), "set brokerIP1 to an address, or mend the name")
+        return broken(_ADDRESS, str(error), "set brokerIP1 to an address, or correct the name")
     what = f"clients are told {told}" + (f", which is {address}" if str(address) != told else "")
     mend = "set brokerIP1 to the address at which clients reach this host"
     hears_others = not _is_loopback(listens)
@@ -168,7 +168,7 @@ def _told_address(kind: str, settings: Settings, host: Host) -> Finding:
         return broken(_ADDRESS, f"{what}, an address without a network", mend)
     if not _is_of_this_host(address):
         return warning(_ADDRESS, f"{what}, which is not an address of this host",
-                       "right behind NAT or a published port that leads here; else set brokerIP1")
+                       "right for NAT or a published port that leads here; otherwise set brokerIP1")
     if host.is_container and not settings.is_given("brokerIP1"):
         return warning(_ADDRESS, f"{what}, the container's own address: outside its network nobody "
                                  "reaches it", "set brokerIP1 to the host's address or name, and "
@@ -184,7 +184,7 @@ def _is_loopback(text: str) -> bool:
 
 
 def _is_of_this_host(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether a socket can have the address."""
+    """Return whether a socket can be bound to the address."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -198,7 +198,7 @@ def _is_of_this_host(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> 
 
 
 def _looked_up(name: str, settings: Settings) -> Iterator[Finding]:
-    """Ask DNS for a name, and each name server behind it."""
+    """Look up a name in DNS, and ask each name server at its addresses."""
     try:
         addresses = look_up(name)
     except BrokerError as error:
@@ -224,7 +224,7 @@ def _name_server(address: str, settings: Settings) -> Finding:
             known = ClusterInfo.decode(reply.body)
     except (BrokerError, SettingsError, ValueError, OSError) as error:
         return broken(_NAME_SERVER, f"{address}: {error}",
-                      "start it, or mend the address; a firewall may stand between")
+                      "start it, or correct the address; a firewall may block the connection")
     name, told = settings.text("brokerName"), settings.text("brokerIP1").strip()
     own = f"{told}:{settings.int('listenPort')}"
     data = known.broker_addr_table.get(name)

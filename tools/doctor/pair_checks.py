@@ -1,6 +1,6 @@
-"""A master and its slave: what each is told of the other, and what must be the same in both.
+"""Checks of a master and its slave: their mutual addresses, and settings that must be equal.
 
-Of a slave's set-up its master is asked, where one runs already.
+For the set-up of a slave, its master is asked if it runs already.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FILE_SIZE: Final = "mappedFileSizeCommitLog"
 
 
 def pair_findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
-    """Look at a broker of a pair; of a lone ASYNC_MASTER there is nothing to say.
+    """Check a broker of a pair; a single ASYNC_MASTER has no findings.
 
-    :param running: whether the broker is meant to run, so that its port has to answer.
+    :param running: whether the broker is expected to run, so that its port must answer.
     """
     role = settings.text("brokerRole")
     if not settings.has("ha.master") or role == "ASYNC_MASTER":
@@ -45,7 +45,8 @@ def pair_findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
                                        "sender is answered")
     told = settings.text("brokerIP2").strip()
     if told in WILDCARDS:
-        yield broken(_CHECK, f"slaves are told brokerIP2={told}, which is no address to connect "
+        yield broken(_CHECK,
+                     f"slaves are told brokerIP2={told}, which is not an address to connect "
                              "to", "set brokerIP2 to the address at which slaves reach this host")
     elif running:
         port = settings.int("haListenPort") or settings.int("listenPort") + 1
@@ -53,14 +54,14 @@ def pair_findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
 
 
 def _reached(host: str, port: int, what: str) -> Finding:
-    """Whether the port for slaves is open where slaves are told that it is."""
+    """Check whether the port for slaves is open at its announced address."""
     try:
         socket.create_connection((host, port), _TIMEOUT_SECONDS).close()
     except OSError as error:
         return broken(_CHECK, f"{what}, brokerIP2={host} port {port}, does not answer: "
                               f"{error.strerror or error}",
                       "set the master's brokerIP2 to the address at which slaves reach it; a "
-                      "firewall may stand between")
+                      "firewall may block the connection")
     return fine(_CHECK, f"{what}, {host}:{port}, answers")
 
 
@@ -75,7 +76,7 @@ def _of_slave(settings: Settings) -> Iterator[Finding]:
         theirs = _config_of(address, settings)
     except (BrokerError, SettingsError, ValueError, OSError) as error:
         yield warning(_CHECK, f"the master cannot be asked: {error}",
-                      "start it, or mend the address; then look again")
+                      "start it, or correct the address; then check again")
         return
     own = str(settings.int(_FILE_SIZE))
     size = theirs.get(_FILE_SIZE, own)
@@ -94,15 +95,15 @@ def _of_slave(settings: Settings) -> Iterator[Finding]:
 
 
 def _ha_port(theirs: Mapping[str, str], address: str) -> str:
-    """The port for slaves of a master, as its settings say it."""
+    """Return the port for slaves of a master, according to its settings."""
     port = theirs.get("haListenPort", "0")
     return port if port != "0" else str(int(address.rpartition(":")[2]) + 1)
 
 
 def _known_master(settings: Settings) -> str:
-    """The address of the master that name servers know; empty when they know none.
+    """Return the address of the master that name servers know; empty if they know none.
 
-    :raises BrokerError, OSError: when none of them answers.
+    :raises BrokerError, OSError: when no name server answers.
     """
     failure: Exception | None = None
     for address in settings.addresses("namesrvAddr"):
@@ -121,13 +122,13 @@ def _known_master(settings: Settings) -> str:
 
 
 def _config_of(address: str, settings: Settings) -> dict[str, str]:
-    """The settings of a broker that runs.
+    """Return the settings of a running broker.
 
-    :raises BrokerError, OSError: when it does not say them.
+    :raises BrokerError, OSError: when the broker does not return them.
     """
     with Connection(address, _TIMEOUT_SECONDS, tls=client_context(settings)) as connection:
         reply = connection.request(RequestCode.GET_BROKER_CONFIG)
     if reply.code != ResponseCode.SUCCESS:
-        raise BrokerError(f"{address} does not say its settings: {reply.remark or reply.code}")
+        raise BrokerError(f"{address} does not return its settings: {reply.remark or reply.code}")
     return {entry.key: entry.value
             for entry in parse_properties(decode_properties(reply.body)[0], address)}

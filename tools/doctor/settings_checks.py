@@ -1,6 +1,7 @@
-"""The file and the command line: every value that has no meaning, names that nothing reads.
+"""Checks of the settings file and the command line: values that are not valid, unknown names.
 
-A start stops at the first fault; here all are told, and what is left is used for the other checks.
+A start stops at the first fault. Here all faults are reported, and the remaining settings are used
+for the other checks.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ def read_settings(
     kind: str, data: str, file: str | None, overrides: Mapping[str, str],
     findings: list[Finding],
 ) -> Settings | None:
-    """Read the settings as a start would, and add what is found to ``findings``.
+    """Read the settings as a start would, and add the results to ``findings``.
 
     :param kind: "up", "broker" or "namesrv".
     :param data: the folder of ``up``.
-    :returns: the settings without what has no meaning; None when nothing is remarkable.
+    :returns: the settings without the invalid ones; None if they cannot be used.
     """
     if kind == "up" and file is None:
         of_up = os.path.join(os.path.expanduser(data), "broker.conf")
@@ -55,29 +56,29 @@ def read_settings(
                 rows[name].parse(text, place)
             good[name] = text
         except SettingsError as error:
-            # Only numbers, flags and choices can be wrong here: no secret is shown.
+            # Only numbers, flags and choices can be invalid here, so no secret is shown.
             findings.append(
                 broken(_VALUES, str(error), f"{rows[name].help} {_allowed(rows[name])}"))
-    good.pop(OWN_FILE, None)  # what is in it has been read
+    good.pop(OWN_FILE, None)  # its contents have been read
     return _checked(kind, data, good, findings)
 
 
 def _read_file(
     file: str, given: dict[str, tuple[str, str]], findings: list[Finding]
 ) -> bool:
-    """Read a file of settings into ``given``: texts, and where they are from, by name.
+    """Read a settings file into ``given``: texts and their origins, by name.
 
-    :returns: whether it can be read.
+    :returns: whether the file can be read.
     """
     try:
         with open(file, "rb") as stream:
             entries = parse_properties(decode_properties(stream.read())[0], file)
     except OSError as error:
         findings.append(broken(_FILE, f"{file}: {error.strerror}",
-                               "name a file that is there and can be read, with -c"))
+                               "name an existing, readable file with -c"))
         return False
     except SettingsError as error:
-        findings.append(broken(_FILE, str(error), "mend that line"))
+        findings.append(broken(_FILE, str(error), "correct that line"))
         return False
     findings.append(fine(_FILE, f"{file}, {len(entries)} settings"))
     findings += _twice(file, entries)
@@ -88,7 +89,7 @@ def _read_file(
 def _all_rows(
     kind: str, given: Mapping[str, tuple[str, str]], findings: list[Finding]
 ) -> list[Setting]:
-    """The rows of the kernel and of the plugins that are used."""
+    """Return the rows of the kernel and of the plugins in use."""
     settings = Settings.load(_ROWS[kind](), None, {
         name: text for name, (text, _) in given.items() if name.startswith("plugins.")})
     try:
@@ -96,7 +97,7 @@ def _all_rows(
     except SettingsError as error:
         findings.append(broken(_PLUGINS, str(error), "install it, or leave its name out"))
         return settings.rows
-    findings += [warning(_PLUGINS, notice, "see which were meant to be on")
+    findings += [warning(_PLUGINS, notice, "see which plugins should be on")
                  for each in hooks for notice in each.notices]
     if not any(each.notices for each in hooks):
         findings.append(fine(_PLUGINS, ", ".join(hooks[0].plugin_names) or "none"))
@@ -129,10 +130,10 @@ def _checked(
 def start_findings(
     settings: Settings, findings: Sequence[Finding], *, running: bool
 ) -> Iterator[Finding]:
-    """Make the checks of a start; the first that fails of each part that is not broken anyway.
+    """Run the checks of a start, and return the first failure of each part.
 
-    :param findings: those that tell more of the same.
-    :param running: whether ports and locks are this server's own.
+    :param findings: earlier findings; a part that is already broken in them is left out.
+    :param running: whether the ports and locks in use belong to this server.
     """
     told = {finding.check for finding in findings if finding.level is Level.BROKEN}
     for check in (*settings.checks, *settings.start_checks):
@@ -147,7 +148,7 @@ def start_findings(
 
 
 def _declare_plugins_rows(kind: str, settings: Settings) -> None:
-    """:raises SettingsError: as a start would. A missing plugin was reported before."""
+    """:raises SettingsError: as a start would. A missing plugin has been reported before."""
     try:
         declare_plugins(kind, settings)
     except SettingsError as error:
@@ -161,8 +162,8 @@ def _unknown(settings: Settings) -> Iterator[Finding]:
             yield broken(_VALUES, f"nothing reads {notice}", "spell it as its setting is spelt")
         else:
             yield warning(_VALUES, f"nothing reads {notice}",
-                          "leave it out, unless it is for another program: SETTINGS.md has all "
-                          "that there are")
+                          "leave it out, unless it is for another program: SETTINGS.md lists all "
+                          "settings")
 
 
 def _twice(file: str, entries: list[Property]) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
-"""The folder of the store: whether it can be used, how much room there is, what lies in it.
+"""Checks of the folder of the store: access, free space and contents.
 
-Nothing in it is changed but for an empty file that is made and removed. ``twistmq store check``
-looks into the files themselves.
+Nothing in the folder is changed, except that an empty file is created and removed. ``twistmq store
+check`` inspects the files themselves.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _STORE: Final = "store"
 _DISK: Final = "disk"
 _CLOCK: Final = "clock"
 _FLUSH: Final = "flush"
-#: File systems that forget, and those whose locks and syncs depend on another host.
+#: File systems that lose data at the end of the machine, and file systems whose locks and syncs
+#: depend on another host.
 _FORGETFUL: Final = ("tmpfs", "ramfs", "overlay")
 _REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs")
-#: Commit-log files for which room should be left.
+#: The number of commit-log files for which there should be space.
 _INODES_LEAST: Final = 10_000
-#: Bytes of the check point, which has one page, that are read at most.
+#: The largest number of bytes to read of the checkpoint, which has one page.
 _CHECKPOINT_SIZE_MAX: Final = 1 << 20
-#: A difference of two clocks that is not reported, ms.
+#: The largest difference between two clocks that is not reported, ms.
 _SKEW_MS: Final = 60_000
 
 
@@ -45,9 +46,9 @@ class Space:
 
     total: int
     free: int
-    #: Used part as a broker reckons it, 0.0 to 1.0.
+    #: The used part, computed in the same way as by a broker, 0.0 to 1.0.
     used_ratio: float
-    #: Files that can be made; None: as many as there is room for.
+    #: The number of files that can be created; None: only the space limits it.
     inodes_free: int | None
 
 
@@ -83,7 +84,7 @@ def store_findings(
 
 
 def _durability(settings: Settings) -> Iterator[Finding]:
-    """When a send is acknowledged; whoever chose the setting knows it."""
+    """Report when a send is acknowledged, unless the user has chosen the setting."""
     notice = durability_notice(settings)
     if not notice or settings.is_given("flushDiskType"):
         yield fine(_FLUSH, f"flushDiskType={settings.text('flushDiskType')}")
@@ -93,7 +94,7 @@ def _durability(settings: Settings) -> Iterator[Finding]:
 
 
 def _unusable(folder: Path) -> Finding | None:
-    """Why nothing can be kept in a folder."""
+    """Return why a folder cannot be used for data."""
     why = not_writable(folder)
     if not why:
         return None
@@ -113,7 +114,7 @@ def _disk(
     space = space_of(there)
     text = (f"{folder}: {space.free / 1024**3:.1f} GiB of {space.total / 1024**3:.1f} are free, "
             f"{space.used_ratio:.0%} used")
-    room = "make room, or let fileReservedTime be shorter"
+    room = "free space, or shorten fileReservedTime"
     if space.used_ratio >= store.warning_ratio:
         yield broken(_DISK, f"{text}: at {store.warning_ratio:.0%} (diskSpaceWarningLevelRatio) "
                             "messages are refused", room)
@@ -139,21 +140,21 @@ def _disk(
 
 
 def _file_system(folder: Path) -> tuple[str, str]:
-    """Kind and mount point of the file system a folder is on."""
+    """Return the kind and the mount point of the file system of a folder."""
     found = ("", "")
     resolved = folder.resolve()
     with contextlib.suppress(OSError):
         for line in Path("/proc/mounts").read_text().splitlines():
             _, mount, kind, *_ = line.split()
             mount = mount.replace("\\040", " ")
-            # Of mounts on one point the last is seen.
+            # If a mount point has several mounts, the last one is visible.
             if resolved.is_relative_to(mount) and len(mount) >= len(found[1]):
                 found = (kind, mount)
     return found
 
 
 def _owners(root: Path) -> Iterator[Finding]:
-    """Files of another user's, which a start cannot change."""
+    """Report files of another user, which a start cannot change."""
     uid = os.geteuid()
     if uid == 0:
         others = {path.stat().st_uid for path in (root, *root.iterdir())} - {0}
@@ -169,7 +170,7 @@ def _owners(root: Path) -> Iterator[Finding]:
 
 
 def _lock(root: Path, running: bool) -> Iterator[Finding]:
-    """The process that uses the store, and how the store was left."""
+    """Report the process that uses the store, and whether the store was closed cleanly."""
     process = lock_holder(root / "lock")
     was_left = (root / "abort").exists()
     if process is not None:
@@ -181,17 +182,17 @@ def _lock(root: Path, running: bool) -> Iterator[Finding]:
                          "stop it, or give this one a store of its own (storePathRootDir, --data); "
                          "--running if it is this server itself")
     elif running:
-        yield broken(_STORE, f"nobody uses {root}: the broker does not run on it",
+        yield broken(_STORE, f"no process uses {root}: the broker does not run on it",
                      "see the log, and which storePathRootDir the running one has")
     elif was_left:
         yield warning(_STORE, f"{root} was not closed by a clean stop: the next start reads the "
-                              "log's end again", "nothing; twistmq store check tells more")
+                              "log's end again", "nothing; twistmq store check shows more")
     else:
         yield fine(_STORE, f"{root} is free")
 
 
 def _sizes(folder: Path, size: int) -> Iterator[Finding]:
-    """Files of the commit log have one length, which is the setting's."""
+    """Check that the files of the commit log have the length in the settings."""
     files = sorted(path for path in folder.glob("[0-9]" * 20)) if folder.is_dir() else []
     strange = [(path, kind) for path in files if (kind := file_kind(path.stat().st_mode))]
     if strange:
@@ -209,7 +210,7 @@ def _sizes(folder: Path, size: int) -> Iterator[Finding]:
 
 
 def _times(root: Path, now_ms: int) -> Iterator[Finding]:
-    """A clock that is behind the newest message was set back."""
+    """Check whether the clock is earlier than the newest message, so that it was set back."""
     path = root / "checkpoint"
     try:
         data = read_regular(path, _CHECKPOINT_SIZE_MAX)
@@ -217,11 +218,11 @@ def _times(root: Path, now_ms: int) -> Iterator[Finding]:
     except FileNotFoundError:
         return
     except (OSError, StoreError) as error:
-        yield warning(_STORE, f"{path}: {error}", "twistmq store check tells more; without it the "
+        yield warning(_STORE, f"{path}: {error}", "twistmq store check shows more; without it the "
                                                  "next start reads more of the log")
         return
     if newest > now_ms + _SKEW_MS:
         behind = (newest - now_ms) // 1000
         yield broken(_CLOCK, f"the newest message was stored {behind} s from now: this clock, or "
                              "the one before, is wrong",
-                     "set it, and let NTP keep it: age, delays and time-outs go by it")
+                     "set it, and keep it correct with NTP: age, delays and time-outs depend on it")

@@ -1,4 +1,4 @@
-"""The server's certificate and key, and how name servers are spoken to where that is by TLS."""
+"""Checks of the server's certificate and key, and TLS for connections to name servers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from twistmq.tools.doctor.findings import Finding, broken, fine, warning
 __all__ = ["client_context", "tls_findings"]
 
 _TLS: Final = "TLS"
-#: A certificate that ends sooner should be renewed.
+#: A certificate that expires within this number of days should be renewed.
 _DAYS_LEAST: Final = 14
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
 def tls_findings(settings: Settings, now_ms: int) -> Iterator[Finding]:
-    """Check the files a start would load; a server without TLS settings has no findings."""
+    """Check the files that a start would load; without TLS settings there are no findings."""
     try:
         server = tls_server_options(settings)
         client = tls_client_options(settings) if tls_enabled(settings) else None
@@ -46,7 +46,8 @@ def tls_findings(settings: Settings, now_ms: int) -> Iterator[Finding]:
                            f"({error.name})", "pip install 'twistmq[tls]'")
         return
     except SettingsError as error:
-        yield broken(_TLS, str(error), "mend or renew that file; certificate and key are a pair")
+        yield broken(_TLS, str(error),
+                     "correct or renew that file; the certificate and the key must match")
         return
     for files in (server.files, *([client.files] if client else [])):
         if files.cert:
@@ -54,7 +55,7 @@ def tls_findings(settings: Settings, now_ms: int) -> Iterator[Finding]:
 
 
 def _end(files: KeyFiles, now_ms: int) -> Finding:
-    """A finding about the end of a valid certificate's validity."""
+    """Return a finding about the expiry of a valid certificate."""
     from cryptography.x509 import load_pem_x509_certificates
 
     certificate = load_pem_x509_certificates(Path(files.cert).read_bytes())[0]
@@ -70,10 +71,10 @@ def _end(files: KeyFiles, now_ms: int) -> Finding:
 
 
 def client_context(settings: Settings) -> ssl.SSLContext | None:
-    """The TLS layer of a connection to a name server; None: nothing.
+    """Return the TLS context for connections to name servers; None: no TLS.
 
     :raises OSError: when a file cannot be used.
-    :raises SettingsError: when a setting has no meaning.
+    :raises SettingsError: when a setting is not valid.
     """
     if not tls_enabled(settings):
         return None

@@ -1,1 +1,1 @@
-"""Generators of the pages that are made from tables: SETTINGS, CODES, HOOKS, COMMANDS."""
+"""Generators of the pages SETTINGS, CODES, HOOKS and COMMANDS, which are made from tables."""

@@ -1,8 +1,9 @@
-"""The types that hooks are given and give, as their sources say: for HOOKS.md.
+"""The types of the arguments and results of hooks, read from their sources for HOOKS.md.
 
-They are read, not imported, since a compiled class has no source and no comments. A field's line is
-its ``#:`` comment, or the ``:param`` of its name; a method's the first sentence of its docstring.
-A member with neither is not for plugins, and is not shown.
+The sources are read and not imported, since a compiled class has neither source nor comments. The
+description of a field is its ``#:`` comment or the ``:param`` with its name; the description of a
+method is the first sentence of its docstring. A member without a description is not for plugins and
+is not shown.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 __all__ = ["SHOWN", "Member", "ShownType", "shown_types"]
 
-#: Module and classes, in the order of the page.
+#: The modules and their classes, in the order of the page.
 SHOWN: Final = (
     ("broker.config.settings", ("Setting", "SettingCheck")),
     ("broker.remoting.messages", ("RequestHandler",)),
@@ -51,7 +52,7 @@ _FOLDER: Final = Path(__file__).resolve().parents[2]
 class Member:
     """A field, a property or a method."""
 
-    #: As one writes it: a method with its arguments.
+    #: The member as it is written in code; a method has its arguments.
     text: str
     type: str
     help: str
@@ -59,7 +60,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ShownType:
-    """A class of the page."""
+    """A class on the page."""
 
     name: str
     #: The public module that exports it.
@@ -69,7 +70,7 @@ class ShownType:
 
 
 def public_modules() -> Iterator[tuple[str, str, list[str]]]:
-    """The modules whose names plugins may use: name, first line of the docstring, ``__all__``."""
+    """Return the modules for plugins: name, first line of the docstring, and ``__all__``."""
     for path in sorted((_FOLDER / "broker/api").glob("*.py")):
         name = "twistmq.broker.api" + ("" if path.stem == "__init__" else f".{path.stem}")
         module = import_module(name)
@@ -77,12 +78,12 @@ def public_modules() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def public_module(name: str) -> str:
-    """The public module that exports a name."""
+    """Return the public module that exports a name."""
     return next(module for module, _, names in public_modules() if name in names)
 
 
 def shown_types() -> Iterator[ShownType]:
-    """The types, from the sources that are installed."""
+    """Return the types, from the installed sources."""
     for module, names in SHOWN:
         source = (_FOLDER / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
         lines = source.splitlines()
@@ -117,7 +118,7 @@ def _members(
 def _assigned(
     function: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str], params: dict[str, str]
 ) -> Iterator[Member]:
-    """The fields that ``__init__`` sets, each once."""
+    """Return the fields that ``__init__`` sets, each once."""
     given = {argument.arg: argument.annotation for argument in function.args.args}
     seen: set[str] = set()
     for part in function.body:
@@ -143,7 +144,7 @@ def _assigned(
 
 
 def _callable(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Member:
-    """A method, or a property."""
+    """Return a method or a property as a member."""
     text = _one_line((ast.get_docstring(node) or "").split("\n\n")[0])
     sentence = re.split(r"(?<=[.])\s(?=[A-Z])|;? ?:(?:returns|raises)", text)[0]
     returns = ast.unparse(node.returns) if node.returns else ""
@@ -154,7 +155,7 @@ def _callable(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Member:
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """The ``#:`` comment above a line, counted from 1."""
+    """Return the ``#:`` comment above a line; lines are counted from 1."""
     found: list[str] = []
     for text in reversed(lines[:line - 1]):
         if not text.lstrip().startswith("#:"):

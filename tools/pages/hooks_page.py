@@ -1,7 +1,7 @@
-"""Writes HOOKS.md, the page of every hook, from the specifications.
+"""Writes HOOKS.md, the page of all hooks, from their specifications.
 
-``python -m twistmq.tools.pages.hooks_page > plugins/HOOKS.md`` writes it again; a test
-holds the two together.
+``python -m twistmq.tools.pages.hooks_page > plugins/HOOKS.md`` generates the page again; a test
+makes sure that it is up to date.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ _FIELD = re.compile(r"^:(?:param )?(\w+): ", re.MULTILINE)
 _MODULES = """
 ## Modules that plugins import
 
-The stock plugins import these modules of the broker and no other. The names of
-`twistmq.broker.api` keep their meaning through a minor release, those of the modules below it
+The stock plugins import only these modules of the broker. The names of `twistmq.broker.api` keep
+their meaning through a minor release, and the names of the modules below it keep their meaning
 through a patch release.
 """
 
 _INTRODUCTION = """\
 # Hooks
 
-A plugin is a class named by an entry point of the group `twistmq`. Each broker makes an object of
-it; methods marked with `@hookimpl` implement hooks of the same name:
+A plugin is a class that an entry point of the group `twistmq` names. Each broker creates an object
+of this class; methods marked with `@hookimpl` implement hooks of the same name:
 
 ```toml
 [project.entry-points.twistmq]
 word_filter = "word_filter:WordFilter"
 ```
 
-An implementation takes any subset of a hook's arguments, by name; what hooks are given and return
-is under [Types](#types), where `AnyHandler` is a `RequestHandler` of any header, `TagsCode` a
-function from a record to a number, and `BrokerError` any error with a response code. The names a
-plugin imports are under [Modules](#modules-that-plugins-import). A package with every hook is in
-[tests/plugin_package](../tests/plugin_package), in a checkout; the settings `plugins.enabled` and
-`plugins.disabled` pin which plugins are used.
+An implementation takes any subset of a hook's arguments, by name. The types of arguments and results
+are described under [Types](#types); `AnyHandler` is a `RequestHandler` with any header, `TagsCode`
+is a function from a record to a number, and `BrokerError` is any error with a response code. The
+names that a plugin can import are listed under [Modules](#modules-that-plugins-import). In a
+checkout, [tests/plugin_package](../tests/plugin_package) contains a package with every hook. The
+settings `plugins.enabled` and `plugins.disabled` select the plugins to use.
 
-## A whole plugin
+## A complete plugin
 
-It refuses sends with a forbidden word and counts them; it has a setting, a request code, a command
-and a metric of its own, and a file in the store's folder. Each broker of a process has its own
-object, and its own count. This is all of `word_filter.py`:
+This plugin refuses sends with a forbidden word and counts them. It has its own setting, request
+code, command and metric, and a file in the folder of the store. Each broker of a process has its
+own object and its own count. This is the complete `word_filter.py`:
 
 ```python
 import json
@@ -141,61 +141,66 @@ def word_filter(address, topic):
         click.echo(client.request(REFUSED_CODE, RefusedHeader(topic=topic)).body.decode())
 ```
 
-- How is it used? `pip install` its package beside twistmq, then
+- How is it used? Install its package beside twistmq with `pip install`, then run
   `twistmq up word_filter.word=secret` and `twistmq word-filter 127.0.0.1:10911 orders`. A plugin
   that is left out is named on the terminal and in the log, with the reason; `twistmq doctor` lists
   the plugins in use.
-- Where are its metrics? With those of the broker, once `twistmq[metrics]` is installed (from a
-  checkout: `pip install '.[metrics]'`) and `metricsExporterType=PROM` is set: at `/metrics` of the
-  port `metricsPromExporterPort`.
-- How is a value refused that its row allows? By a method `register_setting_checks` that returns
-  `[SettingCheck(("word_filter.word",), check)]`: `check(settings)` raises
-  `SettingsError("word_filter.word=...: why")`, and `SettingCheck` and `SettingsError` are names of
+- Where are its metrics? They are exported with the metrics of the broker, at `/metrics` of the port
+  `metricsPromExporterPort`, if `twistmq[metrics]` is installed (from a checkout:
+  `pip install '.[metrics]'`) and `metricsExporterType=PROM` is set.
+- How does it refuse a value that its row allows? A method `register_setting_checks` returns
+  `[SettingCheck(("word_filter.word",), check)]`, and `check(settings)` raises
+  `SettingsError("word_filter.word=...: why")`; `SettingCheck` and `SettingsError` are names of
   `twistmq.broker.api`. The start ends with that line, and a change by a tool is refused with it.
-- A value of `register_commands` that is no `click.Command` leaves out the commands of its plugin.
-- Two plugins with one name: a third party's replaces the stock plugin of its name. A plugin
-  with a setting of another one is left out; of two handlers, commands or metrics with one code or
-  name, those of the plugin called first are used.
+- If a value of `register_commands` is not a `click.Command`, the commands of its plugin are left
+  out.
+- Two plugins with the same name: the plugin of a third party replaces the stock plugin with its
+  name. A plugin that declares a setting of another plugin is left out. If two handlers, commands or
+  metrics have the same code or name, the plugin that is called first is used.
 - The pyproject.toml of a plugin has `[build-system]` with `requires = ["setuptools>=77"]`,
   `[project]` with name, version and `dependencies = ["twistmq~=0.1.0"]`,
   `[project.entry-points."twistmq.plugins"]` with `word_filter = "word_filter:WordFilter"`, and
   `[tool.setuptools]` with `py-modules = ["word_filter"]`.
-- How does `twistmq admin` get a command? By no hook, for it runs without a broker: the entry point
-  `words = "word_tools.rows"` of the group `twistmq.admin` names a module of a package, whose
-  `COMMANDS` are `Command(name, group, help, "word_tools.show:show", options, codes, columns)` of
-  `twistmq.broker.api.admin_commands`. `show(session, broker=..., topic=...)` gets the options by
-  their names, None for one that is not given, and returns a row for each line, a value a column.
-  `for each in session.brokers(broker)` has the broker that `-b` names, or all masters, and
-  `session.ask(each.address, code, header)` is one request. The groups are those of the help, by
-  title or by mqadmin's name (`topic`), or new ones. `plugins/static_topic/admin_rows.py` has two.
-- How does it log? By `log = Logger()` in its class, of `twisted.logger`.
-- Hooks that run before there is a broker are static or class methods: `register_settings`,
-  `register_setting_checks`, `register_commands`, `register_store_files`,
+- How does a package add a command to `twistmq admin`? Not with a hook, because the command runs
+  without a broker. The entry point `words = "word_tools.rows"` of the group `twistmq.admin` names a
+  module, whose `COMMANDS` are
+  `Command(name, group, help, "word_tools.show:show", options, codes, columns)` of
+  `twistmq.broker.api.admin_commands`. `show(session, broker=..., topic=...)` receives the options by
+  name, with None for an option that is not given, and returns a row for each line, with one value
+  per column. `session.brokers(broker)` returns the broker that `-b` names, or all masters, and
+  `session.ask(each.address, code, header)` sends one request. A group is one of the groups in the
+  help, by title or by mqadmin's name (`topic`), or a new one. `plugins/static_topic/admin_rows.py`
+  contains two commands.
+- How does it log? With `log = Logger()` of `twisted.logger` in its class.
+- Hooks that run before a broker exists are static or class methods: `register_settings`,
+  `register_setting_checks`, `register_commands`, `register_store_files` and
   `register_supervisor_pages`; write `@staticmethod` above `@hookimpl`.
-- Which codes are free? From 30,000 to 99,999: neither Apache's brokers nor twistmq use any of them.
-- How is a header read? By the class that the row names: a field without a default must be there, a
-  field `queue_id` is `queueId` on the wire, and a request that does not fit is refused before the
-  handler is called. Fields are `str`, `int` or `bool`, or one of them `| None`. Without a class,
-  `request.command.fields()` is a dict of texts. The header of a reply is such a class too:
+- Which codes are free? The codes from 30,000 to 99,999, which neither Apache's brokers nor twistmq
+  use.
+- How is a header read? The row names its class. A field without a default is required, a field
+  `queue_id` is `queueId` on the wire, and a request that does not fit is refused before the handler
+  is called. Fields are `str`, `int` or `bool`, or one of these `| None`. Without a class,
+  `request.command.fields()` is a dict of texts. The header of a reply is also such a class:
   `Reply(header=UsageHeader(used_bytes=3))`.
-- Was a send stored? `batch.all_stored` of `after_send` says it of all; `is_stored(reply)` of
-  `twistmq.broker.api.requests` of one in `batch.replies`. An answer, `Handled`, is a `Reply`, a
-  `DeferredReply` that goes once its message is safe, the `Deferred` of a reply, or None where the
-  client wants no answer.
-- May a handler wait? Yes, but it is no `async def`: it returns a Deferred of the reply, such as
-  `Deferred.fromCoroutine(answer(request))`. To refuse, it raises
+- Was a send stored? `batch.all_stored` of `after_send` answers this for all sends, and
+  `is_stored(reply)` of `twistmq.broker.api.requests` for a single reply in `batch.replies`. An
+  answer, `Handled`, is a `Reply`, a `DeferredReply` that is sent once its message is safe, the
+  `Deferred` of a reply, or None if the client does not expect an answer.
+- May a handler wait? Yes, but it must not be an `async def`: it returns a Deferred of the reply,
+  such as `Deferred.fromCoroutine(answer(request))`. To refuse a request, it raises
   `RequestRefused(code, remark)`.
-- How does a plugin reach another one? By an interface: `broker.hooks.provider(IQueueLocks)` is the
-  plugin that provides it, of several the one that is called first, or None. `IQueueLocks` and
-  `ITimedDelivery` are provided by the stock plugins `orderly` and
-  `timer`, and by any plugin that stands in for them.
-- May hooks be switched on and off? `broker.hooks.add(name, object)` calls the hooks of an object
-  from then on, `broker.hooks.remove(name)` no longer.
+- How does a plugin reach another plugin? Through an interface: `broker.hooks.provider(IQueueLocks)`
+  is the plugin that provides the interface, or None; of several plugins, it is the one that is
+  called first. The stock plugins `orderly` and `timer` provide `IQueueLocks` and `ITimedDelivery`,
+  and so does any plugin that replaces them.
+- Can hooks be switched on and off? After `broker.hooks.add(name, object)` the hooks of an object are
+  called, and after `broker.hooks.remove(name)` they are no longer called.
 
 ## Testing a plugin
 
-`running_broker` runs a broker in the process, under any test tool; `settings` are texts as on the
-command line, `plugins` are used beside those that are installed, `data` is a folder that stays:
+`running_broker` runs a broker in the process, under any test tool. `settings` are texts as on the
+command line, `plugins` are used in addition to the installed plugins, and `data` is a folder that
+is kept:
 
 ```python
 from twistmq.broker.api import RequestRefused
@@ -215,23 +220,23 @@ with running_broker({"word_filter.word": "secret"}, plugins=[("mine", WordFilter
         assert (reply.code, reply.body) == (0, b"1")
 ```
 
-The client's `send` and `pull` raise `RequestRefused` when the broker refuses; `request` gives the
-reply whatever its code: `code`, `remark`, `body`, and `fields()`, its header as a dict of texts.
-A plugin of `plugins` that would be left out is an error here.
-`twistmq.broker.testing.BrokerTestCase` is the same for trial, with `async def` tests. An object
-with hooks is a plugin too, also in tests.
+The client's `send` and `pull` raise `RequestRefused` when the broker refuses a request; `request`
+returns the reply regardless of its code: `code`, `remark`, `body`, and `fields()`, its header as a
+dict of texts. If a plugin in `plugins` would be left out, this is an error here.
+`twistmq.broker.testing.BrokerTestCase` does the same for trial, with `async def` tests. An object
+with hooks is also a plugin, in tests as well.
 
 """
 
 _FOOT = """\
 
-This page is written by `python -m twistmq.tools.pages.hooks_page` from
+This page is generated by `python -m twistmq.tools.pages.hooks_page` from
 `broker/plugin/hookspecs.py` and the sources of the types.
 """
 
 
 def hooks_by_section() -> list[tuple[str, list[str]]]:
-    """The sections of the specifications and the hooks of each, in the order they are called."""
+    """Return the sections of the specifications with their hooks, in the order of the calls."""
     sections: list[tuple[str, list[str]]] = []
     for line in inspect.getsource(hookspecs).splitlines():
         section = _SECTION.match(line)
@@ -243,13 +248,13 @@ def hooks_by_section() -> list[tuple[str, list[str]]]:
 
 
 def signature(name: str) -> str:
-    """A hook as it is declared, on one line."""
+    """Return the declaration of a hook on one line."""
     text = str(inspect.signature(getattr(hookspecs, name)))
     return f"{name}{text}".replace("'", "")
 
 
 def _paragraphs(documented: Callable[..., Any] | Any) -> str:
-    """A docstring as Markdown: fields become list items, literals keep one backquote."""
+    """Return a docstring as Markdown: fields become list items, literals keep one backquote."""
     def item(field: re.Match[str]) -> str:
         name = field[1]
         return "- returns: " if name == "returns" else f"- `{name}`: "
@@ -259,7 +264,7 @@ def _paragraphs(documented: Callable[..., Any] | Any) -> str:
 
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
-    # The first paragraph of the module says what a plugin is, as the introduction does.
+    # The first paragraph of the module describes plugins, which the introduction does as well.
     yield _paragraphs(hookspecs).split("\n\n", 2)[2].rpartition("\n\nSource:")[0] + "\n"
     for title, names in hooks_by_section():
         yield f"\n## {title.capitalize()}\n"
@@ -272,7 +277,7 @@ def _lines() -> Iterator[str]:
 
 
 def _types() -> Iterator[str]:
-    """The types of hooks' arguments and results: their module and members."""
+    """Return the types of the arguments and results of hooks, with modules and members."""
     yield "\n## Types\n"
     for shown in shown_types():
         yield (f"\n### {shown.name}\n\n`from {shown.module} import {shown.name}`\n\n"
@@ -283,7 +288,7 @@ def _types() -> Iterator[str]:
 
 
 def _modules() -> Iterator[str]:
-    """The public modules and their names."""
+    """Return the public modules and their names."""
     yield _MODULES
     for name, summary, names in public_modules():
         listed = ", ".join(f"`{each}`" for each in names)
@@ -291,12 +296,12 @@ def _modules() -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """A text of a source as Markdown in a table."""
+    """Return a text of a source as Markdown for a table."""
     return re.sub(r":\w+:`~?\.?(.+?)`", r"`\1`", text.replace("``", "`")).replace("|", "\\|")
 
 
 def hooks_page() -> str:
-    """The page."""
+    """Return the page."""
     return "".join(f"{line}" if line.endswith("\n") else f"{line}\n" for line in _lines())
 
 

@@ -1,1 +1,1 @@
-"""Connections: bytes, requests and replies, routes, and what all of a client shares."""
+"""Connections: bytes, requests and responses, routes, and the state that a whole client shares."""

@@ -1,8 +1,8 @@
 """The core of a client: engine, routes, groups and heartbeats, shared by producers and consumers.
 
-All producers and consumers of one client use one connection an address and one heartbeat. A
-heartbeat is sent a second after the start, each 30 s, and to each broker as soon as a connection
-to it opens. It goes to masters, and to slaves too while the client has consumers.
+All producers and consumers of one client share one connection for each address and one heartbeat.
+A heartbeat is sent a second after the start, then every 30 s, and to each broker as soon as a
+connection to it opens. It goes to masters, and while the client has consumers also to slaves.
 
 Source: MQClientInstance, ClientConfig, MQClientAPIImpl @5.3.3; client notes 1.1.
 """
@@ -46,29 +46,30 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: The first heartbeat, and the time between heartbeats, ms.
+#: The time of the first heartbeat and the interval between heartbeats, in ms.
 HEARTBEAT_FIRST_MS: Final = 1000
 HEARTBEAT_MS: Final = 30_000
-#: The time-out of a heartbeat and of leaving, ms.
+#: The time-out of a heartbeat and of an unregistration, in ms.
 _HEARTBEAT_TIMEOUT_MS: Final = 3000
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a client; times in ms."""
+    """The options of a client; all times are in ms."""
 
     name_servers: tuple[str, ...]
-    #: Where to ask for name servers; "": nowhere.
+    #: The URL to ask for name servers; "": the list is fixed.
     name_server_url: str = ""
     namespace: str = ""
-    #: Whether requests say the namespace (5.1 and later), and names stay as they are.
+    #: Whether requests carry the namespace in their own field (5.1 and later) and names stay
+    #: unchanged.
     namespace_v2: bool = False
     credentials: Credentials | None = None
-    #: The id under which brokers know the client.
+    #: The id by which brokers know the client.
     client_id: str
-    #: Bound on one request.
+    #: The time-out of one request.
     timeout_ms: float = 3000
     connect_timeout_ms: float = 3000
-    #: How often a request is tried again when there is no answer, and after what wait.
+    #: How often a request without an answer is tried again, and the wait before that.
     retries: int = 2
     retry_wait_ms: float = 200
     heartbeat_ms: float = HEARTBEAT_MS
@@ -76,33 +77,34 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupMember(Protocol):
-    """A producer or a consumer of the client, as heartbeats say it."""
+    """A producer or a consumer of the client, as heartbeats describe it."""
 
     group: str
-    #: The bound on a send of the program's, ms; 0: it sends nothing.
+    #: The time-out of the program's sends, in ms; 0 if the program sends nothing with it.
     send_timeout_ms: float
 
     def producer_data(self) -> ProducerData | None:
-        """Its part of a heartbeat, as a producer."""
+        """Return its part of a heartbeat as a producer."""
 
     def consumer_data(self) -> ConsumerData | None:
-        """Its part of a heartbeat, as a consumer."""
+        """Return its part of a heartbeat as a consumer."""
 
     async def finish(self) -> None:
-        """Bring what the program handed over to the brokers, because the program ends."""
+        """Send pending messages and results to the brokers, because the program ends."""
 
 
 class ClientCore:
     """A client.
 
     :param clock: the process's clocks, or a test's.
-    :param randrange: a random number below its argument.
-    :param interceptors: see messages on their way.
-    :param fetch: asks for name servers, blocking; see ``twistmq.client.shell.lookup``.
+    :param randrange: returns a random number below its argument.
+    :param interceptors: objects that see each message as it is sent or consumed.
+    :param fetch: asks for name servers and blocks; see ``twistmq.client.shell.lookup``.
 
-    ``on_heartbeat`` functions are called with a broker's address after it took a heartbeat,
-    ``on_close`` ones when the client is closed, before its connections are. ``before_close`` ones
-    are awaited while it still works.
+    The functions in ``on_heartbeat`` are called with a broker's address after the broker accepted
+    a heartbeat. The functions in ``on_close`` are called when the client is closed, before its
+    connections are closed. The functions in ``before_close`` are awaited while the client still
+    works.
     """
 
     def __init__(
@@ -129,17 +131,17 @@ class ClientCore:
         self.on_heartbeat: list[Callable[[str], object]] = []
         self.on_close: list[Callable[[], object]] = []
         self.before_close: list[Callable[[], Awaitable[None]]] = []
-        #: The request messages that wait for replies, see ``core.replies``; None: before the first.
+        #: The request messages that wait for replies, see ``producer.replies``; None at first.
         self.replies: object | None = None
         self._heartbeats = False
-        #: The heartbeat that is under way, by address: its body, and whether it is taken.
+        #: The heartbeat in flight, by address: its body, and whether the broker accepted it.
         self._beating: dict[str, tuple[bytes, Future[bool]]] = {}
-        #: Sends that have begun and not ended, of all producers and consumers.
+        #: The number of sends in flight, of all producers and consumers.
         self.sends_under_way = 0
         self.is_closed = False
-        #: The end of the close that is under way, if one is.
+        #: Finished by the close that is in progress; None if there is none.
         self._closing: Future[None] | None = None
-        #: The versions of brokers, by address, as their answers to heartbeats say.
+        #: The versions of brokers, by address, from their responses to heartbeats.
         self.versions: dict[str, int] = {}
         self.engine.on_open.append(self._opened)
 
@@ -151,27 +153,27 @@ class ClientCore:
     # --- members and heartbeats
 
     def add(self, member: GroupMember) -> None:
-        """Take a producer or a consumer into the heartbeats.
+        """Add a producer or a consumer to the heartbeats.
 
         :raises Closed: when the client is closed.
-        :raises OptionError: when the client has a member of that kind and group.
+        :raises OptionError: when the client already has a member of that kind and group.
         """
         self.check_open()
         for other in self.members:
             if other.group == member.group and type(other) is type(member):
                 raise OptionError(f"the client has a {type(member).__name__} of group "
-                                  f"{member.group}; a second one needs a client of its own")
+                                  f"{member.group}; a second one needs another client")
         self.members.append(member)
         if not self._heartbeats:
             self._heartbeats = True
             self.tasks.spawn(self._send_heartbeats(), "heartbeats")
 
     async def remove(self, member: GroupMember) -> None:
-        """Take a member out, and tell all brokers that it leaves."""
+        """Remove a member, and unregister it at all brokers."""
         if member not in self.members:
             return
         self.members.remove(member)
-        # A client alone has no members.
+        # Imported here, because a client without members does not need it.
         from twistmq.protocol.headers.client import UnregisterClientRequestHeader
 
         header = UnregisterClientRequestHeader(
@@ -190,7 +192,7 @@ class ClientCore:
         return any(member.consumer_data() is not None for member in self.members)
 
     def heartbeat_body(self) -> bytes:
-        """The heartbeat of all members."""
+        """Return the heartbeat of all members."""
         producers = [member.producer_data() for member in self.members]
         consumers = [member.consumer_data() for member in self.members]
         return HeartbeatData(
@@ -200,10 +202,10 @@ class ClientCore:
         ).encode_standard()
 
     async def heartbeat(self, address: str, timeout_ms: float = _HEARTBEAT_TIMEOUT_MS) -> bool:
-        """Send a heartbeat to a broker; :returns: whether it took it.
+        """Send a heartbeat to a broker; :returns: whether the broker accepted it.
 
-        One at a time: a broker may refuse a second while it takes the first. Callers that would
-        send the same share one.
+        Only one heartbeat is in flight at a time, because a broker may refuse a second one while it
+        processes the first. Callers that would send the same heartbeat share one.
         """
         body = self.heartbeat_body()
         while (under_way := self._beating.get(address)) is not None:
@@ -252,7 +254,7 @@ class ClientCore:
             await self.tasks.sleep(self.options.heartbeat_ms)
 
     def broker_addresses(self) -> list[str]:
-        """The addresses that get heartbeats: slaves only while there are consumers."""
+        """Return the addresses that get heartbeats: slaves only while there are consumers."""
         with_slaves = self.has_consumers
         return sorted({address for addresses in self.routes.brokers.values()
                        for broker_id, address in addresses.items()
@@ -276,11 +278,11 @@ class ClientCore:
         self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
         taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_ms: float | None = None,
     ) -> RemotingCommand:
-        """Ask the server at an address, once.
+        """Send a request to the server at an address, once.
 
-        :param taken: the codes of an answer that is returned.
-        :raises RequestRefused: with another code.
-        :raises RemotingError: when it does not answer; the text names it.
+        :param taken: the response codes for which the response is returned.
+        :raises RequestRefused: when the response has another code.
+        :raises RemotingError: when the server does not answer; the text names it.
         """
         self.check_open()
         if header is not None:
@@ -295,10 +297,10 @@ class ClientCore:
     async def ask_name_server(
         self, code: int, header: CommandHeader | None = None
     ) -> RemotingCommand:
-        """Ask one name server after the other until one answers.
+        """Ask one name server after another until one answers.
 
-        :raises RequestRefused: when it answers with an error.
-        :raises RemotingError: when none answers.
+        :raises RequestRefused: when the name server answers with an error.
+        :raises RemotingError: when no name server answers.
         """
         self.check_open()
         return await self.names.ask(code, None if header is None else self.namespace.header(header))
@@ -308,10 +310,10 @@ class ClientCore:
         taken: tuple[int, ...] = (ResponseCode.SUCCESS,), of_slaves: bool = True,
         timeout_ms: float | None = None,
     ) -> RemotingCommand:
-        """Ask the broker of a queue, and again when there is no answer.
+        """Send a request to the broker of a queue, and try again if there is no answer.
 
         :param of_slaves: whether later attempts may go to slaves.
-        :raises: as :meth:`ask`, and ``NoRoute``.
+        :raises: like :meth:`ask`, and ``NoRoute``.
         """
         async def once(attempt: int) -> RemotingCommand:
             name = await self.locate(queue, again=attempt > 0)
@@ -323,7 +325,7 @@ class ClientCore:
         return await self.retried(once)
 
     async def locate(self, queue: MessageQueue, *, again: bool = False) -> str:
-        """The name of a queue's broker, its route asked for when it is not known."""
+        """Return the name of a queue's broker, and ask for its route if the broker is unknown."""
         name = self.routes.broker_of(queue)
         if again or name not in self.routes.brokers:
             try:
@@ -335,9 +337,9 @@ class ClientCore:
         return name
 
     async def retried(self, once: Callable[[int], Awaitable[T]]) -> T:
-        """Try until it succeeds, ``options.retries`` times more at most.
+        """Try until an attempt succeeds, with at most ``options.retries`` more attempts.
 
-        :param once: is given which time this is, from 0.
+        :param once: makes one attempt; its argument is the number of the attempt, from 0.
         """
         attempt = 0
         while True:
@@ -353,13 +355,13 @@ class ClientCore:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no send is under way, and no bytes wait to be sent."""
+        """Whether no send is in flight and no bytes are waiting to be sent."""
         return not self.sends_under_way and not self.engine.has_output
 
     async def close(self) -> None:
         """Leave all groups and close the connections.
 
-        A second call waits for the end of the first, and goes on if that was cancelled.
+        A second call waits for the end of the first, and takes over if the first was cancelled.
         """
         while self._closing is not None:
             await self._closing
@@ -374,20 +376,20 @@ class ClientCore:
                 try:
                     await self.remove(member)
                 except BrokerError as error:
-                    log.warning("the group %s is not told that this client leaves: %s",
+                    log.warning("cannot unregister the group %s of this client: %s",
                                 member.group, error)
             self.is_closed = True
             for listener in self.on_close:
                 listener()
         finally:
             self._closing = None
-            # Those that wait go on before the engine ends all tasks.
+            # The waiting calls continue before the engine ends all tasks.
             closing.set_result(None)
         self.engine.close()
 
 
 def _namespace_fields(options: ClientOptions) -> dict[str, str]:
-    """The fields that say a namespace of the second kind. Source: NamespaceRpcHook @5.3.3."""
+    """Return the fields for a namespace of the second kind. Source: NamespaceRpcHook @5.3.3."""
     if options.namespace and options.namespace_v2:
         return {"nsd": "true", "ns": options.namespace}
     return {}

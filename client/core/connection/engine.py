@@ -1,22 +1,26 @@
-"""The client without sockets: connections by address, requests, and what a shell has to do.
+"""The client without sockets: connections by address, requests, and the effects for a shell.
 
-A shell owns the sockets and the clock. It tells the engine what happened
+A shell owns the sockets and the clock. It reports events to the engine
 (:meth:`Engine.connected`, :meth:`~Engine.received`, :meth:`~Engine.lost`), calls
-:meth:`Engine.run`, and then does what :meth:`Engine.take_effects` returns:
+:meth:`Engine.run`, and then performs the effects that :meth:`Engine.take_effects` returns:
 
     effect    the shell
     Connect   opens a connection to an address, then calls ``connected`` or ``lost``
     Write     sends bytes
-    Close     closes a connection, or opens it no more; the engine is not told of it again
-    Work      runs a function that blocks (a file, DNS, HTTP) elsewhere, then calls ``worked``
+    Close     closes a connection or stops opening it; it then reports nothing more about it
+    Work      runs a blocking function (a file, DNS, HTTP) elsewhere, then calls ``worked``
 
-There is one connection an address, made when the first request needs it. One that was idle for
-``IDLE_MS`` is closed, as is one with ``TIMEOUTS_MAX`` time-outs in a row. A server that answers
-GO_AWAY gets the same request once more on a new connection.
+The engine never waits and does not read the time itself, so one implementation serves blocking
+callers, asyncio, Twisted and the tests, which set the clock by hand and need no network. A shell
+stays small: it only translates effects into calls of its event loop.
+
+Each address has one connection, which is made when the first request needs it. A connection that
+was idle for ``IDLE_MS`` is closed, and so is one with ``TIMEOUTS_MAX`` time-outs in a row. If a
+server answers GO_AWAY, the engine sends the same request once more on a new connection.
 
 Source: NettyRemotingClient (getAndCreateChannel, invokeImpl with GO_AWAY, idle state handler)
 @5.3.3. Differs from Apache: its client closes a connection after one long time-out, and the other
-requests on it fail.
+requests on that connection fail.
 """
 
 from __future__ import annotations
@@ -47,20 +51,20 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: A connection without traffic is closed after this, ms. Source: NettyClientConfig.
+#: The time without traffic after which a connection is closed, in ms. Source: NettyClientConfig.
 IDLE_MS: Final = 120_000
-#: Time-outs in a row, with nothing received between, after which a connection is closed.
+#: The number of time-outs in a row, with nothing received in between, that close a connection.
 TIMEOUTS_MAX: Final = 3
-#: The shortest time between two lines in the log about requests of one code that fail, ms.
+#: The shortest time between two log lines about failed server requests of one code, in ms.
 COMPLAINT_MS: Final = 1000
-#: As a plain number, which is compared sooner.
+#: A plain int, because comparing it is faster.
 _GO_AWAY: Final = int(ResponseCode.GO_AWAY)
 
 
 class Connect(NamedTuple):
     """Open a connection, with the client's TLS context if it has one.
 
-    It is followed by a ``Close`` when that takes too long.
+    A ``Close`` follows if opening the connection takes too long.
     """
 
     number: int
@@ -81,7 +85,7 @@ class Close(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Run a function that blocks, then tell the engine its result or its exception."""
+    """Run a blocking function, then report its result or its exception to the engine."""
 
     number: int
     function: Callable[[], object]
@@ -91,9 +95,9 @@ Effect = Connect | Write | Close | Work
 
 
 class Connection:
-    """A connection of the engine: a link, and what is known about it.
+    """A connection of the engine: a link and its state.
 
-    ``local_address`` is "ip:port" once it is open.
+    ``local_address`` is "ip:port" once the connection is open.
     """
 
     __slots__ = ("address", "last_ms", "late", "link", "local_address", "number", "timeouts")
@@ -103,7 +107,7 @@ class Connection:
         self.address = address
         self.link = link
         self.local_address = ""
-        #: Ends the connection unless it opens in time.
+        #: Closes the connection unless it opens in time.
         self.late: Timer | None = None
         self.last_ms = now_ms
         self.timeouts = 0
@@ -115,7 +119,7 @@ class Connection:
 
 
 class _Call(Request):
-    """A request of an engine, which has its reply looked at before its owner is told."""
+    """A request of an engine, which examines the response before it passes it to the caller."""
 
     engine: Engine
     connection: Connection
@@ -140,13 +144,14 @@ class Engine:
     """All connections of one client.
 
     :param clock: the process's clocks, or a test's.
-    :param credentials: the account that requests are signed with; None: they are not.
-    :param connect_timeout_ms: bound on opening a connection, TLS included, ms.
-    :param extra_fields: fields that every request has beside those of its header.
+    :param credentials: the account with which requests are signed; None: they are not signed.
+    :param connect_timeout_ms: the time-out for opening a connection, including TLS, in ms.
+    :param extra_fields: fields that every request has in addition to the fields of its header.
 
-    ``on_open`` functions get each connection that opened, ``on_lost`` each that ended after it was
-    open. ``handlers`` serve the requests of servers, by code: they get the connection and the
-    request, and answer by ``connection.link.answer``.
+    The functions in ``on_open`` are called with each connection that opens, and the functions in
+    ``on_lost`` with each connection that ends after it was open. ``handlers`` serve the requests
+    of servers, by code: a handler gets the connection and the request, and answers with
+    ``connection.link.answer``.
     """
 
     def __init__(
@@ -158,44 +163,46 @@ class Engine:
         self.credentials = credentials
         self.connect_timeout_ms = connect_timeout_ms
         self._extra_fields = extra_fields
-        #: Is told the address, code and body of each request.
+        #: Called with the address, code and body of each request.
         self.on_request: Callable[[str, int, bytes], object] | None = None
         self.on_open: list[Callable[[Connection], object]] = []
         self.on_lost: list[Callable[[Connection], object]] = []
         self.handlers: dict[int, Callable[[Connection, RemotingCommand], object]] = {}
         self._numbers = count(1)
         self._opaques = count(1)
-        #: Open or opening, by address; and all that are not closed, by number.
+        #: The open and opening connections, by address; and all that are not closed, by number.
         self._by_address: dict[str, Connection] = {}
         self._connections: dict[int, Connection] = {}
-        #: Connections that may have bytes to send.
+        #: The connections that may have bytes to send.
         self._dirty: dict[int, Connection] = {}
         self._effects: list[Effect] = []
         self._work: dict[int, Future[Any]] = {}
         self._expiry: Timer | None = None
         self._idle: Timer | None = None
         self._closed: Exception | None = None
-        #: How many bytes the shell was given and has not sent; a shell replaces it.
+        #: The number of bytes that the shell was given and has not sent; a shell replaces it.
         self.unsent_bytes: Callable[[], int] = lambda: 0
-        #: Requests of servers with a code that has no handler; each code is logged once.
+        #: The codes of server requests without a handler; each code is logged once.
         self._unknown: set[int] = set()
-        #: When the failure of a served one was logged, by code, and how many were not since.
+        #: The time of the last log line about a failed server request, and the number of failures
+        #: since then that were not logged, by code.
         self._complaints: dict[int, tuple[float, int]] = {}
 
     # --- requests
 
     @property
     def is_plain(self) -> bool:
-        """Whether requests have no fields but those of their headers."""
+        """Whether requests have no fields except those in their headers."""
         return self.credentials is None and not self._extra_fields
 
     def request(
         self, address: str, code: int, header: CommandHeader | Filled | None, body: bytes,
         on_reply: OnReply, timeout_ms: float,
     ) -> None:
-        """Send a request; a connection is opened when it is needed.
+        """Send a request; a connection is opened if it is needed.
 
-        :param on_reply: called once, perhaps before this returns, with the reply or the error.
+        :param on_reply: called once, perhaps before this method returns, with the response or the
+            error.
         """
         if self._closed is not None:
             on_reply(RemotingConnectError(f"connect to {address} failed: {self._closed}"))
@@ -214,7 +221,7 @@ class Engine:
             self._plan_expiry()
 
     def went_away(self, call: _Call) -> None:
-        """The server sends clients away: send a request once more, on a new connection."""
+        """The server sends clients away: send the request once more, on a new connection."""
         self._leave(call.connection)
         address, on_reply = call.connection.address, call.on_reply
         connection = self.connection(address)
@@ -236,7 +243,7 @@ class Engine:
     ) -> Future[RemotingCommand]:
         """Send a request.
 
-        :returns: the reply, whatever its code; the future's errors are ``RemotingError``.
+        :returns: the response with any code; the future's errors are ``RemotingError``.
         """
         future: Future[RemotingCommand] = Future()
 
@@ -252,7 +259,7 @@ class Engine:
     def send_oneway(
         self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b""
     ) -> None:
-        """Send a request that is not answered; without a connection it is dropped."""
+        """Send a request that is not answered; if the connection fails, it is dropped."""
         if self._closed is None:
             connection = self.connection(address)
             connection.link.send_oneway(code, header, body)
@@ -262,16 +269,16 @@ class Engine:
         self, connection: Connection, request: RemotingCommand, code: int, body: bytes = b"",
         remark: str | None = None,
     ) -> None:
-        """Answer a request of a server later than its handler returned.
+        """Answer a request of a server after its handler has returned.
 
-        Without effect when the connection ended.
+        Without effect when the connection has ended.
         """
         if connection.number in self._connections:
             connection.link.answer(request, code, None, body, remark)
             self._wrote(connection)
 
     def in_thread(self, function: Callable[[], T]) -> Future[T]:
-        """Have the shell run a function that blocks; :returns: its result."""
+        """Let the shell run a blocking function; :returns: a future with its result."""
         number = next(self._numbers)
         future: Future[T] = Future()
         self._work[number] = future
@@ -281,7 +288,7 @@ class Engine:
     # --- connections
 
     def connection(self, address: str) -> Connection:
-        """The connection to an address; it is opened when it is needed."""
+        """Return the connection to an address; it is opened if it is needed."""
         connection = self._by_address.get(address)
         if connection is None:
             number = next(self._numbers)
@@ -295,17 +302,17 @@ class Engine:
         return connection
 
     def _late(self, number: int) -> None:
-        """A connection did not open in time."""
+        """End a connection that did not open in time."""
         self._effects.append(Close(number))
         self.lost(number, "it takes too long")
 
     def under_way(self, address: str) -> int:
-        """How many requests to an address have no answer."""
+        """Return the number of requests to an address that have not been answered."""
         connection = self._by_address.get(address)
         return 0 if connection is None else len(connection.link.waiting)
 
     def open_addresses(self) -> list[str]:
-        """The addresses of open connections."""
+        """Return the addresses of open connections."""
         return [each.address for each in self._by_address.values() if each.is_open]
 
     def _wrote(self, connection: Connection) -> None:
@@ -313,14 +320,14 @@ class Engine:
         self._dirty[connection.number] = connection
 
     def _leave(self, connection: Connection) -> None:
-        """Send nothing more on a connection; it is closed when its last reply came."""
+        """Send nothing more on a connection, and close it when its last response has arrived."""
         if self._by_address.get(connection.address) is connection:
             del self._by_address[connection.address]
         if not connection.link.waiting:
             self._close(connection, "the server sends clients away")
 
     def timed_out(self, connection: Connection) -> None:
-        """A request of a connection was not answered in time."""
+        """Count a request that was not answered in time."""
         connection.timeouts += 1
         if connection.timeouts >= TIMEOUTS_MAX and connection.number in self._connections:
             self._close(connection, f"{TIMEOUTS_MAX} requests in a row were not answered")
@@ -374,10 +381,10 @@ class Engine:
             connection.link.expire(self.tasks.now_ms)
         self._plan_expiry()
 
-    # --- what the shell tells
+    # --- events that the shell reports
 
     def connected(self, number: int, local_address: str) -> None:
-        """A connection opened; ``local_address`` is our "ip:port"."""
+        """A connection was opened; ``local_address`` is our "ip:port"."""
         connection = self._connections.get(number)
         if connection is not None:
             connection.link.opened()
@@ -390,7 +397,7 @@ class Engine:
                 listener(connection)
 
     def received(self, number: int, data: bytes) -> None:
-        """Bytes came on a connection."""
+        """Bytes were received on a connection."""
         connection = self._connections.get(number)
         if connection is None:
             return
@@ -400,7 +407,8 @@ class Engine:
         for request in link.received(data):
             self._serve(connection, request)
         if link.pending_bytes < pending_bytes:
-            # A frame is whole: one that comes byte by byte is no sign of life.
+            # A frame is complete. A frame that only arrives byte by byte does not prove that the
+            # server still works.
             connection.timeouts = 0
         if link.failure is not None:
             log.warning("%s", link.failure)
@@ -409,7 +417,7 @@ class Engine:
             self._close(connection, "the server sends clients away")
 
     def lost(self, number: int, reason: str) -> None:
-        """A connection ended, or could not be opened."""
+        """A connection ended or could not be opened."""
         connection = self._connections.pop(number, None)
         if connection is None:
             return
@@ -418,7 +426,7 @@ class Engine:
         self._ended(connection, reason)
 
     def worked(self, number: int, result: object, error: BaseException | None) -> None:
-        """The function of a ``Work`` effect returned or raised."""
+        """The function of a ``Work`` effect has returned or raised."""
         future = self._work.pop(number, None)
         if future is None:
             return
@@ -445,7 +453,7 @@ class Engine:
         self._dirty[connection.number] = connection
 
     def _complain(self, address: str, code: int, error: Exception) -> None:
-        """Log why a request of a server failed; of each code once a second, with the number."""
+        """Log the failure of a server request; at most once a second for each code."""
         now_ms = self.tasks.now_ms
         last_ms, left_out = self._complaints.get(code, (float("-inf"), 0))
         if now_ms - last_ms < COMPLAINT_MS:
@@ -458,11 +466,11 @@ class Engine:
     # --- the shell's loop
 
     def run(self) -> float | None:
-        """Run timers and tasks; :returns: when to run again, monotonic ms, or None."""
+        """Run timers and tasks; :returns: when to run again, in monotonic ms, or None."""
         return self.tasks.run()
 
     def take_effects(self) -> list[Effect]:
-        """The work of the shell now, in order; each effect is returned once."""
+        """Return the effects that the shell has to perform now, in order, each only once."""
         dirty = self._dirty
         effects, self._effects = self._effects, []
         if dirty:
@@ -481,7 +489,7 @@ class Engine:
             each.link.has_output for each in self._connections.values())
 
     def close(self) -> None:
-        """Close all connections and stop all tasks; requests from now on fail."""
+        """Close all connections and stop all tasks; later requests fail."""
         if self._closed is not None:
             return
         self._closed = Closed("the client is closed")
@@ -491,7 +499,7 @@ class Engine:
             task.cancel()
 
     def debug_counts(self) -> dict[str, int]:
-        """Sizes of what the engine keeps, for tests of growth."""
+        """Return the sizes of the engine's containers, for tests of growth."""
         return {"tasks": len(self.tasks.tasks), "timers": self.tasks.timer_count,
                 "connections": len(self._connections), "work": len(self._work),
                 "waiting": sum(len(each.link.waiting) for each in self._connections.values())}

@@ -1,8 +1,8 @@
-"""The end of a program that closed nothing: what it handed over is brought to the brokers.
+"""The end of a program that closed nothing: its messages and results are still sent to brokers.
 
-A program may end while messages of ``send_soon`` are under way, or before the results of its
-handlers are committed. Each shell notices the end in its own way and runs :func:`finish`, which
-closes nothing: another part of the program may still use the client while it ends.
+A program may end while messages of ``send_soon`` are in flight, or before the results of its
+handlers are committed. Each shell detects the end in its own way and runs :func:`finish`, which
+closes nothing: another part of the program may still use the client while the program ends.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ __all__ = ["finish", "time_of"]
 
 log = logging.getLogger("twistmq.client")
 
-#: The longest time that an end takes, ms, whatever the time-outs of the producers are.
+#: The longest time that the end may take in ms, even if the time-outs of producers are longer.
 TIME_MAX_MS: Final = 30_000
-#: The time that an end takes beyond the longest time-out of a send, ms.
+#: The time that the end may take beyond the longest time-out of a send, in ms.
 _MORE_MS: Final = 2000
-#: How often the end looks whether everything is done, ms.
+#: How often the end checks whether everything is done, in ms.
 _LOOK_MS: Final = 5
 
 
 def time_of(client: ClientCore) -> float:
-    """The time after which :func:`finish` gives up, ms."""
+    """Return the time after which :func:`finish` gives up, in ms."""
     longest_ms = max([client.options.timeout_ms,
                       *[member.send_timeout_ms for member in client.members]])
     return min(longest_ms + _MORE_MS, TIME_MAX_MS)
 
 
 async def finish(client: ClientCore) -> None:
-    """Wait until sends have ended, acknowledgements are at the brokers and all bytes are sent.
+    """Wait until sends have ended, brokers have all acknowledgements and all bytes are sent.
 
-    It ends after :func:`time_of` at the latest, with a ``ResourceWarning`` about a client that the
-    program has not closed.
+    The wait lasts at most :func:`time_of`. If the program has not closed the client by then, a
+    ``ResourceWarning`` reports it.
     """
     tasks = client.tasks
     deadline_ms = tasks.now_ms + time_of(client)
@@ -55,5 +55,5 @@ async def finish(client: ClientCore) -> None:
         try:
             warnings.warn(f"never closed: {client!r}", ResourceWarning, stacklevel=1, source=client)
         except ResourceWarning as warning:
-            # Warnings are errors in this program, which ends anyway.
+            # The program has turned warnings into errors, but it ends anyway.
             log.error("%s", warning)

@@ -1,12 +1,13 @@
-"""One connection, as bytes: requests and their replies matched by opaque, requests of the server.
+"""One connection as bytes: requests are matched with responses, and server requests are decoded.
 
-A :class:`Link` opens no socket. Its owner gives it the bytes that came (:meth:`Link.received`),
-sends the bytes that it has (:meth:`Link.take_output`), and tells it when the connection ends
-(:meth:`Link.lost`). The blocking :class:`~twistmq.client.blocking.connection.Connection`, the
-engine and the tests own links.
+A :class:`Link` does not open a socket. Its owner passes in the received bytes
+(:meth:`Link.received`), sends the bytes that the link returns (:meth:`Link.take_output`), and
+reports the end of the connection (:meth:`Link.lost`). Links belong to the blocking
+:class:`~twistmq.client.blocking.connection.Connection`, to the engine and to tests.
 
-Replies may come in any order. A reply that comes after its time-out is dropped. Deadlines are kept
-in buckets of ``DEADLINE_STEP_MS``, so that a request costs no timer of its own.
+Responses may come in any order; their opaque numbers identify their requests. A response that
+comes after its time-out is dropped. Deadlines are kept in buckets of ``DEADLINE_STEP_MS``, so that
+a request does not need a timer of its own.
 
 Source: NettyRemotingAbstract (responseTable, scanResponseTable), NettyRemotingClient,
 AclClientRPCHook @5.3.3.
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
 
 __all__ = ["DEADLINE_STEP_MS", "Filled", "Link", "OnReply", "Outcome", "Request"]
 
-#: A time-out comes at most this much late, ms.
+#: A time-out may be late by at most this time, in ms.
 DEADLINE_STEP_MS: Final = 16
-#: Requests of the server that wait for their owner; a server that sends more is cut off.
+#: The number of server requests in one piece of data; a server that sends more is disconnected.
 SERVER_REQUESTS_MAX: Final = 1024
 #: An opaque is an int32, and Apache's clients count up from 0.
 _OPAQUE_MASK: Final = 0x7FFFFFFF
 
-#: A reply, or the error that came in its place.
+#: A response, or the error that occurred instead.
 Outcome = RemotingCommand | RemotingError
 OnReply = Callable[[Outcome], object]
 
@@ -55,9 +56,9 @@ _EMPTY: Final = EmptyHeader()
 
 
 class Filled(msgspec.Struct, gc=False):
-    """A header of which only some fields are new; for links without credentials.
+    """A header in which only some fields are new; for links without credentials.
 
-    :param values: as ``RequestTemplate.frame`` takes them.
+    :param values: the values of these fields, as ``RequestTemplate.frame`` takes them.
     """
 
     template: RequestTemplate
@@ -65,26 +66,26 @@ class Filled(msgspec.Struct, gc=False):
 
 
 class Request(msgspec.Struct):
-    """A request that waits for its reply."""
+    """A request that waits for its response."""
 
     code: int
     opaque: int
-    #: As it was sent, so that it can be sent once more by another connection.
+    #: The encoded request, so that another connection can send it once more.
     frame: bytes
     on_reply: OnReply
 
     def replied(self, outcome: Outcome) -> None:
-        """The reply came, or an error in its place."""
+        """Handle the response, or the error that occurred instead."""
         self.on_reply(outcome)
 
 
 class Link:
     """The state of one connection.
 
-    :param address: "host:port", for errors.
-    :param credentials: the account that requests are signed with; None: they are not.
+    :param address: "host:port", for error texts.
+    :param credentials: the account with which requests are signed; None: they are not signed.
     :param opaques: the counter of opaques; links that share it can hand requests to each other.
-    :param extra_fields: fields that every request has beside those of its header.
+    :param extra_fields: fields that every request has in addition to the fields of its header.
     """
 
     def __init__(
@@ -94,21 +95,21 @@ class Link:
         self.address = address
         self.credentials = credentials
         self._extra_fields = extra_fields or {}
-        #: Requests that wait, by opaque, the oldest first.
+        #: The waiting requests by opaque, the oldest first.
         self.waiting: dict[int, Request] = {}
-        #: Whether the connection is open. Until then requests are kept, so that one whose time ends
-        #: before is never sent.
+        #: Whether the connection is open. Until it is, requests are kept; a request that times out
+        #: before that is never sent.
         self.is_open = False
-        #: The error by which the connection ended.
+        #: The error with which the connection ended.
         self.failure: RemotingError | None = None
         self._opaques = count(1) if opaques is None else opaques
         self._decoder = FrameDecoder()
         self._output: list[bytes] = []
-        #: Opaques by the end of their step of time.
+        #: The opaques by the end of their time step.
         self._deadlines: dict[int, list[int]] = {}
 
     def opened(self) -> None:
-        """The connection is open: what waits is sent."""
+        """Send the waiting requests, because the connection is open."""
         self.is_open = True
         self._output.extend([request.frame for request in self.waiting.values()])
 
@@ -120,10 +121,10 @@ class Link:
     ) -> Request:
         """Send a request.
 
-        :param on_reply: called once, with the reply or a ``RemotingError``.
-        :param deadline_ms: of the clock that :meth:`expire` is called with; None: the owner itself
-            waits, and forgets it.
-        :returns: the request; its opaque is for :meth:`forget`.
+        :param on_reply: called once, with the response or a ``RemotingError``.
+        :param deadline_ms: by the clock of :meth:`expire`; None: the owner measures the time
+            and calls :meth:`forget`.
+        :returns: the request; its opaque is the argument of :meth:`forget`.
         """
         opaque, frame = self.encode(code, header, body)
         request = Request(code, opaque, frame, on_reply)
@@ -140,7 +141,7 @@ class Link:
         return opaque, self.frame(code, opaque, header, body, 0)
 
     def send(self, request: Request, deadline_ms: float | None) -> None:
-        """Send a request that is encoded already, perhaps by another link."""
+        """Send a request that is already encoded, perhaps by another link."""
         if self.failure is not None:
             request.replied(self._fault())
             return
@@ -170,7 +171,7 @@ class Link:
         self, request: RemotingCommand, code: int, header: CommandHeader | None = None,
         body: bytes = b"", remark: str | None = None,
     ) -> None:
-        """Answer a request of the server; a one-way request gets no answer."""
+        """Answer a request of the server; a one-way request does not get a response."""
         if self.failure is None and not request.is_oneway:
             self._output.append(encode_reply(code, request.opaque, header, body, remark))
 
@@ -183,7 +184,7 @@ class Link:
             return request_frame(code, opaque, flag, prefixes, values, body)
         fields = {**(ext_fields_of(header) if header else {}), **self._extra_fields}
         if self.credentials is not None:
-            # Most clients sign nothing, and do not load it.
+            # Imported here, because most clients do not sign requests.
             from twistmq.protocol.signature import signed_fields
 
             fields = signed_fields(fields, body, VERSION, self.credentials)
@@ -191,7 +192,7 @@ class Link:
                               serialize_type=JSON, extra_fields=fields)
 
     def take_output(self) -> bytes:
-        """The bytes that are to be sent; they are sent once."""
+        """Return the bytes to send; each byte is returned only once."""
         output = self._output
         if not output:
             return b""
@@ -201,7 +202,7 @@ class Link:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that came of a frame that is not whole."""
+        """The number of received bytes that belong to an incomplete frame."""
         return self._decoder.pending_bytes
 
     @property
@@ -212,10 +213,10 @@ class Link:
     # --- in
 
     def received(self, data: bytes) -> list[RemotingCommand]:
-        """Take bytes of the server, and call back for each reply among them.
+        """Process bytes from the server, and call back for each response in them.
 
-        After bytes that are no frames :attr:`failure` is set, and all requests have failed: the
-        owner closes the connection.
+        If the bytes are not valid frames, :attr:`failure` is set and all requests fail; the owner
+        then closes the connection.
 
         :returns: the server's own requests, in order.
         """
@@ -242,13 +243,13 @@ class Link:
         return requests
 
     def forget(self, opaque: int) -> Request | None:
-        """Drop the reply to a request when it comes; :returns: the request, if it waits still."""
+        """Ignore the response to a request; :returns: the request if it is still waiting."""
         return self.waiting.pop(opaque, None)
 
     def lost(self, reason: str, kind: type[RemotingError] = RemotingSendError) -> None:
-        """End: every request that waits fails, as do later ones.
+        """End the link: all waiting requests fail, and so do later requests.
 
-        :param reason: why, as it stands behind "the connection to ADDRESS was lost: ".
+        :param reason: the reason, which follows "ADDRESS: the connection was lost: " in the text.
         :param kind: the class of the error.
         """
         if self.failure is not None:
@@ -264,7 +265,7 @@ class Link:
             request.replied(self._fault())
 
     def _fault(self) -> RemotingError:
-        """The failure, a new object for each request: raising one adds to its traceback."""
+        """Return a copy of the failure for one request, because raising adds to the traceback."""
         assert self.failure is not None
         return type(self.failure)(str(self.failure))
 
@@ -272,11 +273,11 @@ class Link:
 
     @property
     def next_deadline_ms(self) -> float | None:
-        """When :meth:`expire` should be called next."""
+        """The time of the next call of :meth:`expire`."""
         return min(self._deadlines) * DEADLINE_STEP_MS if self._deadlines else None
 
     def expire(self, now_ms: float) -> int:
-        """Fail the requests whose time is over; :returns: how many."""
+        """Fail the requests that have timed out; :returns: their number."""
         step = int(now_ms) // DEADLINE_STEP_MS
         over = [each for each in self._deadlines if each <= step]
         failed = 0
@@ -289,6 +290,6 @@ class Link:
         return failed
 
     def debug_counts(self) -> dict[str, Any]:
-        """Sizes of what the link keeps, for tests of growth."""
+        """Return the sizes of the link's containers, for tests of growth."""
         return {"waiting": len(self.waiting), "deadline_steps": len(self._deadlines),
                 "pending_bytes": self._decoder.pending_bytes}

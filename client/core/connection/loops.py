@@ -1,8 +1,8 @@
 """Loops that last as long as their member: an error of one turn does not end them.
 
-What a turn expects to go wrong, it handles itself. A fault of the program's own parts (a strategy,
-a listener), or one of this library, must not stop a member for good: it would keep its place in
-the group, and read nothing of what is assigned to it.
+A turn handles the errors that it expects. A fault of the program's own parts (a strategy, a
+listener) or of this library must not stop a member for good: the member would keep its place in
+the group but read none of the queues that are assigned to it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ log = logging.getLogger("twistmq.client")
 class Loop(Generic[T]):
     """The turns of one loop.
 
-    :param name: of the loop, for the log: "the rebalance of group g".
+    :param name: the name of the loop in the log, such as "the rebalance of group g".
     :param otherwise: the result of a turn that failed.
     """
 
     def __init__(self, name: str, otherwise: T) -> None:
         self._name = name
         self._otherwise = otherwise
-        #: Why the last turn failed; empty: it did not fail.
+        #: The reason why the last turn failed; empty if it did not fail.
         self._fault = ""
 
     async def turn(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run one turn. An error is logged, once as long as it stays the same.
+        """Run one turn. An error is logged, but only once as long as it stays the same.
 
         :raises Closed: when the client is closed, because there is no next turn.
         """

@@ -1,13 +1,15 @@
-"""Name servers: which are asked, and in which order.
+"""The name servers of a client, and the order in which they are asked.
 
-The list is fixed, or it is asked for again every two minutes: of an address server by HTTP, or of
-DNS. One name server is asked at a time. The first is chosen at random, so that many clients
-spread; one that fails gives way to the next for all later requests. One that has not answered for
-half a second does so, too. The next one is asked then, and the first answer of both counts.
+The list is fixed, or it is fetched again every two minutes from an address server by HTTP, or from
+DNS. The first name server is chosen at random, so that many clients spread over all name servers.
+Normally only one name server is asked. If it fails, the next name server is asked, and the failed
+one moves to the end of the list for all later requests. A name server that has not answered for
+half a second also moves to the end; the next one is then asked in addition, and the first answer
+counts.
 
 Source: NettyRemotingClient.getAndCreateNameserverChannel, MQClientAPIImpl.fetchNameServerAddr,
-DefaultTopAddressing @5.3.3. Differs from Apache: its client gives a silent name server all the
-time of a request.
+DefaultTopAddressing @5.3.3. Differs from Apache: its client waits for a silent name server for the
+whole time of a request.
 """
 
 from __future__ import annotations
@@ -31,23 +33,23 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: How long after the start, and how often, an address server is asked again, ms.
+#: The delay after the start and the interval at which an address server is asked, in ms.
 #: Source: MQClientInstance.startScheduledTask.
 FETCH_FIRST_MS: Final = 10_000
 FETCH_MS: Final = 120_000
-#: How long a name server that failed is asked after the others, ms, when only one is left.
+#: The wait before a name server is asked again after all of them have failed, in ms.
 RETRY_WAIT_MS: Final = 200
-#: How long a name server may be silent until the next one is asked too, ms.
+#: How long a name server may be silent before the next one is asked too, in ms.
 PATIENCE_MS: Final = 500
 
 
 class NameServers:
     """The name servers of a client, in the order in which they are asked.
 
-    :param addresses: "host:port" each.
-    :param url: to ask for the list; "": the list is fixed.
-    :param fetch: gets the list of a URL; it blocks, so it is called outside the engine.
-    :param choose: a random number below its argument; the first name server is chosen by it.
+    :param addresses: the addresses, each as "host:port".
+    :param url: the URL to ask for the list; "": the list is fixed.
+    :param fetch: returns the list for a URL; it blocks, so it is called outside the engine.
+    :param choose: returns a random number below its argument; chooses the first name server.
     """
 
     def __init__(
@@ -70,11 +72,11 @@ class NameServers:
         self, code: int, header: CommandHeader | None = None, *,
         taken: tuple[int, ...] = (ResponseCode.SUCCESS,),
     ) -> RemotingCommand:
-        """Ask one name server after the other until one answers.
+        """Ask one name server after another until one answers.
 
-        :param taken: the codes of an answer that is returned.
-        :raises RequestRefused: with another code.
-        :raises RemotingConnectError: when none answers; the text has the error of each.
+        :param taken: the response codes for which the response is returned.
+        :raises RequestRefused: when the response has another code.
+        :raises RemotingConnectError: when no name server answers; the text has all errors.
         """
         return await self.read(code, header, lambda reply: reply, taken=taken)
 
@@ -82,9 +84,9 @@ class NameServers:
         self, code: int, header: CommandHeader | None, decode: Callable[[RemotingCommand], T], *,
         taken: tuple[int, ...] = (ResponseCode.SUCCESS,),
     ) -> T:
-        """As :meth:`ask`; a name server whose answer cannot be decoded gives way to the next, too.
+        """Like :meth:`ask`, but also try the next name server if a response cannot be decoded.
 
-        :param decode: raises ``WireError`` for an answer that has no meaning.
+        :param decode: raises ``WireError`` when a response is invalid.
         :returns: the decoded answer.
         """
         if not self.addresses and self._url:
@@ -126,15 +128,15 @@ class NameServers:
                                    + ("; ".join(dict.fromkeys(errors)) or "none is known"))
 
     def _next(self, asked: set[str]) -> str | None:
-        """The first name server that was not asked; None when all were."""
+        """Return the first name server that was not asked; None when all were asked."""
         return next((each for each in self.addresses if each not in asked), None)
 
     async def _any(
         self, under_way: dict[str, Future[RemotingCommand]], patience_ms: float | None
     ) -> str | None:
-        """Wait for the end of a request, at most for some milliseconds.
+        """Wait until a request ends, at most for ``patience_ms``.
 
-        :returns: the name server whose request ended; None when the time is over.
+        :returns: the name server whose request has ended; None when the time is over.
         """
         either: Future[None] = Future()
 
@@ -160,21 +162,21 @@ class NameServers:
             self.addresses.append(address)
 
     async def _follow(self) -> None:
-        """Ask for the list again and again."""
+        """Fetch the list again and again."""
         await self._engine.tasks.sleep(FETCH_FIRST_MS)
-        loop = Loop("the question for the name servers", None)
+        loop = Loop("the update of the name servers", None)
         while True:
             await loop.turn(self._update())
             await self._engine.tasks.sleep(FETCH_MS)
 
     async def _update(self) -> None:
-        """Ask for the list; without an answer the old one stays."""
+        """Fetch the list; if there is no answer, the old list stays."""
         fetch = self._fetch
         assert fetch is not None
         try:
             found = await self._engine.in_thread(lambda: fetch(self._url))
         except (OSError, ValueError) as error:
-            log.warning("%s gives no name servers: %s", self._url, error)
+            log.warning("%s returned no name servers: %s", self._url, error)
             return
         if found and set(found) != set(self.addresses):
             log.info("the name servers are now %s", ";".join(found))

@@ -1,8 +1,8 @@
-"""Where topics are: routes, their queues, and the addresses of brokers.
+"""The routes of topics: their queues, and the addresses of brokers.
 
-A route is asked for when a topic is first used, and again every 30 s as long as it is in use. When
-a name server says TOPIC_NOT_EXIST, or none answers, the known route stays: brokers may register
-again.
+The client asks for a route when a topic is first used, and again every 30 s as long as the topic
+is in use. When a name server answers TOPIC_NOT_EXIST, or no name server answers, the known route
+stays: brokers may register again.
 
 Source: MQClientInstance (updateTopicRouteInfoFromNameServer, topicRouteData2TopicPublishInfo,
 topicRouteData2TopicSubscribeInfo, topicRouteData2EndpointsForStaticTopic,
@@ -35,28 +35,29 @@ __all__ = ["NEW_TOPIC_QUEUES", "POLL_MS", "Route", "Routes"]
 
 log = logging.getLogger("twistmq.client")
 
-#: How often routes in use are asked for, ms. Source: ClientConfig.pollNameServerInterval.
+#: The interval at which routes in use are requested, in ms.
+#: Source: ClientConfig.pollNameServerInterval.
 POLL_MS: Final = 30_000
-#: How many queues a topic is asked for that a send makes. Source: DefaultMQProducer.
+#: The number of queues of a topic that a send creates. Source: DefaultMQProducer.
 NEW_TOPIC_QUEUES: Final = 4
-#: Brokers and queues of one route; a name server that says more is not believed. Clusters have some
-#: hundred brokers, and topics some thousand queues.
+#: The maximum numbers of brokers and queues in one route; a larger answer is not trusted. Clusters
+#: have some hundred brokers, and topics some thousand queues.
 BROKERS_MAX: Final = 4096
 QUEUES_MAX: Final = 1 << 17
-#: Broker names in the text of an error.
+#: The maximum number of broker names in the text of an error.
 _NAMED_MAX: Final = 8
-#: Digits of a number of queues.
+#: The maximum number of digits of a number of queues.
 _DIGITS_MAX: Final = 10
 #: The broker name of the logical queues of a static topic. Source: MixAll.getLogicalQueueMockName.
 LOGICAL_BROKER_PREFIX: Final = "__syslo__"
 
 
 class Route:
-    """The route of one topic; it does not change.
+    """The route of one topic; it is immutable.
 
-    ``write_queues`` are those a producer may send to, ``read_queues`` those a consumer reads.
-    ``owners`` has the broker of each logical queue of a static topic, ``write_brokers`` the names
-    of the brokers of ``write_queues``.
+    ``write_queues`` are the queues to which a producer may send, and ``read_queues`` the queues
+    that a consumer reads. ``owners`` maps each logical queue of a static topic to its broker.
+    ``write_brokers`` are the names of the brokers of ``write_queues``.
     """
 
     __slots__ = ("data", "owners", "read_queues", "topic", "write_brokers", "write_queues")
@@ -76,7 +77,7 @@ class Route:
 
     @property
     def write_fault(self) -> str:
-        """Why nothing can be sent, and to what to look; "" when something can."""
+        """The reason why nothing can be sent, with a hint; "" if messages can be sent."""
         if self.write_queues:
             return ""
         writable = [each.broker_name for each in self.data.queue_datas
@@ -89,11 +90,11 @@ class Route:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the topic is an ordered one, whose queues do not move when a broker is away."""
+        """Whether the topic is ordered, so that its queues do not move when a broker is away."""
         return bool(self.data.order_topic_conf)
 
     def template_for(self, topic: str) -> Route:
-        """The route of a topic that a send will make, from that of the template topic."""
+        """Return a route for a topic that a send will create, from this template topic's route."""
         data = TopicRouteData(
             queue_datas=[
                 msgspec.structs.replace(each, read_queue_nums=count, write_queue_nums=count)
@@ -104,7 +105,7 @@ class Route:
 
 
 def _write_queues(topic: str, data: TopicRouteData) -> list[MessageQueue]:
-    """The queues of brokers that may be written to and have a master."""
+    """Return the queues of brokers that allow writing and have a master."""
     masters = {each.broker_name for each in data.broker_datas if MASTER_ID in each.broker_addrs}
     if data.order_topic_conf:
         return [MessageQueue(topic, name, queue_id)
@@ -116,7 +117,7 @@ def _write_queues(topic: str, data: TopicRouteData) -> list[MessageQueue]:
 
 
 def _ordered_counts(data: TopicRouteData) -> list[tuple[str, int]]:
-    """Broker names and numbers of queues of an ordered topic, "name:number;..."."""
+    """Return broker names and queue counts of an ordered topic, given as "name:number;..."."""
     counts = []
     for part in (data.order_topic_conf or "").split(";"):
         name, _, count = part.partition(":")
@@ -126,7 +127,7 @@ def _ordered_counts(data: TopicRouteData) -> list[tuple[str, int]]:
 
 
 def _static_queues(topic: str, data: TopicRouteData) -> dict[MessageQueue, str]:
-    """The broker of each logical queue: that with the newest mapping."""
+    """Return the broker of each logical queue, which is the broker with the newest mapping."""
     owners: dict[MessageQueue, tuple[int, str]] = {}
     for name, mapping in (data.topic_queue_mapping_by_broker or {}).items():
         scope = mapping.scope.removeprefix("__").removesuffix("__")
@@ -139,7 +140,7 @@ def _static_queues(topic: str, data: TopicRouteData) -> dict[MessageQueue, str]:
 
 
 def _route_data(topic: str, reply: RemotingCommand) -> TopicRouteData:
-    """The route in an answer; :raises WireError: when it cannot be read, or is too large."""
+    """Return the route in a response; :raises WireError: when it is unreadable or too large."""
     data = TopicRouteData.decode_reply(reply.body)
     if len(data.broker_datas) > BROKERS_MAX:
         raise WireError(f"{len(data.broker_datas)} brokers of topic {topic}, of {BROKERS_MAX} at "
@@ -156,9 +157,9 @@ def _route_data(topic: str, reply: RemotingCommand) -> TopicRouteData:
 class Routes:
     """The routes of a client.
 
-    :param timeout_ms: bound on each question, ms.
+    :param poll_ms: the interval at which routes in use are requested, in ms.
 
-    ``on_change`` functions get each route that is new or differs from the one before.
+    The functions in ``on_change`` are called with each route that is new or has changed.
     """
 
     def __init__(self, engine: Engine, names: NameServers, *, poll_ms: float = POLL_MS) -> None:
@@ -166,9 +167,9 @@ class Routes:
         self._names = names
         self._poll_ms = poll_ms
         self._routes: dict[str, Route] = {}
-        #: Addresses by broker name and id, of all routes.
+        #: The addresses of all routes, by broker name and id.
         self.brokers: dict[str, dict[int, str]] = {}
-        #: Topics that are asked for again and again: those of producers and consumers.
+        #: The topics of producers and consumers, whose routes are requested again and again.
         self._followed: set[str] = set()
         self._asking: dict[str, Task[Route]] = {}
         self._polling: Task[None] | None = None
@@ -177,11 +178,11 @@ class Routes:
     # --- topics
 
     def known(self, topic: str) -> Route | None:
-        """The route of a topic, if it was found before."""
+        """Return the route of a topic, if it was found before."""
         return self._routes.get(topic)
 
     def follow(self, topic: str) -> None:
-        """Ask for the route of a topic again every 30 s."""
+        """Request the route of a topic again every 30 s."""
         self._followed.add(topic)
         if self._polling is None:
             self._polling = self._engine.tasks.spawn(self._poll(), "routes")
@@ -191,15 +192,15 @@ class Routes:
         self._followed.discard(topic)
 
     def followed(self) -> set[str]:
-        """The topics that are followed."""
+        """Return the topics that are followed."""
         return set(self._followed)
 
     async def find(self, topic: str, *, again: bool = False) -> Route:
-        """The route of a topic.
+        """Return the route of a topic.
 
-        :param again: ask even when it is known.
+        :param again: send a request even if the route is known.
         :raises RequestRefused: TOPIC_NOT_EXIST when no name server knows the topic.
-        :raises RemotingError: when none answers, or only by what is no route.
+        :raises RemotingError: when no name server answers, or no response is a valid route.
         """
         route = self._routes.get(topic)
         if route is not None and not again:
@@ -209,15 +210,15 @@ class Routes:
             asking = self._asking[topic] = self._engine.tasks.spawn(
                 self._ask(topic), f"route of {topic}")
             asking.when_done(lambda _: self._asking.pop(topic, None))
-        # Awaited by its own future: a caller that is cancelled does not stop the others.
+        # The task is awaited as a future: a cancelled caller does not stop the other callers.
         waiting: Future[Route] = asking
         return await waiting
 
     async def find_for_send(self, topic: str, *, again: bool = False) -> Route:
-        """The route of a topic, or of the one that a first send will make.
+        """Return the route of a topic, or the route that it will have after a first send.
 
-        :raises RequestRefused: TOPIC_NOT_EXIST when no broker makes topics.
-        :raises RemotingError: when no name server answers and nothing is known.
+        :raises RequestRefused: TOPIC_NOT_EXIST when no broker creates topics.
+        :raises RemotingError: when no name server answers and no route is known.
         """
         try:
             return await self.find(topic, again=again)
@@ -250,7 +251,7 @@ class Routes:
         return route
 
     async def _poll(self) -> None:
-        loop = Loop("the question for routes", None)
+        loop = Loop("the update of routes", None)
         while True:
             await self._engine.tasks.sleep(self._poll_ms)
             for topic in sorted(self._followed):
@@ -264,7 +265,7 @@ class Routes:
             log.debug("the route of topic %s stays as it was: %s", topic, error)
 
     def _forget_brokers(self) -> None:
-        """Forget brokers that no route names any more."""
+        """Forget brokers that no longer appear in a route."""
         named = {each.broker_name for route in self._routes.values()
                  for each in route.data.broker_datas}
         for name in [name for name in self.brokers if name not in named]:
@@ -273,7 +274,7 @@ class Routes:
     # --- addresses
 
     def broker_of(self, queue: MessageQueue) -> str:
-        """The name of the broker that serves a queue; a logical queue's is the one that owns it."""
+        """Return the name of the broker that serves a queue; a logical queue has an owner."""
         if queue.broker_name.startswith(LOGICAL_BROKER_PREFIX):
             route = self._routes.get(queue.topic)
             if route is not None:
@@ -281,9 +282,9 @@ class Routes:
         return queue.broker_name
 
     def master(self, broker_name: str) -> str:
-        """The address of a master.
+        """Return the address of a master.
 
-        :raises NoRoute: when no route names it.
+        :raises NoRoute: when no route names a master.
         """
         address = self.brokers.get(broker_name, {}).get(MASTER_ID)
         if address is None:
@@ -295,11 +296,12 @@ class Routes:
         return MASTER_ID in self.brokers.get(self.broker_of(queue), ())
 
     def reader(self, broker_name: str, broker_id: int = MASTER_ID, *, only: bool = False) -> str:
-        """The address of a broker to read from.
+        """Return the address of a broker for reading.
 
-        :param broker_id: the one that is wanted; without it the next slave, then any.
-        :param only: take no other.
-        :raises NoRoute: when no route names one.
+        :param broker_id: the preferred broker id; if it is missing, the next slave is used, then
+            any broker.
+        :param only: use no other broker.
+        :raises NoRoute: when no route names such a broker.
         """
         addresses = self.brokers.get(broker_name, {})
         found = addresses.get(broker_id)
@@ -312,10 +314,10 @@ class Routes:
         return found
 
     def in_turn(self, broker_name: str, attempt: int) -> str:
-        """The address to read from at an attempt: first the master, then its slaves, in turn.
+        """Return the address for a read attempt: first the master, then its slaves, in turn.
 
-        :param attempt: which time this is, from 0.
-        :raises NoRoute: when no route names one.
+        :param attempt: the number of the attempt, from 0.
+        :raises NoRoute: when no route names the broker.
         """
         addresses = self.brokers.get(broker_name)
         if not addresses:
@@ -324,6 +326,6 @@ class Routes:
         return addresses[order[attempt % len(order)]]
 
     def masters(self) -> dict[str, str]:
-        """The address of each master that a route names, by broker name."""
+        """Return the address of each master that a route names, by broker name."""
         return {name: addresses[MASTER_ID] for name, addresses in self.brokers.items()
                 if MASTER_ID in addresses}

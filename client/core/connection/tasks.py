@@ -1,11 +1,11 @@
-"""Coroutines, timers and a clock for the client's core: no thread, no event loop.
+"""Coroutines, timers and a clock for the client's core, without a thread or an event loop.
 
-The flows of the client (find a route, try again, rebalance, close) are ``async def`` functions. A
-:class:`Scheduler` runs them. A shell calls :meth:`Scheduler.run` when bytes came or time passed,
-and learns from it when the next timer is due. The same code therefore runs on a thread with
-blocking callers, on asyncio, on Twisted and in the simulator, where the clock is set by hand.
+The flows of the client (find a route, retry, rebalance, close) are ``async def`` functions, which
+a :class:`Scheduler` runs. A shell calls :meth:`Scheduler.run` when bytes have arrived or time has
+passed, and gets the time of the next timer in return. The same code therefore runs on a thread
+with blocking callers, on asyncio, on Twisted and in the simulator, where the clock is set by hand.
 
-Nothing here is safe to call from two threads.
+Nothing in this module is thread-safe.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["Cancelled", "Clock", "Future", "Scheduler", "Task", "Timer"]
 
 T = TypeVar("T")
 
-#: Cancelled timers stay in the heap until they are due, unless there are more than this many.
+#: Cancelled timers stay in the heap until they are due, unless there are more than this number.
 _CANCELLED_MAX: Final = 1024
 
 
 class Cancelled(BaseException):
-    """Raised in a task at its wait when the task is cancelled.
+    """Raised in a task, where it waits, when the task is cancelled.
 
-    It is no ``Exception``, so that code which handles errors does not swallow it.
+    It is not an ``Exception``, so that code that handles errors does not swallow it.
     """
 
 
@@ -35,14 +35,14 @@ class Clock(Protocol):
     """The two clocks of a process."""
 
     def monotonic_ms(self) -> float:
-        """Milliseconds for durations; never jumps."""
+        """Milliseconds for measuring durations; this clock never jumps."""
 
     def wall_ms(self) -> int:
-        """Unix ms, for time stamps."""
+        """Unix time in ms, for time stamps."""
 
 
 class Future(Generic[T]):
-    """A result that comes later. Awaiting it gives the result or raises the error."""
+    """A result that comes later. Awaiting it returns the result or raises the error."""
 
     __slots__ = ("_callbacks", "_error", "_result", "is_done")
 
@@ -53,13 +53,13 @@ class Future(Generic[T]):
         self._callbacks: list[Callable[[Future[T]], object]] | None = None
 
     def set_result(self, result: T) -> None:
-        """Finish with a result; a future that is done stays as it is."""
+        """Finish with a result; has no effect on a future that is done."""
         if not self.is_done:
             self._result = result
             self._finish()
 
     def set_error(self, error: BaseException) -> None:
-        """Finish with an error; a future that is done stays as it is."""
+        """Finish with an error; has no effect on a future that is done."""
         if not self.is_done:
             self._error = error
             self._finish()
@@ -71,7 +71,7 @@ class Future(Generic[T]):
             callback(self)
 
     def when_done(self, callback: Callable[[Future[T]], object]) -> None:
-        """Call back with the future when it is done; at once if it is."""
+        """Call back with the future when it is done, or at once if it is already done."""
         if self.is_done:
             callback(self)
         elif self._callbacks is None:
@@ -90,7 +90,7 @@ class Future(Generic[T]):
         return self._error
 
     def result(self) -> T:
-        """The result of a future that is done; :raises BaseException: its error."""
+        """Return the result of a future that is done; :raises BaseException: its error."""
         if self._error is not None:
             raise self._error
         return cast(T, self._result)
@@ -102,7 +102,7 @@ class Future(Generic[T]):
 
 
 class Task(Future[T]):
-    """A coroutine that a scheduler runs; as a future it has the coroutine's result."""
+    """A coroutine that a scheduler runs; as a future, it has the coroutine's result."""
 
     __slots__ = ("_coroutine", "_is_awaited", "_scheduler", "_waits_for", "name")
 
@@ -115,7 +115,7 @@ class Task(Future[T]):
         self._is_awaited = False
 
     def cancel(self) -> None:
-        """Raise :class:`Cancelled` in the coroutine at its wait; without effect when it is done."""
+        """Raise :class:`Cancelled` in the coroutine where it waits; no effect when it is done."""
         if self.is_done:
             return
         if self._waits_for is not None:
@@ -172,29 +172,29 @@ class Timer:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the call is still to come."""
+        """Whether the call is still due."""
         return self._function is not None
 
     def cancel(self) -> None:
-        """Do not call; without effect when it was called."""
+        """Cancel the call; no effect if it has already happened."""
         if self._function is not None:
             self._function = None
             self._arguments = ()
             self._scheduler.timer_cancelled()
 
     def fire(self) -> None:
-        """Call now, unless cancelled."""
+        """Make the call now, unless it was cancelled."""
         function, self._function = self._function, None
         if function is not None:
             function(*self._arguments)
 
 
 class Scheduler:
-    """Runs tasks and timers by a clock that is given.
+    """Runs tasks and timers by the given clock.
 
     :param clock: the process's clocks, or a test's.
 
-    ``on_failure`` is told of each task that ends with an error while nothing waits for its result.
+    ``on_failure`` is called with each task that ends with an error while nothing awaits its result.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -210,14 +210,14 @@ class Scheduler:
     # --- tasks
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str = "task") -> Task[T]:
-        """Run a coroutine; it begins in the next :meth:`run`."""
+        """Run a coroutine; it starts in the next :meth:`run`."""
         task = Task(self, coroutine, name)
         self.tasks.add(task)
         self.soon(task.step)
         return task
 
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function in this :meth:`run` or the next, after what waits already."""
+        """Call a function in this :meth:`run` or the next, after all calls that already wait."""
         self._ready.append((function, arguments))
 
     # --- time
@@ -229,7 +229,7 @@ class Scheduler:
         return timer
 
     def sleep(self, delay_ms: float) -> Future[None]:
-        """A future that is done after some milliseconds."""
+        """Return a future that is done after some milliseconds."""
         future: Future[None] = Future()
         self.later(delay_ms, future.set_result, None)
         return future
@@ -239,8 +239,8 @@ class Scheduler:
     ) -> T:
         """Wait for a future, at most for some milliseconds.
 
-        :param error: makes the exception that is raised when they are over. The future itself
-            goes on.
+        :param error: makes the exception to raise when the time is over. The future itself
+            continues.
         """
         if future.is_done:
             return future.result()
@@ -261,10 +261,10 @@ class Scheduler:
         return future.result()
 
     async def all_of(self, futures: Iterable[Future[T]]) -> list[T | BaseException]:
-        """Wait until all futures are done; :returns: a result or an error of each, in order."""
+        """Wait until all futures are done; :returns: the result or error of each, in order."""
         waiting = list(futures)
         for future in waiting:
-            # The error of a later one is not lost while an earlier one is waited for.
+            # Mark the errors as handled: one may occur while an earlier future is awaited.
             future.when_done(_taken)
         outcomes: list[T | BaseException] = []
         for future in waiting:
@@ -277,11 +277,11 @@ class Scheduler:
 
     @property
     def timer_count(self) -> int:
-        """How many timers are pending."""
+        """The number of pending timers."""
         return sum(entry[2].is_pending for entry in self._timers)
 
     def timer_cancelled(self) -> None:
-        """Count a cancelled timer, and clear them out of the heap when they are many."""
+        """Count a cancelled timer, and remove them all from the heap when there are many."""
         self._cancelled += 1
         if self._cancelled > _CANCELLED_MAX and self._cancelled * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if entry[2].is_pending]
@@ -289,9 +289,9 @@ class Scheduler:
             self._cancelled = 0
 
     def run(self) -> float | None:
-        """Fire the timers that are due and run all tasks that can.
+        """Fire the timers that are due and run all tasks that can continue.
 
-        :returns: when it wants to run again, in monotonic ms; None: when something happens.
+        :returns: the time of the next run, in monotonic ms; None: run when something happens.
         """
         self.now_ms = self.clock.monotonic_ms()
         timers = self._timers
@@ -310,7 +310,7 @@ class Scheduler:
 
     @property
     def next_due_ms(self) -> float | None:
-        """When the next timer is due, monotonic ms; None without a timer."""
+        """The time of the next timer, in monotonic ms; None without a timer."""
         while self._timers and not self._timers[0][2].is_pending:
             heapq.heappop(self._timers)
             self._cancelled = max(self._cancelled - 1, 0)
@@ -318,4 +318,4 @@ class Scheduler:
 
 
 def _taken(_: Future[Any]) -> None:
-    """The outcome of a future is looked at later."""
+    """Do nothing; as a callback, it marks the future's outcome as awaited."""

@@ -1,1 +1,1 @@
-"""A member of a consumer group: its queues, what it reads of them, and its offsets."""
+"""A member of a consumer group: its queues, the messages that it reads, and its offsets."""

@@ -1,9 +1,9 @@
-"""Answers to what a broker asks a consumer on behalf of tools, such as ``mqadmin``.
+"""Serves the requests that a broker sends to a consumer on behalf of tools, such as ``mqadmin``.
 
-    220    the offsets of a topic are set: the queues are dropped, and taken again from there
-    221    how far the member has come in each queue
-    307    what the member does: queues, subscriptions, rates, stacks
-    309    one message, which the member's handler is to process now
+    220    set the offsets of a topic: the queues are dropped, and assigned again from there
+    221    report the member's offset in each queue
+    307    report the member's state: queues, subscriptions, rates, stacks
+    309    let the member's handler process one message now
 
 Source: ClientRemotingProcessor, ConsumerRunningInfo, ProcessQueueInfo,
 ConsumeMessageDirectlyResult, MQClientInstance.resetOffset @5.3.3. Differs from Apache: its client
@@ -49,17 +49,17 @@ __all__ = ["DIRECT_MS", "running_info", "serve_tools"]
 
 log = logging.getLogger("twistmq.client")
 
-#: Apache's CMResult of a handler that did not process the message, by its outcome.
+#: Apache's CMResult for a handler that did not process the message, by its outcome.
 _RESULTS: Final = {"exception": "CR_THROW_EXCEPTION", "no result": "CR_RETURN_NULL",
                    "retry": "CR_LATER"}
-#: How long a handler may take for a message that a tool sends, ms: brokers wait for 10 s.
+#: The time-out of a handler for a message from a tool, in ms: brokers wait for 10 s.
 DIRECT_MS: Final = 10_000
-#: The name of the version that our commands announce. Source: MQVersion.
+#: The name of the version that our requests announce. Source: MQVersion.
 _VERSION_NAME: Final = "V5_3_3"
 
 
 def serve_tools(client: ClientCore) -> None:
-    """Answer the questions of tools about the consumers of a client."""
+    """Serve the requests of tools about the consumers of a client."""
     served: dict[int, Callable[[ClientCore, Connection, RemotingCommand], None]] = {
         RequestCode.RESET_CONSUMER_CLIENT_OFFSET: _reset,
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: _status,
@@ -71,7 +71,7 @@ def serve_tools(client: ClientCore) -> None:
 
 
 def _member(client: ClientCore, group: str) -> Member[Any] | None:
-    """The consumer of a group, which is named as at brokers."""
+    """Return the consumer of a group, which has its name at brokers."""
     for member in client.members:
         if isinstance(member, Member) and member.group == group:
             return member
@@ -79,7 +79,7 @@ def _member(client: ClientCore, group: str) -> Member[Any] | None:
 
 
 def _present(client: ClientCore, group: str) -> Member[Any]:
-    """The consumer of a group; :raises LookupError: when the client has none."""
+    """Return the consumer of a group; :raises LookupError: when the client has none."""
     member = _member(client, group)
     if member is None:
         raise LookupError(f"this client has no consumer of the group {group}")
@@ -89,7 +89,7 @@ def _present(client: ClientCore, group: str) -> Member[Any]:
 # --- offsets
 
 def _reset(client: ClientCore, connection: Connection, request: RemotingCommand) -> None:
-    """Continue a topic at other offsets. The request is one-way."""
+    """Continue a topic at the offsets of a request, which is one-way."""
     header = request.header(ResetOffsetRequestHeader)
     member = _present(client, header.group)
     offsets = {queue: offset
@@ -100,7 +100,7 @@ def _reset(client: ClientCore, connection: Connection, request: RemotingCommand)
 
 
 def _status(client: ClientCore, connection: Connection, request: RemotingCommand) -> None:
-    """Say how far a member has come; without the member the table is empty."""
+    """Report the offsets of a member; without the member, the table is empty."""
     header = request.header(GetConsumerStatusRequestHeader)
     member = _member(client, header.group)
     table = {} if member is None or not member.has_offsets else {
@@ -122,7 +122,7 @@ def _running_info(client: ClientCore, connection: Connection, request: RemotingC
 
 
 def running_info(member: Member[Any]) -> ConsumerRunningInfo:
-    """The state of a member, as ``mqadmin consumerStatus`` shows it."""
+    """Return the state of a member, as ``mqadmin consumerStatus`` shows it."""
     tasks = member.tasks
     return ConsumerRunningInfo(
         properties={
@@ -142,7 +142,7 @@ def running_info(member: Member[Any]) -> ConsumerRunningInfo:
 
 
 def _queue_info(member: Member[Any], held: Held[Any]) -> dict[str, int | bool]:
-    """The fields of Apache's ProcessQueueInfo; times are Unix ms, 0: never."""
+    """Return the fields of Apache's ProcessQueueInfo; times are Unix ms, 0 means never."""
     tasks, window = member.tasks, held.window
 
     def wall(steady_ms: float | None) -> int:
@@ -164,7 +164,7 @@ def _queue_info(member: Member[Any], held: Held[Any]) -> dict[str, int | bool]:
 
 
 def _stacks() -> str:
-    """The stack of each thread of the process, by number: names of threads are the shells'."""
+    """Return the stack of each thread of the process; threads have numbers instead of names."""
     return "\n".join(f"thread {number}\n{''.join(traceback.format_stack(frame))}"
                      for number, frame in sys._current_frames().items())
 
@@ -172,9 +172,9 @@ def _stacks() -> str:
 # --- one message
 
 def _consume(client: ClientCore, connection: Connection, request: RemotingCommand) -> None:
-    """Have the handler of a member process a message, and answer with its result.
+    """Let the handler of a member process a message, and answer with its result.
 
-    :raises HeaderError, StoreDamaged: when it is no such request.
+    :raises HeaderError, StoreDamaged: when the request is malformed.
     """
     header = request.header(ConsumeMessageDirectlyResultRequestHeader)
     member = _present(client, header.consumer_group)

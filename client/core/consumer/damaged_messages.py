@@ -1,12 +1,13 @@
-"""Damaged records: what becomes of a message that is stored and cannot be read.
+"""Damaged records: how a stored message that cannot be read is treated.
 
-    skip      leave it out, with a line in the log and a count
-    stop      read no further in its queue until a tool or the program moves over it
-    deliver   hand it to the program, marked by its ``damage``
+    skip      leave it out, log it and count it
+    stop      stop reading its queue until a tool or the program moves past it
+    deliver   deliver it to the program, marked by its ``damage``
 
-A record is damaged when its body has another CRC, when its lengths do not add up, or when it says
-to be a batch and is not one. Where its length itself is wrong, nothing behind it in the answer can
-be found: a pull of that message alone ends where it ends.
+A record is damaged when its body does not match its CRC, when its lengths are inconsistent, or when
+it claims to be a batch and is not one. If its total length is wrong, no record after it in the
+response can be found. The member then pulls this message alone, because a response with one record
+ends where the record ends.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ DAMAGED: Final = ("skip", "stop", "deliver")
 
 
 class Sorted(NamedTuple):
-    """The parts of an answer with damaged messages.
+    """The result of sorting out the damaged messages of a response.
 
     :param messages: the messages for the program, in order.
-    :param next_offset: where the next pull begins.
-    :param stopped: the message that reading stops at.
-    :param is_alone: whether the next pull is to ask for one message only.
-    :param skipped: how many messages were left out.
+    :param next_offset: the offset at which the next pull begins.
+    :param stopped: the message at which reading stops.
+    :param is_alone: whether the next pull should request only one message.
+    :param skipped: the number of messages that were left out.
     """
 
     messages: list[ReceivedMessage[object]]
@@ -48,12 +49,12 @@ def sort_out(
     option: str, result: PullResult, whole: list[ReceivedMessage[T]],
     damaged: list[DamagedMessage[T]], reader: str, *, was_alone: bool,
 ) -> Sorted:
-    """Treat the damaged messages of an answer as the option says.
+    """Treat the damaged messages of a response as the option specifies.
 
     :param option: "skip", "stop" or "deliver".
-    :param damaged: at least one, in order.
-    :param reader: who reads, for the log.
-    :param was_alone: whether the pull asked for one message only.
+    :param damaged: at least one message, in order.
+    :param reader: the name of the reader in the log.
+    :param was_alone: whether the pull requested only one message.
     """
     messages: list[ReceivedMessage[object]] = list(whole)  # type: ignore[arg-type]
     left: list[DamagedMessage[object]] = list(damaged)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Handing out: the queues of a member take turns, and those that want messages wait in a line.
+"""Delivery: the queues of a member take turns, and callers that want messages wait in line.
 
 Source: DefaultMQPushConsumerImpl, ConsumeMessageOrderlyService @5.3.3.
 """
@@ -32,7 +32,7 @@ class HandingOut(Generic[T]):
     :param client: the client, perhaps shared.
     """
 
-    #: See ``GroupMember``.
+    #: The value of ``GroupMember`` for consumers.
     send_timeout_ms = 0.0
 
     def __init__(self, client: ClientCore, options: MemberOptions) -> None:
@@ -41,26 +41,26 @@ class HandingOut(Generic[T]):
         self.options = options
         #: The group's name at brokers.
         self.group = client.namespace.group(options.group)
-        #: The queues of this member.
+        #: The queues that are assigned to this member.
         self.held: dict[MessageQueue, Held[T]] = {}
         self.total = ByteTotal()
         self.locks: Locks | None = (
             Locks(client, self.group, self.held_queues)
             if options.in_order and not options.is_broadcast else None)
-        #: Records what is consumed; None: the consumer is not traced.
+        #: Records the consumed messages; None: the consumer is not traced.
         self.trace: Trace | None = None
         self.is_closing = False
-        #: Messages that were handed out and are not finished.
+        #: The number of messages that were handed out and are not finished.
         self.running = 0
         self._ready: deque[Held[T]] = deque()
         self._waiting: deque[Future[None]] = deque()
 
     def held_queues(self) -> list[tuple[MessageQueue, QueueWindow[Any]]]:
-        """The queues of this member with their windows."""
+        """Return the queues of this member with their windows."""
         return [(queue, held.window) for queue, held in self.held.items()]
 
     def arrived(self, held: Held[T]) -> None:
-        """Messages of a queue can be handed out, perhaps."""
+        """Note that a queue may have messages to hand out."""
         if held.is_ready or not held.window.waiting_count or held.window.is_dropped:
             return
         if self.options.in_order and held.window.running_count:
@@ -70,7 +70,7 @@ class HandingOut(Generic[T]):
         self._notify()
 
     def _notify(self) -> None:
-        """Wake one that waits for messages."""
+        """Wake one caller that waits for messages."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.is_done:
@@ -85,7 +85,7 @@ class HandingOut(Generic[T]):
     def take(self, most: int) -> Batch[T] | None:
         """Hand out the next messages of one queue; the queues take turns.
 
-        :returns: None when there is nothing to hand out now.
+        :returns: None when there are no messages to hand out at present.
         """
         now_ms = self.tasks.now_ms
         in_order = self.options.in_order
@@ -116,15 +116,15 @@ class HandingOut(Generic[T]):
         return None
 
     def _may_run(self, held: Held[T]) -> bool:
-        """Whether messages of an ordered queue may be handed out: the lock is held."""
+        """Whether messages of an ordered queue may be handed out: this member holds its lock."""
         if held.in_order_until_ms > self.tasks.now_ms:
             return False
         return self.locks is None or held.window.holds_lock(int(self.tasks.now_ms))
 
     async def ready(self) -> None:
-        """Wait until there may be something to hand out, or a stop is to be looked for.
+        """Wait until there may be messages to hand out, or the caller should check for a stop.
 
-        One that was woken does not wait again here: the stop may have come in between.
+        A caller that was woken does not wait again here: a stop may have come in between.
 
         :raises Closed: when the consumer stops or closes.
         """
@@ -137,12 +137,12 @@ class HandingOut(Generic[T]):
 
     @contextmanager
     def waiting(self, waiter: Future[None]) -> Iterator[None]:
-        """While the block waits, ``waiter`` is told when there may be something to hand out."""
+        """While the block waits, notify ``waiter`` when there may be messages to hand out."""
         self._waiting.append(waiter)
         try:
             yield
         except BaseException:
-            # Cancelled: the notice, if it came, is for another one that waits.
+            # Cancelled: if the notification has come, pass it on to another waiting caller.
             if waiter not in self._waiting and self._ready:
                 self._notify()
             raise
@@ -151,7 +151,7 @@ class HandingOut(Generic[T]):
                 self._waiting.remove(waiter)
 
     def wake_all(self) -> None:
-        """Let all that wait in :meth:`ready` look again, and give up."""
+        """Make all callers of :meth:`ready` raise, so that they check for a stop."""
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
             waiter.set_error(Closed("the consumer stops"))

@@ -1,16 +1,17 @@
-"""Pulling the queues of a member: one task a queue, within the flow control.
+"""Pulls the queues of a member: one task per queue, within the flow control.
 
-    the answer                 the next pull
-    messages, nothing new      at once; the broker holds a pull of a queue that has nothing
+    the response               the next pull
+    messages, nothing new      at once; the broker holds a pull of a queue without new messages
     nothing, and not held      100 ms later
-    a bound is reached         50 ms later, see flow.py
-    stops at a damaged message 5 s later; see damaged.py
-    an error, no answer        1 s later; with a heartbeat if the broker does not know the group
-    the offset moved           the queue is dropped at the broker's offset, and taken again
+    a limit is reached         50 ms later, see flow_control.py
+    stops at a damaged message 5 s later; see damaged_messages.py
+    an error, no response      1 s later; with a heartbeat if the broker does not know the group
+    the offset moved           the queue is dropped at the broker's offset, and assigned again
 
-A pull that brought as many messages as it asked for says how many are behind it. Then several
-pulls are begun at once, each where the one before will end; when one ends elsewhere, the answers
-to those behind it are not looked at. Apache's client begins one at a time.
+If a pull returned as many messages as it requested, its response states how many more the queue
+has. The member then starts several pulls at once, each at the offset where the previous one should
+end. If a pull ends at another offset, the responses to the later pulls are ignored. Apache's client
+starts only one pull at a time.
 
 Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper @5.3.3.
 """
@@ -47,16 +48,16 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: How long a broker may hold a pull, and how long its answer is waited for, ms.
+#: How long a broker may hold a pull, and the time-out of its response, in ms.
 HOLD_MS: Final = 15_000
 TIMEOUT_MS: Final = 30_000
-#: The wait after a pull that brought nothing and was answered sooner than this, ms.
+#: The wait after a pull that returned nothing and was answered faster than this, in ms.
 SOON_MS: Final = 100
-#: The wait before a damaged message that a queue stops at is asked for again, ms.
+#: The wait before a damaged message at which a queue stopped is requested again, in ms.
 STOPPED_MS: Final = 5_000
-#: Pulls of a queue that are begun at once.
+#: The maximum number of pulls of a queue in flight.
 AHEAD_MAX: Final = 8
-#: Answers of a broker that does not know the group or its newest subscription.
+#: The response codes of a broker that does not know the group or its newest subscription.
 UNKNOWN_GROUP: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -64,9 +65,9 @@ UNKNOWN_GROUP: Final = frozenset({
 
 
 class _Pull(NamedTuple):
-    """A pull that was begun.
+    """A pull in flight.
 
-    :param offset: where it begins.
+    :param offset: the offset at which it begins.
     """
 
     offset: int
@@ -83,7 +84,7 @@ class Fetcher(Generic[T]):
         self._client = member.client
 
     async def pull_always(self, held: Held[T], delay_ms: float) -> None:
-        """Pull a queue until it is dropped; the first time after ``delay_ms``."""
+        """Pull a queue until it is dropped, for the first time after ``delay_ms``."""
         tasks = self._client.tasks
         await tasks.sleep(delay_ms)
         if delay_ms:
@@ -104,27 +105,27 @@ class Fetcher(Generic[T]):
                 await tasks.sleep(wait_ms)
 
     async def _look_again(self, held: Held[T]) -> None:
-        """Ask again where a new queue begins: the member before has committed meanwhile."""
+        """Ask again where a new queue begins, because the previous member may have committed."""
         member = self._member
         if member.options.is_broadcast or member.fixed is not None:
             return
         try:
             offset = await member.offsets.read(held.queue)
         except BrokerError as error:
-            log.debug("%s begins where it was first said: %s", held.queue, error)
+            log.debug("%s begins at the offset that was read first: %s", held.queue, error)
             return
         if offset is None or held.window.is_dropped:
             return
-        # An offset below that of a queue that the group did not know: the member before had it
-        # for a moment only, and messages came into it meanwhile.
+        # The offset may also be lower than the start of a queue that the group did not know: then
+        # the previous member had it only for a moment, and messages arrived in between.
         if offset > held.next_offset or held.is_new:
             held.next_offset = held.committed = offset
             held.window.begin_at(offset)
 
     def _wait_ms(self, held: Held[T], under_way: int = 0) -> float:
-        """How long the queue has to wait now, ms; 0: it may be pulled.
+        """Return how long the queue has to wait, in ms; with 0, it may be pulled now.
 
-        :param under_way: messages that pulls of the queue bring which were begun already.
+        :param under_way: the number of messages that pulls of the queue in flight may return.
         """
         member = self._member
         now_ms = int(self._client.tasks.now_ms)
@@ -141,9 +142,9 @@ class Fetcher(Generic[T]):
         return 0
 
     async def _pull(self, held: Held[T]) -> float:
-        """Pull once, or several times at once where messages are there for sure.
+        """Make one pull, or several at once if the queue is known to have more messages.
 
-        :returns: the wait before the next pull, ms.
+        :returns: the wait before the next pull, in ms.
         """
         client, offset = self._client, held.next_offset
         now_ms = client.tasks.now_ms
@@ -156,7 +157,7 @@ class Fetcher(Generic[T]):
         try:
             for pull in pulls:
                 if held.next_offset != pull.offset:
-                    # The one before brought less than it asked for, or not what follows.
+                    # The previous pull returned fewer messages, or other messages, than expected.
                     break
                 result = pull_result(await pull.reply, pull.address)
                 if held.window.is_dropped:
@@ -172,7 +173,7 @@ class Fetcher(Generic[T]):
         return SOON_MS if held.next_offset == offset and duration_ms < SOON_MS else 0
 
     def _begin(self, held: Held[T], offset: int, count: int) -> _Pull:
-        """Begin a pull of so many messages from an offset on."""
+        """Start a pull of ``count`` messages from an offset."""
         member, client = self._member, self._client
         now_ms = int(client.tasks.now_ms)
         held.window.pulled_ms = now_ms
@@ -186,7 +187,7 @@ class Fetcher(Generic[T]):
             address, RequestCode.PULL_MESSAGE, header, timeout_ms=TIMEOUT_MS))
 
     async def _take(self, held: Held[T], result: PullResult, duration_ms: float) -> None:
-        """Put the messages of an answer into the window."""
+        """Put the messages of a response into the window."""
         member = self._member
         held.broker_id = result.broker_id
         if result.status is PullStatus.OFFSET_MOVED:
@@ -195,7 +196,7 @@ class Fetcher(Generic[T]):
         if result.next_offset < held.next_offset or (
                 result.next_offset == held.next_offset and result.status is PullStatus.FOUND):
             raise Undecodable(f"the answer to a pull at offset {held.next_offset} goes on at "
-                              f"{result.next_offset}, not behind it")
+                              f"{result.next_offset}, not after it")
         begin = held.next_offset
         is_full = result.next_offset - begin == member.options.pull_count
         held.next_offset = result.next_offset
@@ -219,7 +220,7 @@ class Fetcher(Generic[T]):
         self, held: Held[T], result: PullResult, messages: list[ReceivedMessage[T]],
         damaged: list[DamagedMessage[T]],
     ) -> list[ReceivedMessage[T]]:
-        """Treat damaged messages as the option says; :returns: the messages for the window."""
+        """Treat damaged messages as the option requires; :returns: the messages for the window."""
         member = self._member
         found = sort_out(member.options.damaged, result, messages, damaged,
                          f"group {member.group}", was_alone=held.is_alone)
@@ -229,16 +230,16 @@ class Fetcher(Generic[T]):
             held.next_offset, held.behind = found.next_offset, 0
         if found.stopped is not None and held.stopped_at != found.next_offset:
             held.stopped_at = found.next_offset
-            log.error("group %s: the queue stops at %r: %s. It is asked for again each %d s until "
-                      "a tool moves the group over it", member.group, found.stopped,
+            log.error("group %s: the queue stops at %r: %s. It is requested again every %d s until "
+                      "a tool moves the group past it", member.group, found.stopped,
                       found.stopped.damage, STOPPED_MS / 1000)
         return cast(list[ReceivedMessage[T]], found.messages)
 
     async def _move(self, held: Held[T], result: PullResult) -> None:
-        """The queue has not the offset that was asked for: continue where the broker says.
+        """Continue at the broker's offset, because the queue does not have the requested one.
 
-        A queue that became shorter was perhaps made again with its topic, and then all that is in
-        it is new to the group.
+        A queue that became shorter may have been created again together with its topic, and then
+        all its messages are new to the group.
         """
         member, offset = self._member, result.next_offset
         if offset < held.next_offset:
@@ -253,7 +254,7 @@ class Fetcher(Generic[T]):
         await member.move_to({held.queue: offset})
 
     def _after(self, held: Held[T], error: BrokerError) -> float:
-        """The wait after a pull that failed, ms."""
+        """Return the wait after a failed pull, in ms."""
         code = error.response_code if isinstance(error, RequestRefused) else 0
         if code in UNKNOWN_GROUP:
             log.info("group %s is announced again: %s", self._member.group, error)
@@ -264,12 +265,12 @@ class Fetcher(Generic[T]):
             log.warning("group %s: %s is gone: %s", self._member.group, held.queue, error)
             self._member.rebalance.deleted(held)
         elif isinstance(error, Undecodable):
-            log.warning("group %s: what %s answers to a pull of %s at offset %d is of no use: %s. "
-                        "It is asked again until a tool moves the group over it",
+            log.warning("group %s: the response of %s to a pull of %s at offset %d is unusable: "
+                        "%s. The pull is repeated until a tool moves the group past it",
                         self._member.group, self._client.routes.broker_of(held.queue), held.queue,
                         held.next_offset, error)
         else:
             log.warning("the pull of %s failed: %s", held.queue, error)
-        # A slave that does not answer is not asked again before the master says so.
+        # A slave that does not answer is only asked again when the master suggests it.
         held.broker_id = 0
         return delay_after_refusal(code)

@@ -1,10 +1,11 @@
-"""Flow control: when a queue may be pulled.
+"""Flow control: decides when a queue may be pulled.
 
-A consumer has bounds on each queue, as Java's has, and one on the bytes of all queues together,
-which Java's lacks. A pull that has just begun counts as what it may bring; a pull that the broker
-holds, because nothing is there, brings the next few messages and counts no more. A queue may fill
-as much as is free, and no more: so the largest queues stop first, and a queue that is empty finds
-room at once however slow the handlers of the others are.
+A consumer has limits for each queue, like Java's consumer, and a limit on the bytes of all queues
+together, which Java does not have. A pull that has just begun counts with the bytes that it may
+return; a pull that the broker holds, because the queue has no messages, will return only a few
+messages and no longer counts. A queue may use as much as is free at that time. Therefore the
+largest queues stop first, and an empty queue finds room at once, however slow the handlers of
+other queues are.
 
 Source: DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.messageQueueChanged, ClientConfig
 @5.3.3; client notes 2.4.
@@ -22,37 +23,39 @@ from twistmq.protocol.codes import ResponseCode
 __all__ = ["BROKER_BUSY_MS", "FAILED_MS", "FULL_MS", "NEW_QUEUE_MS", "PAUSED_MS", "PullFlow",
            "PullLimits", "PullUnderWay", "delay_after_refusal"]
 
-#: How long a queue waits until it is looked at again, ms: it has enough messages; the broker limits
-#: pulls; the consumer is paused; the pull failed or the lock is missing; the queue is new, and the
-#: member that had it may commit meanwhile.
+#: How long a queue waits until it is checked again, in ms: it has enough messages; the broker
+#: limits pulls; the consumer is paused; the pull failed or the lock is missing; the queue is new,
+#: and its previous member may still commit.
 FULL_MS: Final = 50
 BROKER_BUSY_MS: Final = 20
 PAUSED_MS: Final = 1000
 FAILED_MS: Final = 1000
 NEW_QUEUE_MS: Final = 500
 
-#: Bytes that a pull brings at most, nearly. Source: DefaultMQPushConsumer.pullBatchSizeInBytes.
+#: The approximate maximum size of a pull's result. Source: DefaultMQPushConsumer
+#: .pullBatchSizeInBytes.
 PULL_BYTES: Final = 256 << 10
-#: A pull without an answer after so long is one that the broker holds, ms.
+#: A pull without an answer after this time is held by the broker, in ms.
 HELD_MS: Final = 1000
-#: Bound on the bytes of all queues.
+#: The limit on the bytes of all queues.
 CACHE_BYTES_MAX: Final = 64 << 20
 
 
 def delay_after_refusal(code: int) -> int:
-    """How long a queue waits after its pull was refused, ms."""
+    """Return how long a queue waits after its pull was refused, in ms."""
     return BROKER_BUSY_MS if code == ResponseCode.FLOW_CONTROL else FAILED_MS
 
 
 @dataclass(frozen=True, slots=True)
 class PullLimits:
-    """Bounds on what is read of a queue and not finished; one pull may go beyond them.
+    """Limits on the unfinished messages of a queue; one pull may exceed them.
 
-    :param count: messages.
-    :param byte_count: bytes.
-    :param span: from the first offset to the last, for concurrent consumption.
-    :param topic_count: messages of a topic, divided among its queues; replaces ``count``. -1: none.
-    :param topic_byte_count: the same of bytes.
+    :param count: the number of messages.
+    :param byte_count: the number of bytes.
+    :param span: the distance from the first offset to the last, for concurrent consumption.
+    :param topic_count: the number of messages of a topic, divided among its queues; it replaces
+        ``count``. -1: no limit for the topic.
+    :param topic_byte_count: the same for bytes.
     """
 
     count: int = 1000
@@ -65,10 +68,10 @@ class PullLimits:
         self, window: QueueWindow[Any], queues_of_topic: int = 1, *, in_order: bool = False,
         under_way: int = 0,
     ) -> str:
-        """The bound that a queue is over, for a log; "" when it may be pulled.
+        """Return the limit that a queue exceeds, for a log; "" when it may be pulled.
 
-        :param queues_of_topic: how many queues of its topic this member has.
-        :param under_way: messages that other pulls of it bring.
+        :param queues_of_topic: the number of queues of its topic that this member has.
+        :param under_way: the number of messages that its pulls in flight may return.
         """
         count_max = _part(self.topic_count, queues_of_topic, self.count)
         if window.count + under_way > count_max:
@@ -86,13 +89,13 @@ def _part(of_topic: int, queues: int, of_queue: int) -> int:
 
 
 class PullUnderWay:
-    """A pull that was begun and has no answer yet."""
+    """A pull that has begun and has no response yet."""
 
     __slots__ = ("begin_ms", "is_counted")
 
     def __init__(self, begin_ms: float) -> None:
         self.begin_ms = begin_ms
-        #: Whether it counts as PULL_BYTES.
+        #: Whether it counts with PULL_BYTES.
         self.is_counted = True
 
 
@@ -100,7 +103,7 @@ class PullFlow:
     """The flow control of a consumer.
 
     :param total: the bytes of all its windows.
-    :param bytes_max: bound on them, and on what pulls under way may bring.
+    :param bytes_max: the limit on these bytes plus the bytes that pulls in flight may return.
     """
 
     def __init__(
@@ -109,7 +112,7 @@ class PullFlow:
         self._total = total
         self._limits = limits or PullLimits()
         self._bytes_max = bytes_max
-        #: Pulls that began within HELD_MS, some of them ended; how many of them count.
+        #: The pulls that began within HELD_MS, of which some have ended, and how many still count.
         self._recent: deque[PullUnderWay] = deque()
         self._counted = 0
 
@@ -117,17 +120,17 @@ class PullFlow:
         self, window: QueueWindow[Any], now_ms: float, queues_of_topic: int = 1, *,
         in_order: bool = False, under_way: int = 0,
     ) -> str:
-        """Why a queue is to wait for ``FULL_MS``, for a log; "" when it may be pulled now.
+        """Return why a queue has to wait for ``FULL_MS``, for a log; "" when it may be pulled now.
 
-        :param under_way: messages that other pulls of it bring: one more has to leave half of the
-            room to other queues.
+        :param under_way: the number of messages that its pulls in flight may return: another pull
+            has to leave half of the room to other queues.
         """
         return (self._limits.excess(window, queues_of_topic, in_order=in_order,
                                     under_way=under_way)
                 or self._excess_of_all(window, now_ms, self._bytes_max // 2 if under_way else 0))
 
     def is_full(self, now_ms: float) -> bool:
-        """Whether all queues together have no room for what another request brings."""
+        """Whether all queues together have no room for the result of another request."""
         self._note_held(now_ms)
         used = self._total.byte_count + self._counted * PULL_BYTES
         return bool(used) and used + PULL_BYTES > self._bytes_max
@@ -135,21 +138,21 @@ class PullFlow:
     def _excess_of_all(self, window: QueueWindow[Any], now_ms: float, kept: int) -> str:
         self._note_held(now_ms)
         used = self._total.byte_count + self._counted * PULL_BYTES
-        # The first pull of all is begun under any bound.
+        # The very first pull is allowed under any limit.
         if not used or window.byte_count <= self._bytes_max - kept - used - PULL_BYTES:
             return ""
         return (f"{window.byte_count} bytes, while all queues have {self._total.byte_count} and "
                 f"{self._counted} pulls under way, of at most {self._bytes_max}")
 
     def begin(self, now_ms: float) -> PullUnderWay:
-        """A pull begins."""
+        """Begin a pull."""
         pull = PullUnderWay(now_ms)
         self._recent.append(pull)
         self._counted += 1
         return pull
 
     def end(self, pull: PullUnderWay) -> None:
-        """A pull is answered or given up; once what it brought is in its window."""
+        """End a pull that was answered or given up, once its messages are in the window."""
         if pull.is_counted:
             pull.is_counted = False
             self._counted -= 1

@@ -1,8 +1,8 @@
-"""Handlers: which messages a handler is given, and what follows from how each call ended.
+"""Calls of handlers: which messages a handler gets, and how the outcome of each call is handled.
 
 The generators of :class:`Handling` yield the arguments of the calls. A shell calls the handler, on
-a thread or by awaiting it, and sends the result or throws the error into the generator, which runs
-where the handler does. The shell also gives the function that brings results into the engine.
+a thread or by awaiting it, and sends its result or throws its error into the generator, which runs
+on the handler's thread. The shell also provides the function that passes results to the engine.
 
 Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService @5.3.3.
 """
@@ -27,23 +27,23 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: How many messages are taken at once, when they are handled one after the other.
+#: The number of messages that are taken at once when they are handled one after the other.
 TAKE: Final = 64
-#: Flags of code: of coroutine functions; of generators, also asynchronous ones. Source: inspect.
+#: Code flags of coroutine functions and of generators, including async generators. Source: inspect.
 _COROUTINE: Final = 0x80
 _GENERATOR: Final = 0x20 | 0x200
 
-#: Yields the argument of each call of a handler, and is sent the call's result.
+#: Yields the argument of each call of a handler, and receives the result of the call.
 Steps = Generator[Any, Any, None]
 
 
 class Handling(Generic[T]):
-    """Gives the messages of a member to handlers.
+    """Passes the messages of a member to handlers.
 
     :param undecodable: the option: "retry", "skip" or "raise".
     :param post: calls a function of the member with arguments, in the engine.
-    :param acknowledges: whether asking an iteration for its next message acknowledges the one
-        before.
+    :param acknowledges: whether requesting the next message of an iteration acknowledges the
+        previous one.
     """
 
     def __init__(
@@ -54,34 +54,34 @@ class Handling(Generic[T]):
         self._undecodable = undecodable
         self._post = post
         self.acknowledges = acknowledges
-        #: Handlers are not called any more.
+        #: Whether handlers are no longer called.
         self.is_stopped = False
         #: The messages that iterations took and that have no result yet, by ``id``. Only the engine
-        #: touches it, so that each message gets one result, whoever gives it first: the next step
-        #: of the iteration, :meth:`acknowledge`, or the end of the iteration.
+        #: accesses the dict, so that each message gets exactly one result, from the first of: the
+        #: next step of the iteration, :meth:`acknowledge`, or the end of the iteration.
         self._taken: dict[int, tuple[Held[T], ReceivedMessage[T]]] = {}
 
-    # --- the messages of iterations; all of these are called in the engine
+    # --- the messages of iterations; all of these methods are called in the engine
 
     def take(self, batch: Batch[T]) -> None:
-        """An iteration took a batch."""
+        """Record a batch that an iteration took."""
         for message in batch.messages:
             self._taken[id(message)] = (batch.held, message)
 
     def succeed(self, messages: Iterable[ReceivedMessage[T]]) -> None:
-        """Iterations went on to their next messages."""
+        """Mark messages as successful, because their iterations requested the next messages."""
         for held, each in self._without_result(messages):
             self._member.succeed(held, each)
 
     def release(self, messages: Iterable[ReceivedMessage[T]]) -> None:
-        """Iterations ended; those of their messages that have no result wait again."""
+        """Let messages without a result wait again, because their iterations have ended."""
         for held, each in self._without_result(messages):
             self._member.release(held, each)
 
     def release_all(self) -> None:
-        """The consumer closes: what the program did not acknowledge comes again.
+        """Release messages that the program did not acknowledge, because the consumer closes.
 
-        The loop of an iteration that acknowledges by itself is waited for instead.
+        If iterations acknowledge automatically, the close waits for their loops instead.
         """
         if not self.acknowledges:
             self.release([message for _, message in self._taken.values()])
@@ -89,16 +89,16 @@ class Handling(Generic[T]):
     def succeed_taken(
         self, messages: Sequence[ReceivedMessage[T]]
     ) -> list[ReceivedMessage[T]]:
-        """Those that iterations took were processed; :returns: the others."""
+        """Mark messages of iterations as processed; :returns: all other messages."""
         others = [message for message in messages if id(message) not in self._taken]
         self.succeed(messages)
         return others
 
     def acknowledge(self, messages: Sequence[ReceivedMessage[T]]) -> None:
-        """The program says that it processed messages of iterations.
+        """Acknowledge messages of iterations that the program has processed.
 
-        :raises NotAssigned: when one is not known, or its queue is another member's now. The others
-            are acknowledged.
+        :raises NotAssigned: when a message is unknown or its queue belongs to another member now;
+            all other messages are acknowledged.
         """
         fault = ""
         for message in messages:
@@ -106,7 +106,8 @@ class Handling(Generic[T]):
                 fault = (f"{message!r}: no iteration of this consumer handed it out, or it has its "
                          "result already")
             elif message.lost:
-                fault = f"{message!r}: its queue is not this consumer's any more, so it comes again"
+                fault = (f"{message!r}: its queue no longer belongs to this consumer, so the "
+                         "message will be delivered again")
         self.succeed(message for message in messages if not message.lost)
         if fault:
             raise NotAssigned(fault)
@@ -114,7 +115,7 @@ class Handling(Generic[T]):
     def _without_result(
         self, messages: Iterable[ReceivedMessage[T]]
     ) -> list[tuple[Held[T], list[ReceivedMessage[T]]]]:
-        """Take out those that have no result yet; neighbours of one queue are together."""
+        """Take out the messages without a result; adjacent messages of a queue stay together."""
         found: list[tuple[Held[T], list[ReceivedMessage[T]]]] = []
         for message in messages:
             pair = self._taken.pop(id(message), None)
@@ -129,9 +130,9 @@ class Handling(Generic[T]):
     # --- handlers
 
     def is_decodable(self, held: Held[T], message: ReceivedMessage[T]) -> bool:
-        """Whether a handler gets a message: it has a value, or is handed over as damaged.
+        """Whether a handler gets a message: it has a value, or is delivered as damaged.
 
-        One without a value is treated as the option says.
+        A message without a value is treated as the option specifies.
 
         :raises Undecodable: when the option is "raise".
         """
@@ -154,11 +155,11 @@ class Handling(Generic[T]):
 
     @property
     def size(self) -> int:
-        """How many messages of a queue a worker takes at once, for :meth:`one_by_one`."""
+        """The number of messages of a queue that a worker takes at once, for :meth:`one_by_one`."""
         return TAKE if self._member.options.in_order else 1
 
     def one_by_one(self, batch: Batch[T]) -> Steps:
-        """A call for each message; one that ends well has processed it."""
+        """Call the handler for each message; a call without an error has processed its message."""
         held, left = batch.held, list(batch.messages)
         member, post = self._member, self._post
         try:
@@ -176,12 +177,12 @@ class Handling(Generic[T]):
                     post(member.succeed, held, [message])
                 del left[0]
         finally:
-            # Also when the worker is cancelled: the messages that are left come again.
+            # Also when the worker is cancelled: the remaining messages are delivered again.
             if left:
                 post(member.release, held, left)
 
     def as_list(self, batch: Batch[T]) -> Steps:
-        """One call with all messages; its result is how many were processed, or None: all."""
+        """Call the handler once with all messages; it returns how many it processed, or None."""
         held = batch.held
         left = list(batch.messages)
         try:
@@ -213,23 +214,23 @@ class Handling(Generic[T]):
 
 
 def _count_of(result: Any, count: int) -> int:
-    """How many of so many messages a handler of lists processed.
+    """Return how many of ``count`` messages a handler of lists processed.
 
-    :param result: the handler's; None: all.
-    :raises NoResult: when it is no number.
+    :param result: the handler's result; None stands for all messages.
+    :raises NoResult: when the result is not a number.
     """
     try:
         return count if result is None else max(0, min(int(result), count))
     except (TypeError, ValueError):
-        raise NoResult(f"the handler returned a {type(result).__name__}, which is no number of "
+        raise NoResult(f"the handler returned a {type(result).__name__}, which is not a number of "
                        "messages") from None
 
 
 def check_run(handler: object, workers: int, size: int, *, is_awaited: bool) -> None:
     """Check the arguments of a run before it begins.
 
-    :param is_awaited: whether the shell awaits what the handler returns.
-    :raises OptionError: when a call of the handler would process nothing, or there is no worker.
+    :param is_awaited: whether the shell awaits the handler's result.
+    :raises OptionError: when calling the handler would do nothing, or there are no workers.
     """
     function = handler.func if isinstance(handler, partial) else handler
     if not callable(function):
@@ -248,12 +249,12 @@ def check_run(handler: object, workers: int, size: int, *, is_awaited: bool) -> 
 
 
 def _check_result(result: object) -> None:
-    """:raises NoResult: when the work of a handler is not done yet, and nothing awaits it."""
+    """:raises NoResult: when the result is an awaitable, so that the handler is not done yet."""
     if hasattr(result, "__await__"):
         if isinstance(result, Coroutine):
             result.close()
-        raise NoResult("the handler returned something to await, which a blocking consumer does "
-                       "not: consume by twistmq.client.aio or twistmq.client.tx")
+        raise NoResult("the handler returned an awaitable, which a blocking consumer does not "
+                       "await: use a consumer of twistmq.client.aio or twistmq.client.tx")
 
 
 def run_steps(steps: Steps, handler: Callable[[Any], object]) -> None:

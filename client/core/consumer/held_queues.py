@@ -1,4 +1,4 @@
-"""The queues that a member has, and the options it reads them by.
+"""The queues of a member, and the options by which it reads them.
 
 Source: DefaultMQPushConsumer, ProcessQueue @5.3.3.
 """
@@ -21,12 +21,12 @@ __all__ = ["Batch", "Held", "MemberOptions", "PopOptions"]
 
 T = TypeVar("T")
 
-#: The time between commits, ms. Source: ClientConfig.persistConsumerOffsetInterval.
+#: The interval between commits, in ms. Source: ClientConfig.persistConsumerOffsetInterval.
 COMMIT_MS: Final = 5_000
 
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a member; times in ms."""
+    """The options of a member; times are in ms."""
 
     group: str
     #: Whether each member gets every message.
@@ -36,10 +36,11 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: "last", "first" or Unix ms: where a group begins that never had a queue.
     start: str | int = "last"
     strategy: Strategy = Averagely()
-    #: A message that failed is tried again so often at most; None: 16, or without end in order.
+    #: The number of times that a failed message is tried again before it becomes a dead letter;
+    #: None: 16, or unlimited for ordered consumption.
     max_attempts: int | None = None
     consume_timeout_ms: float = 15 * 60_000
-    #: The wait before a failed message of an order is handed out again.
+    #: The wait before a failed message of an ordered queue is handed out again.
     suspend_ms: float = 1000
     cache_bytes_max: int = CACHE_BYTES_MAX
     limits: PullLimits = PullLimits()
@@ -47,21 +48,21 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     pull_bytes: int = 256 << 10
     rebalance_ms: float = 20_000
     commit_ms: float = COMMIT_MS
-    #: "skip", "stop" or "deliver": what becomes of a damaged message, see ``damaged.py``.
+    #: "skip", "stop" or "deliver": how to treat a damaged message, see ``damaged_messages.py``.
     damaged: str = "skip"
 
 
 class PopOptions(MemberOptions, frozen=True, kw_only=True):
-    """The options of a member that pops; times in ms."""
+    """The options of a member that pops; times are in ms."""
 
-    #: For how long a pop hides messages from the other members.
+    #: The time for which a pop hides messages from other members.
     invisible_ms: float = 60_000
-    #: Messages that are popped and not finished.
+    #: The maximum number of messages that are popped and not finished.
     in_flight_max: int = 1000
 
 
 class Held(Generic[T]):
-    """A queue of this member."""
+    """A queue that is assigned to this member."""
 
     __slots__ = ("behind", "broker_id", "committed", "floor", "floor_ms", "in_order_until_ms",
                  "is_alone", "is_new", "is_paused", "is_ready", "is_settled", "named",
@@ -72,41 +73,41 @@ class Held(Generic[T]):
         self, queue: MessageQueue, named: MessageQueue, subscription: Subscription,
         window: QueueWindow[ReceivedMessage[T]], next_offset: int,
     ) -> None:
-        #: With the topic's name at brokers, and with that in the namespace.
+        #: The queue with the topic's name at brokers, and with its name in the namespace.
         self.queue = queue
         self.named = named
         self.subscription = subscription
         self.window = window
-        #: Where the next pull begins.
+        #: The offset at which the next pull begins.
         self.next_offset = next_offset
-        #: After a pull that brought all it asked for: how many messages the queue has more.
+        #: After a pull that returned all requested messages: how many more the queue has.
         self.behind = 0
-        #: The offset that is committed for sure.
+        #: The offset that is known to be committed.
         self.committed: int | None = None
-        #: The offset that was committed before the members changed last, or else the first one;
-        #: and when it was noted, by the steady clock.
+        #: The offset that was committed before the last change of members, or else the first one;
+        #: and the time when it was noted, by the monotonic clock.
         self.floor = next_offset
         self.floor_ms = float("-inf")
-        #: Whether it is known where the queue begins. Until then the member before may commit how
-        #: far it came, and a commit of this one would set the group back.
+        #: Whether the start offset of the queue is known. Until then the previous member may still
+        #: commit, and a commit of this member would reset the group.
         self.is_settled = False
-        #: Whether the group had no offset of the queue when it came.
+        #: Whether the group had no offset for the queue when it was assigned.
         self.is_new = False
-        #: The broker that the next pull goes to.
+        #: The id of the broker to which the next pull goes.
         self.broker_id = 0
-        #: The offset of a damaged message that the queue stops at; None: it does not.
+        #: The offset of a damaged message at which the queue stops; None if it does not stop.
         self.stopped_at: int | None = None
-        #: Whether the next pull asks for one message, because nothing behind it could be found.
+        #: Whether the next pull requests one message, because none after it could be found.
         self.is_alone = False
         self.is_paused = False
-        #: Whether the queue is in the line of those with messages to hand out.
+        #: Whether the queue is in the line of queues with messages to hand out.
         self.is_ready = False
-        #: In order: nothing is handed out before this, after a failure.
+        #: For ordered consumption: nothing is handed out before this time, after a failure.
         self.in_order_until_ms = 0.0
         self.task: Task[None] | None = None
-        #: When messages were handed out last, or the queue came; steady clock.
+        #: When messages were last handed out or the queue was assigned, by the monotonic clock.
         self.taken_ms: float = window.pulled_ms
-        #: Of a message that a tool sent, instead of a queue: whether it is processed.
+        #: For a message that a tool sent, instead of a queue: whether it was processed.
         self.outcome: Future[bool] | None = None
 
     @property

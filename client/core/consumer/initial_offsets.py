@@ -1,23 +1,24 @@
-"""Where a queue begins for which a group has no offset.
+"""The start offset of a queue for which the group has no offset.
 
     the option start          an unknown queue begins
     "first"                   at its first message
     a time                    at the first message that was stored then or later
-    "last"                    at its end, unless the group was there before the queue
+    "last"                    at its end, unless the group existed before the queue
 
-With "last", a group must not lose what was sent to a queue that is younger than the group:
+With "last", a group must not lose messages in a queue that is newer than the group:
 
-    what is known                                          the queue begins
-    the topic was deleted under this member                at its first message
+    known fact                                             the queue begins
+    the topic was deleted while this member read it        at its first message
     the group has an offset in another queue of the topic  at its first message
-    this member saw the topic without the queue, or saw    where the broker says
-    that there was no such topic
-    the group has offsets in other topics only             where the broker says
-    the group has no offset at all                         at its end
+    this member saw the topic without the queue, or saw    at the broker's choice
+    that the topic did not exist
+    the group has offsets in other topics only             at the broker's choice
+    the group does not have any offset                     at its end
 
-A broker that is asked as Apache's client asks it says 0 as long as the first message of the queue
-is close at hand (in the cache of its log); otherwise it knows of no offset, and the queue begins at
-its end. Retries belong to the group, so a retry topic always begins at its first message.
+The broker's choice is the answer to the request that Apache's client sends. The broker answers 0 as
+long as the first message of the queue is in the cache of its log; otherwise it reports that there
+is no offset, and the queue begins at its end. Retries belong to the group, so a retry topic always
+begins at its first message.
 
 Source: RebalancePushImpl.computePullFromWhereWithException, ConsumerManageProcessor
 .queryConsumerOffset @5.3.3. Differs from Apache: its client asks every time, so a new group gets
@@ -50,7 +51,7 @@ _TIMEOUT_MS: Final = 6000
 
 
 class _Member(Protocol):
-    """What is asked of a member; see ``consuming.Member``."""
+    """The attributes of a member that are needed here; see ``member.Member``."""
 
     client: ClientCore
     group: str
@@ -60,37 +61,37 @@ class _Member(Protocol):
 
 
 class Beginnings:
-    """The beginnings of the queues of one member."""
+    """The start offsets of the queues of one member."""
 
     def __init__(self, member: _Member) -> None:
         self._member = member
         self._client = member.client
         #: The queues that each topic had when this member saw it for the first time.
         self._first_seen: dict[str, frozenset[MessageQueue]] = {}
-        #: How well the group knew each topic when that was asked for first.
+        #: How well the group knew each topic at the first request.
         self._familiar: dict[str, Familiarity] = {}
         self._asking: dict[str, Task[Familiarity]] = {}
 
     def seen(self, topic: str, queues: Iterable[MessageQueue]) -> None:
-        """A topic has these queues now; only the first call for a topic counts."""
+        """Note the queues of a topic; only the first call for a topic has an effect."""
         if topic not in self._first_seen:
             self._first_seen[topic] = frozenset(queues)
 
     def has_offset(self, topic: str) -> None:
-        """The group has an offset in a queue of a topic."""
+        """Note that the group has an offset in a queue of a topic."""
         self._familiar.setdefault(topic, Familiarity.TOPIC)
 
     def forget(self, topic: str) -> None:
-        """The subscription to a topic begins or ends while the member is in its group."""
+        """Forget a topic whose subscription begins or ends while the member is in its group."""
         self._first_seen.pop(topic, None)
         self._familiar.pop(topic, None)
         self._member.offsets.forget_familiarity()
 
     async def offset(self, queue: MessageQueue, *, is_made_again: bool) -> int:
-        """The offset at which an unknown queue begins.
+        """Return the offset at which an unknown queue begins.
 
         :param is_made_again: whether the topic was deleted while this member read the queue.
-        :raises BrokerError: when it cannot be known now.
+        :raises BrokerError: when the offset cannot be determined now.
         """
         start = self._member.options.start
         if start == "first" or is_made_again or queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
@@ -104,7 +105,7 @@ class Beginnings:
             log.info("group %s knows topic %s, but not its queue %s, which is read from its first "
                      "message", self._member.group, queue.topic, queue)
             return 0
-        # Asked first: what comes between the two answers is not left out.
+        # The end is requested first, so that messages between the two responses are not skipped.
         end = await self._ask(queue, RequestCode.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id))
         is_late = queue not in self._first_seen.get(queue.topic, (queue,))
@@ -113,11 +114,11 @@ class Beginnings:
         return end
 
     async def is_made_again(self, queue: MessageQueue, known_ms: float) -> bool:
-        """Whether a queue is not the one that had messages at a time, but a new one of its name.
+        """Whether a queue was deleted and created again after it had messages at a given time.
 
-        Its first message is then younger, and still there.
+        If so, its first message is newer than that time and still exists.
 
-        :param known_ms: Unix ms.
+        :param known_ms: the time, in Unix ms.
         """
         header = headers.GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         if await self._ask(queue, RequestCode.GET_MIN_OFFSET, header) > 0:
@@ -133,7 +134,7 @@ class Beginnings:
             headers.GetEarliestMsgStoretimeResponseHeader).timestamp > known_ms
 
     async def _as_the_broker_says(self, queue: MessageQueue, end: int) -> int:
-        """0 when the first message is at hand at the broker, otherwise the end."""
+        """Return 0 if the first message is in the broker's cache, otherwise the end."""
         client = self._client
         address = client.routes.reader(client.routes.broker_of(queue))
         reply = await client.engine.invoke(
@@ -148,7 +149,7 @@ class Beginnings:
         return offset if 0 <= offset <= end else end
 
     async def _familiarity(self, topic: str) -> Familiarity:
-        """How well the group knew a topic before this member read it; it is asked for once."""
+        """Return how well the group knew a topic before this member; it is requested once."""
         known = self._familiar.get(topic)
         if known is not None:
             return known
@@ -159,11 +160,11 @@ class Beginnings:
                 "topics of the group")
             asking.when_done(lambda _: self._asking.pop(topic, None))
         await self._client.tasks.all_of([asking])
-        # An offset may have been found meanwhile.
+        # An offset may have been found in the meantime.
         return self._familiar.setdefault(topic, asking.result())
 
     def _queues(self) -> dict[str, Iterable[MessageQueue]]:
-        """The queues of all topics that the member reads, by topic."""
+        """Return the queues of all topics that the member reads, by topic."""
         routes = {each: self._client.routes.known(each) for each in self._member.subscriptions}
         return {each: route.read_queues for each, route in routes.items() if route is not None}
 

@@ -1,12 +1,12 @@
-"""A member of a consumer group: its queues, what was read of them, and what is finished.
+"""A member of a consumer group: its queues, the messages read from them, and their results.
 
-    rebalance     which queues are this member's              rebalance.py
-    pull          one task a queue, within the flow control   fetching.py
-    take          messages go to handlers                     handing_out.py
-    succeed, fail results come back                           results.py, retries.py
-    commit        how far the group has come                  offsets.py
+    rebalance     decides which queues this member has        rebalance.py
+    pull          one task per queue, within flow control     fetcher.py
+    take          passes messages to handlers                 delivery.py
+    succeed, fail handle the results                          results.py, retries.py
+    commit        stores the offsets of the group             offsets.py
 
-Everything runs in the engine. A shell takes messages by :meth:`Member.take`, and waits for more
+Everything runs in the engine. A shell takes messages with :meth:`Member.take`, and waits for more
 with :meth:`Member.ready`.
 
 Source: DefaultMQPushConsumerImpl, ConsumeMessageConcurrentlyService,
@@ -53,13 +53,13 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: The wait before a failed commit of a close is made once more, ms.
+#: The wait before a failed commit of a close is tried once more, in ms.
 _COMMIT_AGAIN_MS: Final = 200
-#: The wait before the beginnings of new queues are committed, ms.
+#: The wait before the start offsets of new queues are committed, in ms.
 _BEGINNINGS_MS: Final = 50
-#: Each so many commits are of all queues, also of those that have not changed.
+#: One in this number of commits includes all queues, even queues that have not changed.
 ALL_COMMITTED_EVERY: Final = 3
-#: When a retry topic that was just made is looked for, ms.
+#: The delay, in ms, before the member looks for a retry topic that was just created.
 _RETRY_TOPIC_MS: Final = 1000
 
 
@@ -68,15 +68,15 @@ class Member(Results[T]):
 
     :param client: the client, perhaps shared.
     :param wanted: the subscriptions by topic, with the names at brokers.
-    :param decode: makes the value of a message; None: the value is the body.
-    :param file: where a broadcasting member keeps its offsets.
+    :param decode: returns the value of a message; with None, the value is the body.
+    :param file: the file in which a broadcasting member keeps its offsets.
 
-    ``on_assigned`` and ``on_lost`` are called with the queues that came and went.
+    ``on_assigned`` and ``on_lost`` are called with the queues that were assigned or lost.
     """
 
-    #: As heartbeats and tools call this kind of consumer.
+    #: The name of this kind of consumer in heartbeats and tools.
     consume_type = ConsumeType.CONSUME_PASSIVELY
-    #: Whether it commits offsets, and tools can ask for them.
+    #: Whether it commits offsets, so that tools can ask for them.
     has_offsets = True
 
     def __init__(
@@ -102,13 +102,13 @@ class Member(Results[T]):
         self.on_assigned: list[Callable[[list[MessageQueue]], object]] = []
         self.on_lost: list[Callable[[list[MessageQueue]], object]] = []
         self.is_paused = False
-        #: The queues that the program assigned; None: the group's members divide them.
+        #: The queues that the program assigned; None: the group's members divide the queues.
         self.fixed: frozenset[MessageQueue] | None = None
         self._loops: list[Task[None]] = []
-        #: The rest of a close, once that has begun.
+        #: The task that completes a close; None before a close.
         self._closing: Task[None] | None = None
         self._is_committing_soon = False
-        #: When the member was made, Unix ms.
+        #: The time when the member was made, in Unix ms.
         self.started_ms = client.tasks.clock.wall_ms()
 
     # --- the group
@@ -119,10 +119,10 @@ class Member(Results[T]):
         return f"consumer of group {self.group} with topics {topics or 'not chosen yet'}"
 
     def producer_data(self) -> None:
-        """A consumer produces nothing."""
+        """Return None, because a consumer produces nothing."""
 
     def consumer_data(self) -> ConsumerData:
-        """The member's part of a heartbeat."""
+        """Return the member's part of a heartbeat."""
         start = self.options.start
         where = (ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET if start == "last" else
                  ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET if start == "first" else
@@ -136,7 +136,7 @@ class Member(Results[T]):
                                         for each in self.subscriptions.values()))
 
     async def start(self) -> None:
-        """Join the group and begin to read; one that fails or is cancelled leaves again.
+        """Join the group and begin to read; if this fails or is cancelled, leave again.
 
         :raises Closed: when the client is closed.
         :raises OptionError: when the client has a member of the group.
@@ -152,7 +152,7 @@ class Member(Results[T]):
             self._loops.append(self.tasks.spawn(self.locks.renew_always(), "locks"))
 
     async def _join(self) -> None:
-        """Follow the topics, and be a member of the group; raises as :meth:`start`."""
+        """Follow the topics and become a member of the group; raises like :meth:`start`."""
         self.client.add(self)
         for topic in self.subscriptions:
             self.client.routes.follow(topic)
@@ -172,7 +172,7 @@ class Member(Results[T]):
         self.rebalance.wake()
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Stop reading a topic."""
         if self.subscriptions.pop(topic, None) is not None:
             self.sub_version = self.tasks.clock.wall_ms()
             self.rebalance.differences.left(topic)
@@ -180,12 +180,12 @@ class Member(Results[T]):
             self.rebalance.wake()
 
     def assigned(self) -> list[MessageQueue]:
-        """The queues of the topics that were asked for, without those of retries, in order."""
+        """Return the queues of the subscribed topics, without retry topics, in order."""
         return sorted(held.named for held in self.held.values()
                       if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX))
 
     def set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
-        """Stop or resume the pulls of some queues, named as in the namespace, or of all."""
+        """Pause or resume pulls of the given queues (named as in the namespace), or of all."""
         if queues is None:
             self.is_paused = paused
         for held in self.held.values():
@@ -193,11 +193,11 @@ class Member(Results[T]):
                 held.is_paused = paused
 
     def pop_table(self) -> dict[MessageQueue, dict[str, int | bool]]:
-        """The sources of a member that pops, for tools; empty for all other members."""
+        """Return the sources of a member that pops, for tools; empty for all other members."""
         return {}
 
     def sent_back(self) -> None:
-        """The first message that is sent back makes the retry topic: look for its queues soon."""
+        """Look for the retry topic soon, because the first message sent back creates it."""
         if self.client.routes.known(retry_topic(self.group)) is None:
             self.tasks.later(_RETRY_TOPIC_MS, self.rebalance.wake)
 
@@ -206,10 +206,10 @@ class Member(Results[T]):
     async def commit(
         self, queues: Sequence[Held[T]] | None = None, *, again: bool = False
     ) -> bool:
-        """Commit how far the queues have come.
+        """Commit the offsets of queues.
 
-        :param again: also queues that have not changed since the last time.
-        :returns: whether all of it is kept for sure.
+        :param again: commit also queues that have not changed since the last commit.
+        :returns: whether all offsets are known to be stored.
         """
         table = {held.queue: held.window.committable
                  for held in (self.held.values() if queues is None else queues)
@@ -223,9 +223,10 @@ class Member(Results[T]):
         return len(kept) == len(table)
 
     async def commit_beginnings(self, queues: Sequence[Held[T]]) -> None:
-        """Commit where queues begin that go before their first pull, if the group has no offset.
+        """Commit the start offsets of queues that leave before their first pull.
 
-        The next member would not know whether such a queue is older than the group.
+        An offset is committed only if the group has none for the queue. Without it, the next
+        member could not know whether such a queue is older than the group.
         """
         reads = [self.tasks.spawn(self.offsets.read(held.queue), "offset of a new queue")
                  for held in queues]
@@ -236,9 +237,9 @@ class Member(Results[T]):
             await self.offsets.write(table)
 
     def settled(self, held: Held[T]) -> None:
-        """It is known where a queue begins; what is not committed yet is committed soon.
+        """Note that the start offset of a queue is known; commit it soon if it is not committed.
 
-        All queues that come together are committed together.
+        The offsets of all queues that are assigned together are committed together.
         """
         held.is_settled = True
         if held.is_new and held.committed is None and not self._is_committing_soon:
@@ -251,13 +252,13 @@ class Member(Results[T]):
             self.tasks.spawn(self.commit_new(), "commit of beginnings")
 
     async def commit_new(self) -> None:
-        """Commit where new queues begin."""
+        """Commit the start offsets of new queues."""
         await self.commit([held for held in self.held.values() if held.is_new])
 
     async def move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Continue queues at other offsets, also at lower ones; what was read is forgotten.
+        """Continue queues at other offsets, also at lower ones; messages read are forgotten.
 
-        Results of messages that run do not count. Queues of other members are left out.
+        Results of running messages do not count. Queues of other members are left out.
         """
         self.rebalance.forget(offsets)
         moved = {queue: offset for queue, offset in offsets.items() if queue in self.held}
@@ -279,14 +280,14 @@ class Member(Results[T]):
         loop = Loop(f"the commit of group {self.group}", otherwise=False)
         for number in count(1):
             await self.tasks.sleep(self.options.commit_ms)
-            # A late commit of the member before may have set a queue back at the broker.
+            # A late commit of the previous member may have reset the offset at the broker.
             await loop.turn(self.commit(again=(
                 not self.options.is_broadcast and number % ALL_COMMITTED_EVERY == 0)))
 
     # --- the end
 
     async def finish(self) -> None:
-        """See ``GroupMember``: the results of handlers are committed."""
+        """See ``GroupMember``: commits the results of handlers."""
         await self.commit()
         if self.trace is not None:
             await self.trace.flush()
@@ -294,8 +295,8 @@ class Member(Results[T]):
     async def close(self, timeout_ms: float = 10_000) -> None:
         """Stop reading, wait for the handlers, commit, unlock, and leave the group.
 
-        A second call waits for the end of the first. When one is cancelled, handlers are waited
-        for no longer, and the rest is done all the same.
+        A second call waits for the end of the first. If a call is cancelled, the close no longer
+        waits for handlers, but completes all other steps.
         """
         if self._closing is None:
             self.is_closing = True
@@ -305,7 +306,7 @@ class Member(Results[T]):
             while self._waiting:
                 self._waiting.popleft().set_error(Closed("the consumer is closed"))
             self._closing = self.tasks.spawn(self._leave(timeout_ms), "close of a consumer")
-            # Ahead of the traces, which get the last results.
+            # This comes before the traces, which record the last results.
             self.client.before_close.insert(0, self._left)
         try:
             await self._closing
@@ -315,11 +316,11 @@ class Member(Results[T]):
 
     @property
     def has_left(self) -> bool:
-        """Whether a close has come to its end."""
+        """Whether a close has completed."""
         return self._closing is not None and self._closing.is_done
 
     async def _left(self) -> None:
-        """Wait for the end of a close."""
+        """Wait until the close has completed."""
         assert self._closing is not None
         await self.tasks.all_of([self._closing])
 
@@ -339,7 +340,7 @@ class Member(Results[T]):
             self.client.before_close.remove(self._left)
 
     def _unfollow(self) -> None:
-        """Undo the following of topics, but for those that other members of the client read."""
+        """Stop following topics, except topics that other members of the client read."""
         if self not in self.client.members:
             return
         others = {topic for each in self.client.members
@@ -349,24 +350,24 @@ class Member(Results[T]):
             self.client.routes.unfollow(topic)
 
     def _stop_reading(self) -> None:
-        """Read no more messages, because the member closes."""
+        """Stop reading messages, because the member closes."""
         for held in self.held.values():
             if held.task is not None:
                 held.task.cancel()
 
     async def _leave_queues(self) -> None:
-        """Tell the brokers how far the queues have come, and leave the queues."""
+        """Commit the offsets of the queues, and leave the queues."""
         await self.commit_beginnings(
             [held for held in self.held.values() if held.is_unread])
         if not await self.commit():
             await self.tasks.sleep(_COMMIT_AGAIN_MS)
             if not await self.commit():
-                log.error("group %s: messages that were handled come again, since their offsets "
-                          "could not be committed at the close", self.group)
+                log.error("group %s: messages that were handled will be delivered again, since "
+                          "their offsets could not be committed at the close", self.group)
         for held in self.held.values():
             for message in held.window.drop():
                 message.lost = True
         if self.locks is not None:
-            # The lock of a handler that still runs ends by itself, at the broker.
+            # The lock of a handler that still runs expires at the broker.
             self.locks.unlock_all([held.queue for held in self.held.values()
                                    if not held.window.running_count])

@@ -1,7 +1,8 @@
-"""How far a group has come: kept by brokers, or in a file of this member when it broadcasts.
+"""The offsets of a group: kept by brokers, or in a file of this member when it broadcasts.
 
-The file is that of Apache's client, ``~/.rocketmq_offsets/CLIENT_ID/GROUP/offsets.json``, with a
-``.bak`` of the one before, so that a member may change from one client to the other.
+The file has the path and format of Apache's client,
+``~/.rocketmq_offsets/CLIENT_ID/GROUP/offsets.json``, with the previous file as ``.bak``, so that a
+member can change from one client to the other.
 
 Source: RemoteBrokerOffsetStore, LocalFileOffsetStore, OffsetSerializeWrapper @5.3.3.
 """
@@ -34,62 +35,62 @@ log = logging.getLogger("twistmq.client")
 
 
 class Familiarity(enum.IntEnum):
-    """Where a group has offsets, seen from one topic; the highest that holds."""
+    """Where a group has offsets, as seen from one topic; the highest value that applies."""
 
-    #: It has none: it is new.
+    #: Nowhere: the group is new.
     NONE = 0
-    #: In other topics only, or it cannot be known.
+    #: Only in other topics, or this cannot be determined.
     GROUP = 1
-    #: In some queue of the topic.
+    #: In at least one queue of the topic.
     TOPIC = 2
 
 
 class OffsetStore(Protocol):
-    """Keeps the offsets of a group; queues have the names that brokers know."""
+    """Keeps the offsets of a group; queues have their names at brokers."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """The first offset that is not consumed; None when the group never had the queue.
+        """Return the first offset that is not consumed; None when the group never had the queue.
 
-        :raises BrokerError: when it cannot be known now, which is not the same.
+        :raises BrokerError: when the offset cannot be determined now, which differs from None.
         """
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Keep offsets; :returns: those that are kept for sure."""
+        """Store offsets; :returns: the offsets that are known to be stored."""
 
     async def familiarity(
         self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
     ) -> Familiarity:
-        """Where the group has offsets.
+        """Return where the group has offsets.
 
-        :param queues: those of all topics that the group reads, by topic.
+        :param queues: the queues of all topics that the group reads, by topic.
         """
 
     async def written_ms(self, queue: MessageQueue) -> int:
-        """When the offset of a queue was written to a file; Unix ms, 0: there is no file."""
+        """Return when the offset of a queue was written to a file, in Unix ms; 0 without a file."""
 
     def forget_familiarity(self) -> None:
-        """The next question where the group has offsets is asked again."""
+        """Forget where the group has offsets, so that the next call asks again."""
 
     def topic_deleted(self, queue: MessageQueue) -> None:
-        """A broker has the topic of a queue no more, and with it none of the group's offsets."""
+        """Forget a queue whose topic was deleted at a broker, and with it the group's offsets."""
 
 
 class RemoteOffsets:
     """Offsets that brokers keep.
 
-    :param group: its name at brokers.
+    :param group: the group's name at brokers.
     """
 
     def __init__(self, client: ClientCore, group: str) -> None:
         self._client = client
         self._group = group
-        #: The last commit of each queue that is not answered.
+        #: The last commit of each queue that has not been answered.
         self._under_way: dict[MessageQueue, Task[None]] = {}
-        #: Topics and brokers where the group has an offset for sure.
+        #: The topics and brokers where the group is known to have an offset.
         self._known: set[tuple[str, str]] = set()
-        #: The first commit of each other topic and broker, while it is not answered.
+        #: The first commit for each other topic and broker, until it is answered.
         self._firsts: dict[tuple[str, str], Task[None]] = {}
-        #: The topics that the group had offsets in when a broker was first asked, by its name.
+        #: The topics in which the group had offsets when a broker was first asked, by broker name.
         self._topics: dict[str, set[str]] = {}
 
     async def read(self, queue: MessageQueue) -> int | None:
@@ -106,14 +107,14 @@ class RemoteOffsets:
             raise refusal(reply.code, reply.remark, address)
         offset = reply.header(headers.QueryConsumerOffsetResponseHeader).offset
         if offset < 0:
-            raise Undecodable(f"{address} says that the group is at offset {offset}")
-        # 4.9.4 answers 0 for a group that has no offset yet.
+            raise Undecodable(f"{address} reports that the group is at offset {offset}")
+        # Version 4.9.4 answers 0 for a group that has no offset yet.
         if offset:
             self._known.add((queue.topic, queue.broker_name))
         return offset
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """See :class:`OffsetStore`. Commits go to the master, or to a slave when it is gone."""
+        """See :class:`OffsetStore`. Commits go to the master, or to a slave without a master."""
         kept: dict[MessageQueue, int] = {}
         asking = {queue: self._begin(queue, offset) for queue, offset in offsets.items()}
         outcomes = await self._client.tasks.all_of(list(asking.values()))
@@ -138,7 +139,8 @@ class RemoteOffsets:
         found = Familiarity.NONE
         for outcome in await self._client.tasks.all_of(asking):
             if isinstance(outcome, BrokerError):
-                log.info("a broker does not say where group %s was: %s", self._group, outcome)
+                log.info("a broker does not report where group %s has offsets: %s", self._group,
+                         outcome)
                 found = max(found, Familiarity.GROUP)
             elif isinstance(outcome, BaseException):
                 raise outcome
@@ -147,7 +149,7 @@ class RemoteOffsets:
         return found
 
     async def written_ms(self, queue: MessageQueue) -> int:
-        """See :class:`OffsetStore`. Brokers delete the offsets of a topic with it."""
+        """See :class:`OffsetStore`. When brokers delete a topic, they delete its offsets too."""
         return 0
 
     def forget_familiarity(self) -> None:
@@ -157,9 +159,9 @@ class RemoteOffsets:
     async def _familiarity_at(
         self, broker_name: str, topic: str, queues: list[MessageQueue]
     ) -> Familiarity:
-        """The same at one broker; each is asked for its list only once.
+        """Like :meth:`familiarity`, for one broker; each broker is asked for its list only once.
 
-        The commits that this member makes later are not what the group knew before.
+        Commits that this member makes later do not count as the group's earlier offsets.
         """
         topics = self._topics.get(broker_name)
         if topics is None:
@@ -168,7 +170,7 @@ class RemoteOffsets:
                 address, RequestCode.QUERY_TOPICS_BY_CONSUMER,
                 QueryTopicsByConsumerRequestHeader(self._group), timeout_ms=5000)
             if reply.code != ResponseCode.SUCCESS:
-                # A broker before 5.0 does not know the question, and rules of access may forbid it.
+                # Brokers before 5.0 do not know the request, and access rules may forbid it.
                 return await self._familiarity_by_queues(broker_name, topic, queues)
             topics = self._topics[broker_name] = TopicList.decode_reply(reply.body).topic_list
         if topic in topics:
@@ -178,7 +180,7 @@ class RemoteOffsets:
     async def _familiarity_by_queues(
         self, broker_name: str, topic: str, queues: list[MessageQueue]
     ) -> Familiarity:
-        """The same by the offsets of the queues, and of the group's first queue of retries."""
+        """Like :meth:`familiarity`, by the offsets of the queues and of the first retry queue."""
         retries = MessageQueue(retry_topic(self._group), broker_name, 0)
         asked = [*queues, retries]
         asking = [self._client.tasks.spawn(self.read(queue), "offset of the group")
@@ -186,7 +188,7 @@ class RemoteOffsets:
         found = Familiarity.NONE
         offsets = await self._client.tasks.all_of(asking)
         for queue, offset in zip(asked, offsets, strict=True):
-            # 4.9.4 answers 0 for a group that has no offset yet.
+            # Version 4.9.4 answers 0 for a group that has no offset yet.
             if queue.topic == topic and isinstance(offset, int) and offset:
                 return Familiarity.TOPIC
             if isinstance(offset, BrokerError) or offset or (offset == 0 and queue == retries):
@@ -194,16 +196,16 @@ class RemoteOffsets:
         return found
 
     def topic_deleted(self, queue: MessageQueue) -> None:
-        """See :class:`OffsetStore`. The next commit of the topic is a first one again."""
+        """See :class:`OffsetStore`. The next commit of the topic counts as a first commit again."""
         self._known.discard((queue.topic, queue.broker_name))
 
     def _begin(self, queue: MessageQueue, offset: int) -> Task[None]:
-        """Commit once the commit before is answered.
+        """Commit an offset after the previous commit has been answered.
 
         Apache's broker handles requests of one connection on several threads: a later commit may
-        be handled first, and the group would go back to the earlier one. The broker also loses
-        all but one of the group's first commits in a topic when they come together, so the first
-        is made alone. Source: ConsumerOffsetManager.commitOffset @4.9.4, 5.3.3.
+        be handled first, and the group would go back to the earlier offset. The broker also loses
+        all but one of the group's first commits in a topic when they arrive together, so the first
+        commit is made alone. Source: ConsumerOffsetManager.commitOffset @4.9.4, 5.3.3.
         """
         key = queue.topic, queue.broker_name
         before = [task for task in (self._under_way.get(queue), self._firsts.get(key)) if task]
@@ -248,38 +250,38 @@ class FileAccess(Protocol):
 
     @property
     def name(self) -> str:
-        """Names the file in errors and log lines."""
+        """The name of the file in errors and log lines."""
 
     def read(self, check: Callable[[bytes], object]) -> bytes | None:
-        """The content, or that of the backup when it is missing, empty or damaged.
+        """Return the content, or the backup's if the file is missing, empty or damaged.
 
-        :param check: raises ``WireError`` for a content that is damaged.
-        :returns: None when there is neither file nor backup.
-        :raises WireError, OSError: when what there is cannot be read.
+        :param check: raises ``WireError`` when the content is damaged.
+        :returns: None when there is neither a file nor a backup.
+        :raises WireError, OSError: when the files that exist cannot be read.
         """
 
     def write(self, data: bytes) -> None:
-        """Replace the content in one step, and keep the old one as a backup if it was whole."""
+        """Replace the content atomically, and keep the old file as a backup if it was intact."""
 
     def written_ms(self) -> int:
-        """When the content was written, Unix ms; 0 when there is no file."""
+        """Return when the content was written, in Unix ms; 0 when there is no file."""
 
 
 class LocalOffsets:
     """Offsets in a file.
 
-    :param file: the file, or None: nothing is kept.
+    :param file: the file; with None, nothing is stored.
     """
 
     def __init__(self, client: ClientCore, file: FileAccess | None) -> None:
         self._client = client
         self._file = file
         self._table: dict[MessageQueue, int] | None = None
-        #: When the file was written that was read; Unix ms.
+        #: When the file that was read had been written, in Unix ms.
         self._written_ms = 0
-        #: When this member wrote the offset of a queue last; Unix ms.
+        #: When this member last wrote the offset of a queue, in Unix ms.
         self._times_ms: dict[MessageQueue, int] = {}
-        #: The last write of the file, under way or done.
+        #: The last write of the file, in progress or completed.
         self._writing = _nothing()
 
     async def read(self, queue: MessageQueue) -> int | None:
@@ -298,24 +300,24 @@ class LocalOffsets:
                 except (WireError, OSError) as error:
                     raise BrokerError(
                         f"neither the file of offsets {file.name} nor its backup can be read, "
-                        "and nothing is consumed until one of them is put right or both are "
+                        "and nothing is consumed until one of them is repaired or both are "
                         f"removed: {error}") from None
                 if data:
                     table = _table_of(data)
-            # Another one may have read the file meanwhile, and changed the table.
+            # Another task may have read the file in the meantime and changed the table.
             if self._table is None:
                 self._table, self._written_ms = table, written_ms
         return self._table
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """See :class:`OffsetStore`. The file is written once at a time, with all that is known."""
+        """See :class:`OffsetStore`. Only one write runs at a time, with all known offsets."""
         table = await self._load()
         table.update(offsets)
         self._times_ms.update(dict.fromkeys(offsets, self._client.tasks.clock.wall_ms()))
         while not self._writing.is_done:
             await self._client.tasks.all_of([self._writing])
         data = OffsetTable(offset_table=dict(table)).encode()
-        # It goes on when the commit is cancelled.
+        # The write continues if the commit is cancelled.
         self._writing = self._write(data)
         try:
             await self._writing
@@ -334,12 +336,12 @@ class LocalOffsets:
         return Familiarity.GROUP if table else Familiarity.NONE
 
     async def written_ms(self, queue: MessageQueue) -> int:
-        """See :class:`OffsetStore`. Counts also when the file could not be written."""
+        """See :class:`OffsetStore`. It includes offsets that could not be written."""
         await self._load()
         return self._times_ms.get(queue, self._written_ms)
 
     def forget_familiarity(self) -> None:
-        """See :class:`OffsetStore`. The file is here, so nothing is remembered of it."""
+        """See :class:`OffsetStore`. The file is local, so nothing about it is remembered."""
 
     def topic_deleted(self, queue: MessageQueue) -> None:
         """See :class:`OffsetStore`. Differs from Apache, whose client keeps the offset."""
@@ -355,7 +357,7 @@ class LocalOffsets:
 
 
 def _table_of(data: bytes) -> dict[MessageQueue, int]:
-    """The offsets of a file's content; :raises WireError: when it is damaged."""
+    """Return the offsets in a file's content; :raises WireError: when it is damaged."""
     table = OffsetTable.decode_reply(data).offset_table
     for queue, offset in table.items():
         if offset < 0:
@@ -364,7 +366,7 @@ def _table_of(data: bytes) -> dict[MessageQueue, int]:
 
 
 def _nothing() -> Future[None]:
-    """There is no file to write."""
+    """Return a completed future, because there is no file to write."""
     nothing: Future[None] = Future()
     nothing.set_result(None)
     return nothing

@@ -1,9 +1,9 @@
-"""The polls of a pull consumer: which of the messages that they took have reached the program.
+"""The polls of a pull consumer, and which of their messages have reached the program.
 
-A poll takes messages where the client runs, and the program gets them a moment later. Another poll
-may begin in between, of another task or of a signal handler. It must neither acknowledge messages
-that the program has not got, nor hand them out a second time. A poll that was cancelled returns
-nothing, so the next one hands out what it took.
+A poll takes messages on the client's thread, and the program gets them a moment later. Another poll
+may begin in between, from another task or from a signal handler. It must neither acknowledge
+messages that the program has not received, nor hand them out a second time. A cancelled poll
+returns nothing, so the next one hands out the messages that it took.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Poll(Generic[T]):
 class Polls(Generic[T]):
     """The polls of one consumer.
 
-    A blocking consumer begins and ends its polls in the program's thread, while the thread of the
-    client asks about batches. Therefore the lists are changed in place, by one call each.
+    A blocking consumer begins and ends its polls on the program's thread, while the client's
+    thread asks about batches. Therefore each change of a list is a single call that works in place.
     """
 
     __slots__ = ("_delivered", "_under_way")
@@ -56,14 +56,14 @@ class Polls(Generic[T]):
     def is_under_way(self, batch: Batch[T]) -> bool:
         """Whether the poll that took a batch has not returned yet.
 
-        To be asked before :meth:`acknowledge`: a poll that ends in between is not missed then.
+        Call it before :meth:`acknowledge`, so that a poll that ends in between is not missed.
         """
         return any(batch in poll.taken for poll in tuple(self._under_way))
 
     def acknowledge(self, batch: Batch[T]) -> bool:
         """Forget a batch.
 
-        :returns: whether the program has got it.
+        :returns: whether the program has received it.
         """
         if batch not in self._delivered:
             return False

@@ -1,13 +1,14 @@
-"""The core of a consumer that is asked for messages, instead of giving them to handlers.
+"""The core of a consumer that a program polls, instead of passing messages to handlers.
 
-A poll acknowledges the messages of the one before. Only those are committed, each five seconds, by
-``commit`` and at the close, so messages whose poll was the last come again.
+A poll acknowledges the messages of the previous poll. Only acknowledged messages are committed:
+every five seconds, by ``commit`` and at the close. The messages of the last poll are therefore
+delivered again.
 
-Queues come by subscription, divided among the members of the group, or are assigned by the
-program. The rounds of ``rebalance.py`` take and drop them in both cases.
+Queues are assigned by subscription, divided among the members of the group, or they are assigned
+by the program. The rounds of ``rebalance.py`` take and drop them in both cases.
 
 Source: DefaultLitePullConsumerImpl, AssignedMessageQueue @5.3.3. Differs from Apache: a close
-commits; and its client commits what was polled and not yet processed.
+commits; and Apache's client commits messages that were polled and not yet processed.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ log = logging.getLogger("twistmq.client")
 
 
 class PullMember(Member[T]):
-    """A member that is polled; queues have the names of the namespace here.
+    """A member that is polled; its queues have their names in the namespace here.
 
-    The messages of a poll are not timed: a program may take as long as it likes.
+    The messages of a poll have no time-out: a program may take as long as it likes.
     """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -46,7 +47,7 @@ class PullMember(Member[T]):
         # No message is sent back, so there are no retries to read.
         self.subscriptions.pop(retry_topic(self.group), None)
         self._queries = Queries(self.client)
-        #: The batches that polls handed out and no later poll acknowledged.
+        #: The batches that polls handed out and that no later poll has acknowledged.
         self._out: list[Batch[T]] = []
         self.polls: Polls[T] = Polls()
 
@@ -71,18 +72,18 @@ class PullMember(Member[T]):
         return taken
 
     def poll_now(self, poll: Poll[T], max_count: int) -> list[Batch[T]]:
-        """Hand out the messages that are there.
+        """Hand out the messages that are available.
 
-        The messages of earlier polls that reached the program are acknowledged. Those whose poll
-        was cancelled are handed out again.
+        The messages of earlier polls that reached the program are acknowledged. Messages whose
+        poll was cancelled are handed out again.
 
-        :param poll: the call that this is for, from :attr:`polls`.
-        :param max_count: messages of all queues together.
+        :param poll: the poll that this call belongs to, from :attr:`polls`.
+        :param max_count: the maximum number of messages, of all queues together.
         :returns: the messages by queue, which ``poll`` notes.
         :raises Closed: when the consumer closes.
         """
         if max_count < 1:
-            raise OptionError(f"a poll of {max_count} messages, not of at least 1")
+            raise OptionError(f"a poll asks for {max_count} messages; it must ask for at least 1")
         self._settle()
         if self.is_closing:
             raise Closed("the consumer is closed")
@@ -120,7 +121,7 @@ class PullMember(Member[T]):
         super().subscribe(wanted)
 
     async def assign(self, queues: Sequence[MessageQueue]) -> None:
-        """Read these queues and no other, whatever other members read.
+        """Read exactly these queues, whatever other members read.
 
         :raises OptionError: when the consumer has subscriptions, or a topic has no such queue.
         :raises RequestRefused, RemotingError: when a topic is not found.
@@ -151,10 +152,11 @@ class PullMember(Member[T]):
         return held
 
     async def commit_new(self) -> None:
-        """Commit where new queues begin, and an offset in the group's topic of retries.
+        """Commit the start offsets of new queues, and an offset in the group's retry topic.
 
-        That is the one topic that is deleted with the group only. A group that reads a single topic
-        is known by it when that topic is made again while the group is away.
+        The retry topic is the only topic that is deleted together with the group only. It marks a
+        group that reads a single topic as known if this topic is created again while the group is
+        away.
         """
         await super().commit_new()
         for name in sorted({self.client.routes.broker_of(queue) for queue in self.held}):
@@ -168,18 +170,18 @@ class PullMember(Member[T]):
     # --- positions
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset from which the next poll hands out messages of a queue.
+        """Return the offset from which the next poll hands out messages of a queue.
 
-        :raises NotAssigned: when the queue is not one of this consumer's now.
+        :raises NotAssigned: when the queue is not assigned to this consumer now.
         """
         held = self._held(queue)
         waiting = held.window.next_waiting
         return held.next_offset if waiting is None else waiting
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that is committed for the group; None when there never was one.
+        """Return the committed offset of the group; None when there never was one.
 
-        :raises BrokerError: when it cannot be known now.
+        :raises BrokerError: when it cannot be determined now.
         """
         await self.client.locate(queue)
         return await self.offsets.read(self._at_broker(queue))
@@ -187,8 +189,8 @@ class PullMember(Member[T]):
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue a queue at an offset; the next commit commits it.
 
-        :raises NotAssigned: when the queue is not one of this consumer's now.
-        :raises OptionError: when the queue has no such offset.
+        :raises NotAssigned: when the queue is not assigned to this consumer now.
+        :raises OptionError: when the queue does not have this offset.
         """
         self._held(queue)
         first = await self._queries.min_offset(queue)
@@ -204,7 +206,7 @@ class PullMember(Member[T]):
         self.rebalance.restart(self._held(queue), first)
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Continue a queue at the message that comes next."""
+        """Continue a queue at its next new message."""
         self._held(queue)
         end = await self._queries.max_offset(queue)
         self.rebalance.restart(self._held(queue), end)
@@ -218,7 +220,7 @@ class PullMember(Member[T]):
     # --- the end
 
     async def leave(self) -> None:
-        """Commit what polls acknowledged, and leave the group.
+        """Commit the acknowledged messages, and leave the group.
 
         The messages of the last poll are not acknowledged: another member gets them.
         """

@@ -1,4 +1,4 @@
-"""Pulls: the request for messages of a queue, its answer, and the messages in it.
+"""Pulls: the request for messages of a queue, its response, and the messages in the response.
 
 Source: PullAPIWrapper, MQClientAPIImpl.processPullResponse, PullSysFlag, MessageDecoder @5.3.3.
 """
@@ -44,7 +44,7 @@ __all__ = ["PULL_BYTES", "damaged_message", "messages_of", "pull_header", "pull_
 
 T = TypeVar("T")
 
-#: Bytes that a pull asks for; brokers before 5.0 give up to 256 KiB anyhow.
+#: The number of bytes that a pull requests; brokers before 5.0 always return up to 256 KiB.
 PULL_BYTES: Final = 256 << 10
 
 _STATUS: Final[dict[int, PullStatus]] = {
@@ -55,7 +55,7 @@ _STATUS: Final[dict[int, PullStatus]] = {
 }
 _INNER: Final = SYS_INNER_BATCH | SYS_NEED_UNWRAP
 _RETRY_TOPIC: Final = RETRY_TOPIC.encode()
-#: Behind the greatest offset.
+#: The limit after the greatest offset.
 _ANY_OFFSET: Final = (1 << 63) - 1
 
 
@@ -64,11 +64,11 @@ def pull_header(
     expression: str | None = "*", expression_type: str = "TAG", hold_ms: int = 0,
     sub_version: int = 0, max_bytes: int = PULL_BYTES,
 ) -> PullMessageRequestHeader:
-    """The header of a pull, which commits nothing: another commit might overtake it.
+    """Return the header of a pull that commits nothing, since another commit might overtake it.
 
-    :param queue: with the topic's name at brokers.
+    :param queue: the queue, with the topic's name at brokers.
     :param group: the group's name at brokers.
-    :param expression: of the filter; None: that of the group's heartbeat.
+    :param expression: the filter expression; with None, the one in the group's heartbeat applies.
     :param hold_ms: how long the broker may wait for a message.
     """
     flags = ((PULL_SUBSCRIPTION if expression is not None else 0)
@@ -81,10 +81,10 @@ def pull_header(
 
 
 def pull_result(reply: RemotingCommand, address: str) -> PullResult:
-    """Read the answer to a pull.
+    """Read the response to a pull.
 
     :raises RequestRefused: with the broker's code and remark.
-    :raises HeaderError: when the header is no answer's.
+    :raises HeaderError: when the header does not belong to a response.
     :raises Undecodable: when its next offset is negative.
     """
     status = _STATUS.get(reply.code)
@@ -103,10 +103,10 @@ def pull_result(reply: RemotingCommand, address: str) -> PullResult:
 def unwrap(
     body: bytes, queue: MessageQueue, damaged: list[DamagedMessage[T]]
 ) -> list[StoredMessage]:
-    """The records of an answer that are whole, those of inner batches one by one.
+    """Return the intact records of a response, with inner batches split into their messages.
 
-    :param queue: the queue of the answer, for the messages that are not whole.
-    :param damaged: gets these.
+    :param queue: the queue of the response, for the damaged messages.
+    :param damaged: the list to which the damaged messages are added.
     """
     try:
         records = records_of(body)
@@ -114,7 +114,7 @@ def unwrap(
             return records
         return [each for record in records for each in _each(record)]
     except (StoreDamaged, Undecodable):
-        # Few answers have such a record: they are looked at once more, one record at a time.
+        # Few responses have such a record: they are read once more, one record at a time.
         return _whole_ones(body, queue, damaged)
 
 
@@ -137,16 +137,16 @@ def _whole_ones(
 
 
 def _each(record: StoredMessage) -> list[StoredMessage]:
-    """A record, or the messages of an inner batch."""
+    """Return a record, or the messages of an inner batch."""
     return _inner(record) if record.sys_flag & _INNER == _INNER else [record]
 
 
 def _inner(record: StoredMessage) -> list[StoredMessage]:
-    """The messages of an inner batch; :raises Undecodable: when it cannot be read.
+    """Return the messages of an inner batch; :raises Undecodable: when it cannot be read.
 
     Source: MessageDecoder.decodeMessage @5.3.3.
     """
-    # Few topics have such batches.
+    # Imported here, because few topics have such batches.
     from twistmq.client.base.codecs import decompress
     from twistmq.protocol.batch import decode_batch
 
@@ -171,13 +171,13 @@ def messages_of(
     decode: Callable[[ReceivedMessage[T]], T] | None = None,
     damaged: list[DamagedMessage[T]] | None = None, begin: int = 0,
 ) -> list[ReceivedMessage[T]]:
-    """The whole messages of an answer that a subscription wants.
+    """Return the intact messages of a response that match a subscription.
 
-    :param queue: where they were read, with the topic's name in the namespace.
-    :param decode: makes the value of a message.
-    :param damaged: gets the messages that are not whole.
-    :param begin: the offset that the pull asked for.
-    :raises Undecodable: when a message is not whole and ``damaged`` is None.
+    :param queue: the queue of the messages, with the topic's name in the namespace.
+    :param decode: returns the value of a message.
+    :param damaged: the list to which the damaged messages are added.
+    :param begin: the offset that the pull requested.
+    :raises Undecodable: when a message is damaged and ``damaged`` is None.
     """
     found: list[ReceivedMessage[T]] = []
     data, delta, topic = result.body, result.offset_delta, queue.topic
@@ -208,7 +208,7 @@ def messages_of(
             if damaged is None:
                 raise Undecodable(f"{one!r} is damaged: {one.damage}") from None
             position += len(one.raw)
-            # The tag is right if the lengths are: brokers compare hashes of tags only.
+            # The tag is reliable if the lengths are: brokers compare only hashes of tags.
             if not tags or not one.record.properties or one.tags in tags:
                 damaged.append(one)
     return [message for message in found if message.tags in tags] if tags else found
@@ -218,11 +218,11 @@ def damaged_message(
     data: bytes, position: int, queue: MessageQueue, least: int, end: int, delta: int,
     error: Exception,
 ) -> DamagedMessage[T]:
-    """The message that begins here and is not whole.
+    """Return the damaged message at a position.
 
-    :param least: the least offset that it can have, and ``end``, behind the greatest.
-    :param delta: what is to be added to offsets in records.
-    :param error: says what is wrong with it.
+    :param least: the lowest offset that it can have; ``end`` is one more than the highest.
+    :param delta: the number to add to the offsets in records.
+    :param error: describes the damage.
     """
     following = _following(data, position)
     raw = data[position:following or len(data)]
@@ -234,7 +234,7 @@ def damaged_message(
             offset = said
         place = int64_at(raw, PHYSICAL_OFFSET_POSITION)
         if queue.queue_id < 0:
-            # It was popped of any queue.
+            # The message was popped from any queue of the topic.
             queue = MessageQueue(queue.topic, queue.broker_name,
                                  int32_at(raw, QUEUE_ID_POSITION))
     try:
@@ -249,9 +249,9 @@ def damaged_message(
 
 
 def _following(data: bytes, position: int) -> int:
-    """Where the next record begins, by the size of the one that begins here.
+    """Return where the next record begins, by the size of the record at ``position``.
 
-    :returns: 0 when that size is wrong: no record begins there, and the answer does not end there.
+    :returns: 0 when the size is wrong: neither a record nor the end of the response is there.
     """
     total = len(data)
     if total - position < RECORD_SIZE_MIN:
@@ -270,7 +270,7 @@ def _message(
     record: StoredMessage | bytes, queue: MessageQueue, offset: int,
     decode: Callable[[ReceivedMessage[T]], T] | None,
 ) -> ReceivedMessage[T]:
-    """A message that may be a retry, which has the topic it was first sent to."""
+    """Return a message that may be a retry, with the topic to which it was first sent."""
     message = ReceivedMessage(record, queue, offset, queue.topic, decode)
     message.topic = message.properties.get(RETRY_TOPIC) or queue.topic
     return message

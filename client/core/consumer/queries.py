@@ -1,6 +1,6 @@
-"""Questions about topics, queues, offsets and brokers, for clients and tools.
+"""Queries about topics, queues, offsets and brokers, for clients and tools.
 
-All offsets are logical indices in a queue. Source: MQAdminImpl, MQClientAPIImpl @5.3.3.
+All offsets are logical offsets in a queue. Source: MQAdminImpl, MQClientAPIImpl @5.3.3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Queries"]
 
 
 class Queries:
-    """The questions of a client; their errors are ``RequestRefused`` and ``RemotingError``."""
+    """The queries of a client; their errors are ``RequestRefused`` and ``RemotingError``."""
 
     def __init__(self, client: ClientCore) -> None:
         self._client = client
@@ -31,49 +31,49 @@ class Queries:
     # --- topics and brokers
 
     async def route(self, topic: str, *, again: bool = False) -> TopicRouteData:
-        """Where a topic is; ``again``: ask even when it is known."""
+        """Return the route of a topic; ``again``: ask a name server even if it is known."""
         self._client.check_open()
         name = self._client.namespace.topic(topic)
         return (await self._client.routes.find(name, again=again)).data
 
     async def topics(self) -> list[str]:
-        """The names of all topics of the namespace, in order."""
+        """Return the names of all topics of the namespace, in order."""
         reply = await self._client.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         space = self._client.namespace
         topics = TopicList.decode_reply(reply.body).topic_list
         return sorted(space.without(topic) for topic in topics if space.holds(topic))
 
     async def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
-        """The queues that a topic can be read from, in order."""
+        """Return the queues from which a topic can be read, in order."""
         self._client.check_open()
         route = await self._client.routes.find(self._client.namespace.topic(topic), again=again)
         return self._named(route.read_queues, topic)
 
     async def write_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
-        """The queues that a topic can be sent to, in order, or those that a first send makes."""
+        """Return the queues of a topic for sending, or the queues that a first send creates."""
         self._client.check_open()
         route = await self._client.routes.find_for_send(
             self._client.namespace.topic(topic), again=again)
         return self._named(route.write_queues, topic)
 
     async def cluster_info(self) -> ClusterInfo:
-        """All clusters and brokers."""
+        """Return all clusters and brokers."""
         reply = await self._client.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return ClusterInfo.decode_reply(reply.body)
 
     async def broker_addresses(self) -> dict[str, str]:
-        """The address of each broker's master, or of a slave without a master, by name."""
+        """Return the address of each broker's master, or of a slave without a master, by name."""
         table = (await self.cluster_info()).broker_addr_table
         return {name: data.broker_addrs[min(data.broker_addrs)]
                 for name, data in table.items() if data.broker_addrs}
 
     async def runtime_info(self, address: str) -> dict[str, str]:
-        """A broker's runtime table: what ``mqadmin brokerStatus`` shows."""
+        """Return a broker's runtime table, which ``mqadmin brokerStatus`` shows."""
         reply = await self._client.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return KVTable.decode_reply(reply.body).table
 
     def _named(self, queues: Sequence[MessageQueue], topic: str) -> list[MessageQueue]:
-        """The queues under the topic's name in the namespace."""
+        """Return the queues with the topic's name in the namespace."""
         if not self._client.namespace.name:
             return list(queues)
         return [MessageQueue(topic, each.broker_name, each.queue_id) for each in queues]
@@ -81,19 +81,19 @@ class Queries:
     # --- offsets
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset that can be read."""
+        """Return the first offset that can be read."""
         header = offsets.GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self._client.ask_queue(queue, RequestCode.GET_MIN_OFFSET, header)
         return reply.header(offsets.GetMinOffsetResponseHeader).offset
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will have."""
+        """Return the offset that the next message will have."""
         header = offsets.GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self._client.ask_queue(queue, RequestCode.GET_MAX_OFFSET, header)
         return reply.header(offsets.GetMaxOffsetResponseHeader).offset
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at that Unix ms or later; the queue's end without one."""
+        """Return the first offset stored at that Unix ms or later, or the end of the queue."""
         header = offsets.SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
         reply = await self._client.ask_queue(
@@ -101,7 +101,7 @@ class Queries:
         return reply.header(offsets.SearchOffsetResponseHeader).offset
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The first offset that a group has not consumed; None when it never had the queue."""
+        """Return the first offset not consumed by a group; None when it never had the queue."""
         header = offsets.QueryConsumerOffsetRequestHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
             set_zero_if_not_found=False)
@@ -113,7 +113,7 @@ class Queries:
         return reply.header(offsets.QueryConsumerOffsetResponseHeader).offset
 
     async def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set how far a group has come: the first offset that it has not consumed."""
+        """Set the offset of a group, which is the first offset that it has not consumed."""
         header = offsets.UpdateConsumerOffsetRequestHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
             commit_offset=offset)
@@ -126,7 +126,7 @@ class Queries:
         self, queue: MessageQueue, offset: int, *, group: str, max_count: int = 32,
         expression: str = "*", expression_type: str = "TAG", hold_ms: int = 0,
     ) -> PullResult:
-        """Pull messages of one queue, and again when there is no answer.
+        """Pull messages of one queue, and try again if there is no answer.
 
         :param hold_ms: how long the broker may wait for a message.
         """
@@ -154,9 +154,9 @@ class Queries:
         on_done: Callable[[PullResult | Exception], object], *, attempt: int = 0,
         hold_ms: float = 0,
     ) -> None:
-        """Pull once, and call back with the answer or the error.
+        """Pull once, and call back with the result or the error.
 
-        :param attempt: which time this is, from 0: later ones ask slaves too, in turn.
+        :param attempt: the number of the attempt, from 0; later ones ask slaves too, in turn.
         """
         client = self._client
         named = client.namespace.header(header)

@@ -1,7 +1,7 @@
-"""Locks of queues, by which one member at a time handles the messages of a queue in order.
+"""Locks of queues, which ensure that one member at a time handles the messages of an ordered queue.
 
-A broker gives a queue's lock to one member for 60 s. The member renews it each 20 s, and believes
-in it for 30 s.
+A broker grants a queue's lock to one member for 60 s. The member renews it every 20 s, and relies
+on it for 30 s.
 
 Source: RebalanceImpl (lock, lockAll, unlock), ProcessQueue, RebalanceLockManager @5.3.3.
 """
@@ -30,7 +30,7 @@ __all__ = ["Locks"]
 
 log = logging.getLogger("twistmq.client")
 
-#: The first renewal of all locks, and the time between renewals, ms.
+#: The delay before the first renewal of all locks and the interval between renewals, in ms.
 RENEW_FIRST_MS: Final = 1000
 RENEW_MS: Final = 20_000
 _TIMEOUT_MS: Final = 1000
@@ -39,8 +39,8 @@ _TIMEOUT_MS: Final = 1000
 class Locks:
     """The locks of a member.
 
-    :param group: its name at brokers.
-    :param held: gives the member's queues with their windows.
+    :param group: the group's name at brokers.
+    :param held: returns the member's queues with their windows.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Locks:
         self._held = held
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Ask for locks; :returns: the queues whose lock this member has now."""
+        """Request locks; :returns: the queues whose lock this member holds now."""
         by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
             by_broker[self._client.routes.broker_of(queue)].append(queue)
@@ -77,7 +77,7 @@ class Locks:
             return set()
 
     async def renew_always(self) -> None:
-        """Renew all locks each 20 s."""
+        """Renew all locks every 20 s."""
         await self._client.tasks.sleep(RENEW_FIRST_MS)
         loop = Loop(f"the renewal of the locks of group {self._group}", None)
         while True:
@@ -97,7 +97,7 @@ class Locks:
                 window.unlocked()
 
     def unlock_all(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back, one-way."""
+        """Give locks back with one-way requests."""
         by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
             by_broker[self._client.routes.broker_of(queue)].append(queue)
@@ -109,4 +109,4 @@ class Locks:
                 self._client.engine.send_oneway(
                     self._client.routes.master(name), RequestCode.UNLOCK_BATCH_MQ, None, body)
             except BrokerError as error:
-                log.warning("the locks of broker %s are not given back: %s", name, error)
+                log.warning("the locks of broker %s were not given back: %s", name, error)

@@ -1,17 +1,21 @@
-"""Rebalance: which queues are this member's, and how they come and go.
+"""Rebalance: decides which queues this member has, and takes or gives up queues accordingly.
 
-The members of a group divide the queues of each topic among themselves, each by the same rule over
-the same two lists, so that they agree without a coordinator. A member does so each 20 s, when a
-broker says that the members changed (40), when a route changes, and each second while something
-is missing: a lock, a first offset, the list of members.
+The members of a group divide the queues of each topic among themselves. Each member applies the
+same rule to the same two lists (queues and members), so that all agree without a coordinator. A
+member divides the queues every 20 s, when a broker reports that the members changed (request 40),
+when a route changes, and every second while something is missing: a lock, a first offset, or the
+list of members.
 
-A queue that goes is dropped first: what waits is forgotten, running messages are marked as lost.
-Its offset is committed, and its lock given back when its handler ends. A new
-queue is pulled half a second after it came, so that the member before it can commit, and its
-offset is asked for again then. Apache's client does not ask again: with its first pull it commits
-what it found, and sets the group back when the member before it committed in between. So this
-member commits as soon as it hears of a change, and when a queue comes back to it soon, it goes on
-from where it stopped.
+The difficult part is the handover of a queue, because for a moment two members may both believe
+that they have it. The member that loses a queue drops it first: waiting messages are forgotten and
+running messages are marked as lost. Then it commits the offset, and gives the lock back when the
+handler ends. The member that gets the queue waits for half a second before its first pull, so that
+the previous member can commit, and then asks for the offset again.
+
+Apache's client does not ask again: with its first pull it commits the offset that it found first,
+which resets the group if the previous member committed in between. Therefore this member commits
+as soon as it learns of a change, and if a queue comes back to it soon, it continues where it
+stopped.
 
 Source: RebalanceService, RebalanceImpl, RebalancePushImpl, MQClientInstance.findConsumerIdList
 @5.3.3.
@@ -54,36 +58,37 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: The shortest time between two rounds, and the wait while something is missing, ms.
+#: The shortest time between two rounds, and the wait while something is missing, in ms.
 #: Source: RebalanceService.
 MIN_INTERVAL_MS: Final = 1000
-#: The shortest time between two rounds of which the second was asked for, ms.
+#: The shortest time between two rounds if the second one was requested, in ms.
 WOKEN_INTERVAL_MS: Final = 100
-#: The wait before a lock that was refused is asked for again, ms.
+#: The wait before a refused lock is requested again, in ms.
 LOCK_RETRY_MS: Final = 500
-#: How long the handler of a lost ordered queue is waited for before its lock is given back, ms: a
-#: broker takes a lock back by itself when it was not renewed for so long.
+#: How long to wait for the handler of a lost ordered queue before its lock is given back, in ms: a
+#: broker releases a lock that was not renewed for this time.
 UNLOCK_WAIT_MS: Final = 60_000
-#: How long the commit of a lost queue may take, ms.
+#: The longest time for the commit of a lost queue, in ms.
 COMMIT_WAIT_MS: Final = 1000
-#: The time that handlers of lost queues have to end, ms, and how late that may be noticed.
+#: The time that handlers of lost queues have to end, in ms, and the tolerance when it is checked.
 HANDLERS_WAIT_MS: Final = 300
 LATE_MS: Final = 50
 _MEMBERS_TIMEOUT_MS: Final = 3000
-#: Changes of members within this time are one, ms.
+#: Changes of members within this time count as one change, in ms.
 FLOOR_MS: Final = 3_000
-#: How long it is remembered where this member stopped in a lost queue, ms: members of Apache's
+#: How long this member remembers where it stopped in a lost queue, in ms: members of Apache's
 #: client commit twice in that time.
 STOPPED_MS: Final = 10_000
 
 
 class _Stop(NamedTuple):
-    """Where a member stopped in a queue that it lost.
+    """The position at which this member stopped in a queue that it lost.
 
-    :param floor: what was committed before the members changed: the least that a member of Apache's
-        client may have found, so that a lower offset is a tool's.
-    :param ms: when; steady clock.
-    :param connection: to the broker; behind another one the queue may have other messages.
+    :param floor: the offset that was committed before the members changed. A member of Apache's
+        client cannot have found a lower one, so a lower offset was set by a tool.
+    :param ms: the time when it stopped, by the monotonic clock.
+    :param connection: the connection to the broker; at the end of another connection, the queue
+        may have other messages.
     """
 
     offset: int
@@ -93,10 +98,10 @@ class _Stop(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """Where a queue begins for a member.
+    """The offset at which a queue begins for a member.
 
-    :param is_committed: whether the group is there.
-    :param is_new: whether the group has no offset of the queue.
+    :param is_committed: whether the group has committed this offset.
+    :param is_new: whether the group does not have an offset for the queue.
     """
 
     offset: int
@@ -114,25 +119,25 @@ class Rebalance(Generic[T]):
         self._is_wanted = False
         self._loop: Task[None] | None = None
         self._last_ms = float("-inf")
-        #: Ordered queues that are lost and still locked, and what gives each lock back.
+        #: Ordered queues that are lost and still locked, with the tasks that give the locks back.
         self._ending: dict[MessageQueue, tuple[Held[T], Task[None]]] = {}
-        #: Queues that are being given up.
+        #: The tasks that give up queues.
         self._leaving: set[Task[None]] = set()
-        #: Topics without a route of which the log says so.
+        #: Topics without a route for which this was logged.
         self._missing: set[str] = set()
         self.differences = Differences(member)
-        #: Queues of topics that were deleted: all that comes into them is new.
+        #: Queues of topics that were deleted: all messages in them will be new.
         self._deleted: set[MessageQueue] = set()
-        #: Lost queues whose commits are under way, and the connections to their brokers.
+        #: Lost queues whose commits are in flight, and the connections to their brokers.
         self._stopping: dict[MessageQueue, tuple[Held[T], Connection]] = {}
-        #: Where this member stopped in queues that others have now.
+        #: The positions at which this member stopped in queues that other members have now.
         self._stopped: dict[MessageQueue, _Stop] = {}
         self.beginnings = Beginnings(member)
 
     async def begin(self) -> None:
-        """Find the topics, be known to the brokers, and start the rounds.
+        """Find the topics, register with the brokers, and start the rounds.
 
-        :raises Closed: when the client or the member is closed meanwhile.
+        :raises Closed: when the client or the member is closed during this call.
         """
         client = self._client
         for topic in self._member.subscriptions:
@@ -144,7 +149,7 @@ class Rebalance(Generic[T]):
                 # The retry topic does not exist before the first retry.
                 log.debug("topic %s has no route yet: %s", topic, error)
         _listeners(client.engine.handlers, self)
-        # A broker lists only members that it had a heartbeat from.
+        # A broker lists only members from which it has received a heartbeat.
         await client.heartbeat_all()
         client.check_open()
         if self._member.is_closing:
@@ -164,16 +169,16 @@ class Rebalance(Generic[T]):
             listeners.remove(self)
 
     async def finish(self) -> None:
-        """End what was begun with queues that were lost: commits, and locks that can be given back.
+        """Complete the work for lost queues: commits, and locks that can be given back.
 
-        The lock of a handler that still runs ends by itself, at the broker.
+        The lock of a handler that still runs expires at the broker.
         """
         if self._loop is not None:
             await self._client.tasks.all_of([self._loop])
         await self._client.tasks.all_of(self._leaving)
         ended = []
         for queue, (held, unlocking) in self._ending.items():
-            # It would give back the lock of a later member of this client.
+            # Otherwise it would give back the lock of a later member of this client.
             unlocking.cancel()
             if not held.window.running_count:
                 ended.append(queue)
@@ -181,15 +186,15 @@ class Rebalance(Generic[T]):
             self._member.locks.unlock_all(ended)
 
     def wake(self) -> None:
-        """Have a round soon."""
+        """Request a round soon."""
         self._is_wanted = True
         if self._wanted is not None:
             self._wanted.set_result(None)
 
     def members_changed(self, group: str) -> None:
-        """A broker says that the members of a group changed."""
+        """Handle a broker's report that the members of a group changed."""
         if group == self._member.group:
-            # The member that gets a queue may ask where it begins before this one gives it up.
+            # The next member of a queue may ask for its offset before this member gives it up.
             for held in self._member.held.values():
                 self._set_floor(held)
             if not self._member.options.is_broadcast:
@@ -197,7 +202,7 @@ class Rebalance(Generic[T]):
             self.wake()
 
     def _set_floor(self, held: Held[T]) -> None:
-        """Note what is committed, unless that was done shortly before, by the same change."""
+        """Note the committed offset, unless that was done shortly before for the same change."""
         now_ms = self._client.tasks.now_ms
         if held.committed is not None and now_ms - held.floor_ms > FLOOR_MS:
             held.floor, held.floor_ms = held.committed, now_ms
@@ -247,7 +252,7 @@ class Rebalance(Generic[T]):
         return is_complete
 
     async def _divide(self, topic: str) -> tuple[bool, bool]:
-        """Divide the queues of a topic; :returns: whether nothing is missing, and has changed."""
+        """Divide the queues of a topic; :returns: if nothing is missing, if anything changed."""
         member = self._member
         route = self._client.routes.known(topic)
         if route is None:
@@ -283,16 +288,16 @@ class Rebalance(Generic[T]):
         return len(taken) == len(missing), bool(lost or taken)
 
     def _no_route(self, topic: str, error: BrokerError) -> None:
-        """A topic that is not there has no queue that is older than this member."""
+        """If a topic does not exist, note that no queue of it is older than this member."""
         if isinstance(error, RequestRefused) and (
                 error.response_code == ResponseCode.TOPIC_NOT_EXIST):
             self.beginnings.seen(topic, ())
 
     async def _members(self, route: Route) -> list[str] | None:
-        """The members of the group, as a broker of the topic knows them; None without an answer.
+        """Return the members of the group, as a broker of the topic lists them, or None.
 
-        All brokers know all members, so one that does not answer gives way to another, and leaves
-        time for it.
+        All brokers know all members. Therefore, if one broker does not answer, another one is
+        asked, and the time-out of the first leaves time for the second.
         """
         names = sorted({queue.broker_name for queue in route.read_queues})
         if route.owners:
@@ -319,7 +324,7 @@ class Rebalance(Generic[T]):
         return None
 
     async def _members_at(self, name: str, timeout_ms: float) -> list[str]:
-        """The members of the group, as one broker knows them; :raises BrokerError: without them."""
+        """Return the members that one broker lists; :raises BrokerError: without a valid answer."""
         header = GetConsumerListByGroupRequestHeader(consumer_group=self._member.group)
         address = self._client.routes.reader(name)
         reply = await self._client.engine.invoke(
@@ -331,10 +336,10 @@ class Rebalance(Generic[T]):
     # --- queues that go
 
     async def give_up(self, lost: list[Held[T]]) -> None:
-        """Commit queues and drop them, and give their locks back.
+        """Commit queues, drop them, and give their locks back.
 
-        Handlers that end soon have their results committed too: the member that has a queue now
-        looks where it begins after ``NEW_QUEUE_MS``.
+        If handlers end soon, their results are committed too, because the member that gets a queue
+        asks for its offset only after ``NEW_QUEUE_MS``.
         """
         unread = [held for held in lost if held.is_unread]
         for held in lost:
@@ -349,7 +354,7 @@ class Rebalance(Generic[T]):
             for message in held.window.lose():
                 message.lost = True
         if lost:
-            # The end of the rounds does not end this.
+            # This task continues even if the rounds end.
             leaving = self._client.tasks.spawn(
                 self._commit_lost(lost, unread), "queues that are lost")
             self._leaving.add(leaving)
@@ -366,12 +371,12 @@ class Rebalance(Generic[T]):
         try:
             while tasks.now_ms < until_ms and any(held.window.running_count for held in running):
                 await tasks.sleep(10)
-            # Later the other member may have come further.
+            # Later than this, the new member may have made more progress.
             if running and tasks.now_ms <= until_ms + LATE_MS:
                 committing.append(tasks.spawn(member.commit(running), "commit of lost queues"))
             await tasks.within(COMMIT_WAIT_MS, tasks.spawn(tasks.all_of(committing)), TimeoutError)
         except TimeoutError:
-            log.warning("%d queues that another member has now are not committed in time",
+            log.warning("%d queues that another member has now were not committed in time",
                         len(lost))
         finally:
             for held in lost:
@@ -380,11 +385,11 @@ class Rebalance(Generic[T]):
         if member.locks is not None:
             for held in lost:
                 self._ending[held.queue] = held, tasks.spawn(self._unlock(held), "unlock")
-        log.info("group %s: this member has %d queues less", member.group, len(lost))
+        log.info("group %s: this member has lost %d queues", member.group, len(lost))
         tell(member.on_lost, _asked_for(lost))
 
     def _remember(self, lost: list[Held[T]]) -> None:
-        """Keep where this member stopped in queues, for the case that they come back soon."""
+        """Remember where this member stopped in queues, in case they come back soon."""
         now_ms = self._client.tasks.now_ms
         self._stopped = {queue: stop for queue, stop in self._stopped.items()
                          if now_ms - stop.ms <= STOPPED_MS}
@@ -396,7 +401,7 @@ class Rebalance(Generic[T]):
                     held.window.committable, held.floor, now_ms, connection)
 
     def _connection(self, queue: MessageQueue) -> Connection | None:
-        """The connection to the broker that a queue is read from; None without a route."""
+        """Return the connection to the broker from which a queue is read; None without a route."""
         try:
             address = self._client.routes.reader(self._client.routes.broker_of(queue))
         except NoRoute:
@@ -404,13 +409,13 @@ class Rebalance(Generic[T]):
         return self._client.engine.connection(address)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """A tool moved the offsets of queues: where this member stopped in them does not count."""
+        """Forget where this member stopped in queues, because a tool moved their offsets."""
         for queue in queues:
             self._stopping.pop(queue, None)
             self._stopped.pop(queue, None)
 
     async def _unlock(self, held: Held[T]) -> None:
-        """Give a lock back once the handler ended; the queue is not taken again before."""
+        """Give a lock back after the handler has ended; only then the queue is taken again."""
         assert self._member.locks is not None
         end_ms = self._client.tasks.now_ms + UNLOCK_WAIT_MS
         while held.window.running_count and self._client.tasks.now_ms < end_ms:
@@ -422,7 +427,7 @@ class Rebalance(Generic[T]):
     # --- queues that come
 
     async def _take(self, queues: list[MessageQueue]) -> list[MessageQueue]:
-        """Take queues; :returns: those that could be taken."""
+        """Take queues; :returns: the queues that could be taken."""
         locks = self._member.locks
         queues = [queue for queue in queues if queue not in self._ending]
         if not queues or locks is None:
@@ -432,15 +437,15 @@ class Rebalance(Generic[T]):
             locked = await locking
             return await self._take_all([queue for queue in queues if queue in locked])
         except Cancelled:
-            # The member closes, and does not have them yet.
+            # The member closes, and does not have the queues yet.
             await self._client.tasks.all_of([locking])
             locks.unlock_all(queues)
             raise
 
     async def _take_all(self, queues: list[MessageQueue]) -> list[MessageQueue]:
-        """Take queues, which are locked if need be.
+        """Take queues, which are already locked if that is necessary.
 
-        Those of a broker do not wait for another broker, which may hang.
+        The queues of one broker do not wait for another broker, which may hang.
         """
         brokers: dict[str, list[MessageQueue]] = {}
         for queue in queues:
@@ -456,7 +461,7 @@ class Rebalance(Generic[T]):
         return [queue for task in taking for queue in task.result()]
 
     async def _take_of(self, queues: list[MessageQueue]) -> list[MessageQueue]:
-        """Take queues of one broker; :returns: those that could be taken."""
+        """Take queues of one broker; :returns: the queues that could be taken."""
         member = self._member
         starts = [self._client.tasks.spawn(self.first_offset(queue), "first offset")
                   for queue in queues]
@@ -470,12 +475,12 @@ class Rebalance(Generic[T]):
                 continue
             taken.append(self._hold(queue, start))
         if taken:
-            log.info("group %s: this member has %d queues more", member.group, len(taken))
+            log.info("group %s: this member has got %d queues", member.group, len(taken))
             tell(member.on_assigned, _asked_for(taken))
         return [held.queue for held in taken]
 
     def deleted(self, held: Held[T]) -> None:
-        """The topic of a queue was deleted: the queue begins again with the next one."""
+        """Start a queue from the beginning in the next round, because its topic was deleted."""
         self._deleted.add(held.queue)
         self._member.offsets.topic_deleted(held.queue)
         for message in held.window.drop():
@@ -484,7 +489,7 @@ class Rebalance(Generic[T]):
         self.wake()
 
     def restart(self, held: Held[T], offset: int) -> None:
-        """Continue a queue that this member keeps at another offset; what was read is forgotten."""
+        """Continue a queue of this member at another offset; messages read are forgotten."""
         if held.task is not None:
             held.task.cancel()
         for message in held.window.drop():
@@ -514,9 +519,9 @@ class Rebalance(Generic[T]):
         return held
 
     async def first_offset(self, queue: MessageQueue) -> Beginning:
-        """Where a queue begins for the group.
+        """Return the offset at which a queue begins for the group.
 
-        :raises BrokerError: when it is not known now: an unknown offset is never a number.
+        :raises BrokerError: when it cannot be determined now: an unknown offset is never a number.
         """
         member = self._member
         stored = await member.offsets.read(queue)
@@ -527,22 +532,22 @@ class Rebalance(Generic[T]):
                 and (stored is None or stop.floor <= stored < stop.offset)):
             end = await self._end(queue)
             if self._stopped.get(queue) is not stop:
-                # A tool has moved the offset meanwhile.
+                # A tool moved the offset while the end of the queue was requested.
                 stored = await member.offsets.read(queue)
             elif stop.offset <= end:
                 del self._stopped[queue]
-                log.info("%s is back at %s: this member goes on at %d, where it stopped", queue,
+                log.info("%s is back at %s: this member continues at %d, where it stopped", queue,
                          stored, stop.offset)
                 return Beginning(stop.offset)
             else:
-                # A log does not become shorter at one broker: the topic was made again.
+                # A log does not become shorter at one broker: the topic was created again.
                 self._deleted.add(queue)
         self._stopped.pop(queue, None)
         if stored is not None:
             self.beginnings.has_offset(queue.topic)
             known_ms = await member.offsets.written_ms(queue)
             if stored and known_ms and await self.beginnings.is_made_again(queue, known_ms):
-                log.warning("group %s: %s was made again since the offset %d was written to the "
+                log.warning("group %s: %s was created again since the offset %d was written to the "
                             "file, and is read from its first message", member.group, queue,
                             stored)
                 return Beginning(0)
@@ -551,7 +556,7 @@ class Rebalance(Generic[T]):
         return Beginning(offset, is_new=True)
 
     async def _end(self, queue: MessageQueue) -> int:
-        """The offset that the next message of a queue will have."""
+        """Return the offset that the next message of a queue will have."""
         address = self._client.routes.reader(self._client.routes.broker_of(queue))
         reply = await self._client.engine.invoke(
             address, RequestCode.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader(
@@ -562,7 +567,7 @@ class Rebalance(Generic[T]):
 
 
 def _asked_for(queues: list[Held[Any]]) -> list[MessageQueue]:
-    """The queues of the topics that were asked for, without those of retries."""
+    """Return the queues of the subscribed topics, without retry topics."""
     return [held.named for held in queues
             if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)]
 
@@ -570,7 +575,7 @@ def _asked_for(queues: list[Held[Any]]) -> list[MessageQueue]:
 def tell(
     listeners: list[Callable[[list[MessageQueue]], object]], queues: list[MessageQueue]
 ) -> None:
-    """Tell which queues came or went, if any; an error is logged."""
+    """Report assigned or lost queues to the listeners, if there are any; errors are logged."""
     for listener in list(listeners) if queues else ():
         try:
             listener(queues)
@@ -579,7 +584,7 @@ def tell(
 
 
 def _listeners(handlers: dict[int, Any], add: Rebalance[Any] | None) -> list[Rebalance[Any]]:
-    """The rebalances of a client, which share the handler of the request 40."""
+    """Return the rebalances of a client, which share the handler of request 40."""
     handler = handlers.get(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     if not isinstance(handler, _MembersChanged):
         handler = handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = _MembersChanged()
@@ -589,7 +594,7 @@ def _listeners(handlers: dict[int, Any], add: Rebalance[Any] | None) -> list[Reb
 
 
 class _MembersChanged:
-    """Serves the request 40, which is one-way."""
+    """Serves request 40, which is one-way."""
 
     def __init__(self) -> None:
         self.rebalances: list[Rebalance[Any]] = []

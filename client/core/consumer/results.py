@@ -1,4 +1,4 @@
-"""Results of handlers: messages are finished, sent back, handed out again, or dead.
+"""Results of handlers: messages are finished, sent back, handed out again, or become dead letters.
 
 Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService @5.3.3.
 """
@@ -30,24 +30,24 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: How long a message waits here when it cannot be sent back, ms.
+#: How long a message that cannot be sent back waits in this member, in ms.
 LOCAL_RETRY_MS: Final = 5_000
-#: Attempts of concurrent consumption, after the first one.
+#: The number of attempts of concurrent consumption after the first one.
 #: Source: DefaultMQPushConsumer.maxReconsumeTimes.
 MAX_ATTEMPTS: Final = 16
 _INT32_MAX: Final = 2**31 - 1
-#: Messages of tools that may wait at once.
+#: The maximum number of waiting messages that tools sent.
 _DIRECT_MAX: Final = 64
-#: How often messages that run for too long are looked for, ms at most.
+#: The longest interval at which messages that run for too long are searched, in ms.
 _EXPIRE_MS: Final = 60_000
 #: The delay level of a message whose handler takes too long. Source: cleanExpiredMsg.
 _TIMEOUT_LEVEL: Final = 3
 
 
 class Results(HandingOut[T]):
-    """The part of a member that takes the results of handlers.
+    """The part of a member that handles the results of handlers.
 
-    :param sender: sends a failed message again when its broker does not take it back.
+    :param sender: sends a failed message again when its broker does not accept it back.
     """
 
     def __init__(self, client: ClientCore, options: MemberOptions, sender: Sender) -> None:
@@ -55,26 +55,26 @@ class Results(HandingOut[T]):
         self.sender = sender
         self.retries = Retries(client, self.group, sender, self.max_attempts)
         self.stats = MemberStats()
-        #: Damaged messages that were left out.
+        #: The number of damaged messages that were left out.
         self.damaged_count = 0
         self._idle: Future[None] | None = None
-        #: The waits of failed messages for their next attempt here.
+        #: The waits of failed messages for their next attempt in this member.
         self._pauses: set[Future[None]] = set()
-        #: Messages of tools that have no result yet.
+        #: The number of messages from tools that have no result yet.
         self._direct_count = 0
 
     def sent_back(self) -> None:
-        """A message was sent back: it comes again by the group's retry topic."""
+        """Called after a message was sent back: it returns through the group's retry topic."""
 
     @property
     def max_attempts(self) -> int:
-        """After so many attempts, the first one not counted, a message is dead."""
+        """The number of attempts after the first one before a message becomes a dead letter."""
         if self.options.max_attempts is not None:
             return self.options.max_attempts
         return _INT32_MAX if self.options.in_order else MAX_ATTEMPTS
 
     def succeed(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
-        """Handlers finished these messages of one queue."""
+        """Handle messages of one queue that handlers processed."""
         self.tell(held, messages, "success")
         if held.outcome is not None:
             held.outcome.set_result(True)
@@ -82,16 +82,17 @@ class Results(HandingOut[T]):
         self._ended(len(messages), held)
 
     def release(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
-        """These were handed out and not begun: they wait again."""
+        """Let messages wait again that were handed out but not begun."""
         held.window.put_back(messages)
         self._ended(len(messages), held)
 
     def fail(
         self, held: Held[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
     ) -> None:
-        """Handlers could not process these messages of one queue.
+        """Handle messages of one queue that handlers could not process.
 
-        :param level: the delay level of the next attempt; 0: the broker chooses; -1: no more.
+        :param level: the delay level of the next attempt; 0: the broker chooses; -1: there is
+            no other attempt.
         """
         if messages:
             self.tell(held, messages, failure_outcome(messages[0]))
@@ -101,7 +102,7 @@ class Results(HandingOut[T]):
             self._ended(len(messages), held)
         elif self.options.is_broadcast:
             for message in messages:
-                log.warning("%r failed, and is dropped: the group broadcasts", message)
+                log.warning("%r failed, and is dropped because the group broadcasts", message)
             held.window.done_all(messages)
             self._ended(len(messages), held)
         elif self.options.in_order:
@@ -113,9 +114,9 @@ class Results(HandingOut[T]):
     def tell(
         self, held: Held[T], messages: Sequence[ReceivedMessage[T]], outcome: str
     ) -> None:
-        """Tell traces, statistics and interceptors the result of messages of one handler.
+        """Report the result of messages of one handler to traces, statistics and interceptors.
 
-        :param outcome: as interceptors get it, but for the time that the handler took.
+        :param outcome: the outcome for interceptors, before the handler's time is checked.
         """
         now_ms = self.tasks.now_ms
         begin_ms = held.window.began_ms(messages[0].offset) if messages else None
@@ -124,7 +125,7 @@ class Results(HandingOut[T]):
                                is_success=outcome == "success")
         if self.trace is None and not self.client.interceptors:
             return
-        # Those that were sent back when their time was over have their result already.
+        # Messages that were sent back after their time-out already have a result.
         messages = [each for each in messages if held.window.began_ms(each.offset) is not None]
         if not messages:
             return
@@ -140,7 +141,7 @@ class Results(HandingOut[T]):
     def _suspend(
         self, held: Held[T], messages: Sequence[ReceivedMessage[T]], level: int
     ) -> None:
-        """Hand out failed messages of an order again after a while, or send away the dead."""
+        """Hand out failed messages of an ordered queue again later, or send dead ones away."""
         over = [message for message in messages
                 if level == DEAD_LEVEL or message.attempt > self.max_attempts]
         again = [message for message in messages if message not in over]
@@ -157,7 +158,7 @@ class Results(HandingOut[T]):
         self, held: Held[T], over: Sequence[ReceivedMessage[T]],
         again: Sequence[ReceivedMessage[T]],
     ) -> None:
-        """Send the dead messages of an order away; the queue waits for it."""
+        """Send the dead letters of an ordered queue away; the queue waits until this is done."""
         buried = []
         for message in over:
             while not held.window.is_dropped:
@@ -173,9 +174,9 @@ class Results(HandingOut[T]):
         self.release(held, [*(each for each in over if each not in buried), *again])
 
     async def _send_back(self, held: Held[T], message: ReceivedMessage[T], level: int) -> None:
-        """Send a message back; without success it is handed out again here."""
+        """Send a message back; if this fails, hand it out again in this member."""
         window = held.window
-        # Also when its time was over: then it was sent back already.
+        # The message may also have timed out: then it was sent back already.
         if window.is_dropped or window.began_ms(message.offset) is None:
             self.release(held, [message])
             return
@@ -205,7 +206,7 @@ class Results(HandingOut[T]):
             self._pauses.discard(pause)
 
     def _end_pauses(self) -> None:
-        """Let failed messages wait no longer, because the member closes."""
+        """End the waits of failed messages, because the member closes."""
         for pause in list(self._pauses):
             pause.set_result(None)
 
@@ -218,16 +219,17 @@ class Results(HandingOut[T]):
     async def consume_now(self, message: ReceivedMessage[T], timeout_ms: float) -> bool:
         """Hand out a message that a tool sent; :returns: whether it was processed.
 
-        It counts for no offset, and is not sent back.
+        The message does not affect offsets, and is not sent back.
 
-        :raises Busy: when too many of them wait.
+        :raises Busy: when too many such messages wait.
         :raises Closed: when the consumer closes.
-        :raises TimeoutError: when there is no result in time; it is handed out no more.
+        :raises TimeoutError: when there is no result in time; the message is then dropped.
         """
         if self.is_closing:
             raise Closed("the consumer is closed")
         if self._direct_count >= _DIRECT_MAX:
-            raise Busy(ResponseCode.SYSTEM_BUSY, f"{_DIRECT_MAX} messages of tools wait already")
+            raise Busy(ResponseCode.SYSTEM_BUSY,
+                       f"{_DIRECT_MAX} messages from tools are already waiting")
         window: QueueWindow[Any] = QueueWindow(
             message.queue, message.offset, int(self.tasks.now_ms), self.total)
         held = Held(message.queue, message.queue, Subscription(message.queue.topic), window,
@@ -246,7 +248,7 @@ class Results(HandingOut[T]):
             window.drop()
 
     async def _expire_always(self) -> None:
-        """Send back the messages whose handlers take too long; their late results do not count."""
+        """Send back messages whose handlers take too long; their late results do not count."""
         loop = Loop(f"the time-out of the handlers of group {self.group}", None)
         while True:
             await self.tasks.sleep(min(self.options.consume_timeout_ms, _EXPIRE_MS))
@@ -257,15 +259,15 @@ class Results(HandingOut[T]):
         timeout_ms = self.options.consume_timeout_ms
         for held in list(self.held.values()):
             for message in held.window.expired(int(self.tasks.now_ms), int(timeout_ms)):
-                log.warning("the handler of %r takes longer than %d ms, and it is sent back",
+                log.warning("the handler of %r takes longer than %d ms, so it is sent back",
                             message, timeout_ms)
                 if await self.retries.send_back(message, _TIMEOUT_LEVEL):
-                    # A result that came meanwhile is told already.
+                    # A result that came in the meantime was reported already.
                     self.tell(held, [message], "time-out")
                     held.window.done(message.offset)
 
     def _stop_waiting(self) -> None:
-        """Wait for handlers no longer."""
+        """Stop waiting for handlers."""
         if self._idle is not None:
             self._idle.set_result(None)
 
@@ -278,5 +280,5 @@ class Results(HandingOut[T]):
         except TimeoutError:
             left = [message for held in self.held.values()
                     for message in held.window.expired(int(self.tasks.now_ms), -1, 16)]
-            log.warning("%d handlers did not end in %d ms; their messages come again: %s",
-                        self.running, timeout_ms, ", ".join(map(repr, left)))
+            log.warning("%d handlers did not end in %d ms; their messages will be delivered again: "
+                        "%s", self.running, timeout_ms, ", ".join(map(repr, left)))

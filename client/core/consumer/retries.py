@@ -1,14 +1,14 @@
-"""Messages that a handler could not process: sent back, to come again later or never.
+"""Messages that a handler could not process: they are sent back, for a retry or as dead letters.
 
-A message is sent back to the broker that has it (36), which puts it into the group's retry topic
-with a delay that grows with each attempt, or into that of dead letters. When the broker refuses or
-does not answer, the client puts a copy into the retry topic itself. When that fails too, the
-message waits five seconds here and is handed out again. A close does not wait for that: the message
-is not finished, so the group gets it again.
+A message is sent back to the broker that stores it (36). The broker puts it into the group's retry
+topic with a delay that grows with each attempt, or into the dead-letter topic. If the broker
+refuses or does not answer, the client puts a copy into the retry topic itself. If that fails too,
+the message waits in this member for five seconds and is handed out again. A close does not wait for
+that: the message is not finished, so the group gets it again.
 
 Source: DefaultMQPushConsumerImpl.sendMessageBack, ConsumeMessageConcurrentlyService @5.3.3, and
-the copied properties as in 5.3.4. Differs from Apache: a message sent back by a time-out and its
-late result are told apart by the window.
+the copied properties as in 5.3.4. Differs from Apache: the window distinguishes a message that a
+time-out sent back from its late result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["DEAD_LEVEL", "Retries"]
 
 log = logging.getLogger("twistmq.client")
 
-#: The delay level that means: no more attempts.
+#: The delay level that means that there are no further attempts.
 DEAD_LEVEL: Final = -1
 #: The first delay level of the fallback, to which the attempts are added.
 _FIRST_LEVEL: Final = 3
@@ -40,11 +40,12 @@ _TIMEOUT_MS: Final = 5000
 
 
 class Retries:
-    """Sends messages back.
+    """Sends messages back to brokers.
 
-    :param group: the consumer group, its name at brokers.
-    :param sender: for the fallback.
-    :param max_attempts: after so many more attempts a message that failed is dead.
+    :param group: the consumer group, with its name at brokers.
+    :param sender: sends the copies if a broker does not accept a message back.
+    :param max_attempts: the number of further attempts before a failed message becomes a dead
+        letter.
     """
 
     def __init__(
@@ -58,8 +59,8 @@ class Retries:
     async def send_back(self, message: ReceivedMessage[Any], level: int) -> bool:
         """Send a message back.
 
-        :param level: the delay level; 0: the broker chooses by the attempts; -1: it is dead.
-        :returns: whether it is kept for sure; otherwise it has to be handed out again here.
+        :param level: the delay level; 0: the broker chooses it by the attempts; -1: dead letter.
+        :returns: whether it is known to be stored; otherwise it has to be handed out again here.
         """
         if message.damage:
             return self._is_given_up(message, level)
@@ -77,9 +78,9 @@ class Retries:
             return False
 
     def _is_given_up(self, message: ReceivedMessage[Any], level: int) -> bool:
-        """Whether a damaged message is handed out no more.
+        """Whether a damaged message is not handed out again.
 
-        A copy of it would have a new CRC: nobody could see any longer that it is damaged.
+        It is not copied: the copy would have a new CRC, which would hide the damage.
         """
         if level >= 0 and message.attempt <= self.max_attempts:
             return False
@@ -87,10 +88,10 @@ class Retries:
         return True
 
     async def ask_back(self, message: ReceivedMessage[Any], level: int) -> None:
-        """Have the broker take a message back.
+        """Ask the broker to take a message back.
 
-        :param level: as :meth:`send_back` takes it.
-        :raises RequestRefused, RemotingError, NoRoute: when it did not.
+        :param level: the delay level, as for :meth:`send_back`.
+        :raises RequestRefused, RemotingError, NoRoute: when the broker did not accept it.
         """
         record = message.record
         header = ConsumerSendMsgBackRequestHeader(
@@ -104,7 +105,7 @@ class Retries:
             raise refusal(reply.code, reply.remark, address)
 
     def copy(self, message: ReceivedMessage[Any]) -> Outgoing:
-        """The copy for the retry topic."""
+        """Return the copy for the retry topic."""
         record = message.record
         properties = dict(message.properties)
         origin = properties.get(names.ORIGIN_MESSAGE_ID) or message.id

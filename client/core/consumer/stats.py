@@ -1,7 +1,7 @@
-"""The last minute of a consumer, by topic: the numbers that ``consumerStatus`` shows.
+"""Statistics of a consumer for the last minute, by topic, which ``consumerStatus`` shows.
 
 Source: ConsumerStatsManager, StatsItem, ConsumeStatus @5.3.3. Differs from Apache: the time of a
-handler is counted from when its message was handed out, the wait for a free worker included.
+handler starts when its message is handed out, and includes the wait for a free worker.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ __all__ = ["MemberStats", "SlidingSum", "TopicStats"]
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
-#: Into so many parts a span is divided: a sum is exact to one of them.
+#: The number of parts of a span: a sum is exact to one of them.
 _PARTS: Final = 6
 
 
 class _Part:
-    """Events of a part of the span."""
+    """The events of one part of the span."""
 
     __slots__ = ("events", "number", "total")
 
@@ -29,22 +29,22 @@ class _Part:
 
 
 class SlidingSum:
-    """Counts events and adds up a value of each, over the last span of time.
+    """Counts events and sums up their values, over the last span of time.
 
-    :param span_ms: the span.
+    :param span_ms: the span in ms.
     """
 
     __slots__ = ("_parts", "_span_ms")
 
     def __init__(self, span_ms: int = MINUTE_MS) -> None:
         self._span_ms = span_ms
-        #: Number of the part of time, events, sum of values; the newest is the last.
+        #: For each part of time its number, events and sum of values; the newest is the last.
         self._parts: deque[_Part] = deque()
 
     def add(self, now_ms: float, count: int, value: float = 0.0) -> None:
         """Count events.
 
-        :param now_ms: steady clock.
+        :param now_ms: the time by the monotonic clock.
         :param value: the sum of their values.
         """
         number = int(now_ms * _PARTS // self._span_ms)
@@ -62,38 +62,38 @@ class SlidingSum:
             self._parts.popleft()
 
     def count(self, now_ms: float) -> int:
-        """How many events there were."""
+        """Return the number of events."""
         self._forget(int(now_ms * _PARTS // self._span_ms))
         return sum(part.events for part in self._parts)
 
     def rate(self, now_ms: float) -> float:
-        """Events a second."""
+        """Return the number of events per second."""
         return self.count(now_ms) * 1000 / self._span_ms
 
     def mean(self, now_ms: float) -> float:
-        """The mean of the values; 0.0 without an event."""
+        """Return the mean of the values; 0.0 without an event."""
         count = self.count(now_ms)
         return sum(part.total for part in self._parts) / count if count else 0.0
 
 
 class TopicStats:
-    """The numbers of one topic."""
+    """The statistics of one topic."""
 
     __slots__ = ("failed", "failed_in_hour", "handled", "pulled", "pulls", "succeeded")
 
     def __init__(self) -> None:
-        #: Pulls that found messages, with their duration in ms; and the messages.
+        #: The pulls that found messages, with their duration in ms; and the messages.
         self.pulls = SlidingSum()
         self.pulled = SlidingSum()
-        #: Results of handlers, with the ms since the message was handed out.
+        #: The results of handlers, with the ms since the message was handed out.
         self.handled = SlidingSum()
-        #: Messages by result.
+        #: The messages by result.
         self.succeeded = SlidingSum()
         self.failed = SlidingSum()
         self.failed_in_hour = SlidingSum(HOUR_MS)
 
     def table(self, now_ms: float) -> dict[str, float]:
-        """The fields of Apache's ConsumeStatus: ms, and messages a second."""
+        """Return the fields of Apache's ConsumeStatus: ms, and messages per second."""
         return {
             "pullRT": self.pulls.mean(now_ms), "pullTPS": self.pulled.rate(now_ms),
             "consumeRT": self.handled.mean(now_ms),
@@ -103,7 +103,7 @@ class TopicStats:
 
 
 class MemberStats:
-    """The numbers of a member, by topic."""
+    """The statistics of a member, by topic."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicStats] = {}
@@ -115,7 +115,7 @@ class MemberStats:
         return stats
 
     def pulled(self, topic: str, now_ms: float, count: int, duration_ms: float) -> None:
-        """A pull found messages."""
+        """Count a pull that found messages."""
         stats = self._of(topic)
         stats.pulls.add(now_ms, 1, duration_ms)
         stats.pulled.add(now_ms, count)
@@ -123,7 +123,7 @@ class MemberStats:
     def handled(
         self, topic: str, now_ms: float, count: int, duration_ms: float, *, is_success: bool
     ) -> None:
-        """Messages have a result."""
+        """Count messages that have a result."""
         stats = self._of(topic)
         stats.handled.add(now_ms, 1, duration_ms)
         if is_success:

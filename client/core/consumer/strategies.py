@@ -1,8 +1,8 @@
-"""Rebalance strategies: which queues of a topic each member of a group consumes.
+"""Rebalance strategies: the rules by which the members of a group divide the queues of a topic.
 
-Every member computes its own share from the same lists, so all of them must sort as Java does: text
-by its UTF-16 units; queues by topic, broker and id. Members of other languages and releases agree
-with this one only if the result is Java's to the last queue.
+Each member computes its own share from the same lists, so all members must sort them as Java does:
+text by its UTF-16 units, and queues by topic, broker and id. Members that run other languages or
+releases agree with this one only if the result is identical to Java's for every queue.
 
 Source: AllocateMessageQueueStrategy and its classes, ConsistentHashRouter, RebalanceImpl @5.3.3.
 """
@@ -20,30 +20,30 @@ __all__ = ["STRATEGIES", "Averagely", "AveragelyByCircle", "Configured", "Consis
            "MachineRoom", "MachineRoomNearby", "Strategy", "share", "sorted_members",
            "sorted_queues"]
 
-#: Places of each member on the ring of CONSISTENT_HASH.
+#: The number of places of each member on the ring of CONSISTENT_HASH.
 VIRTUAL_NODES: Final = 10
 
 
 class Strategy(Protocol):
-    """A rule that shares queues out."""
+    """A rule that divides queues among members."""
 
     @property
     def name(self) -> str:
-        """The name that members tell each other and the broker."""
+        """The name that members report to each other and to the broker."""
 
     def allocate(
         self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """The queues of one member.
+        """Return the queues of one member.
 
-        :param member: client id; it is among the members.
-        :param queues: of one topic, sorted by :func:`sorted_queues`.
-        :param members: client ids, sorted by :func:`sorted_members`; one may be there twice.
+        :param member: the client id of the member; it is one of the members.
+        :param queues: the queues of one topic, sorted by :func:`sorted_queues`.
+        :param members: client ids, sorted by :func:`sorted_members`; an id may occur twice.
         """
 
 
 def _utf16(text: str) -> bytes:
-    """A key that sorts text as Java's String.compareTo does."""
+    """Return a key that sorts text as Java's String.compareTo does."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -52,21 +52,21 @@ def _queue_key(queue: MessageQueue) -> tuple[bytes, bytes, int]:
 
 
 def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Queues in Java's order."""
+    """Return queues in Java's order."""
     return sorted(queues, key=_queue_key)
 
 
 def sorted_members(members: Iterable[str]) -> list[str]:
-    """Client ids in Java's order."""
+    """Return client ids in Java's order."""
     return sorted(members, key=_utf16)
 
 
 def share(
     strategy: Strategy, member: str, queues: Iterable[MessageQueue], members: Iterable[str]
 ) -> list[MessageQueue]:
-    """The queues of one member, from lists in any order.
+    """Return the queues of one member, from lists in any order.
 
-    A member that the broker does not know yet, or a topic without queues, has no share.
+    The share is empty if the broker does not know the member yet, or if the topic has no queues.
     """
     in_order = sorted_members(members)
     if member not in in_order:
@@ -76,7 +76,7 @@ def share(
 
 
 class Averagely:
-    """AVG: a block of neighbours for each member; the first members have one queue more."""
+    """AVG: each member gets a block of adjacent queues; the first members may get one more."""
 
     name: Final = "AVG"
 
@@ -91,7 +91,7 @@ class Averagely:
 
 
 class AveragelyByCircle:
-    """AVG_BY_CIRCLE: the members get a queue in turn."""
+    """AVG_BY_CIRCLE: the members get queues in turn."""
 
     name: Final = "AVG_BY_CIRCLE"
 
@@ -103,16 +103,16 @@ class AveragelyByCircle:
 
 
 def _hash(key: str) -> int:
-    """A place on the ring: the first four bytes of the MD5 of UTF-8, as a number."""
-    # Java writes "?" for half a surrogate pair.
+    """Return a place on the ring: the first four bytes of the MD5 of the UTF-8 key, as a number."""
+    # Java encodes half a surrogate pair as "?".
     digest = md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4])
 
 
 class ConsistentHash:
-    """CONSISTENT_HASH: queues and members are on a ring, and a queue belongs to the next member.
+    """CONSISTENT_HASH: queues and members are on a ring; each queue belongs to the next member.
 
-    :param virtual_nodes: how many places on the ring each member has.
+    :param virtual_nodes: the number of places that each member has on the ring.
     """
 
     name: Final = "CONSISTENT_HASH"
@@ -121,7 +121,7 @@ class ConsistentHash:
         if virtual_nodes < 0:
             raise ValueError(f"virtual_nodes is {virtual_nodes}, and must not be negative")
         self._virtual_nodes = virtual_nodes
-        #: The members of the last call, with their places in order and who has each place.
+        #: The members of the last call, their places in order, and the owner of each place.
         self._last: tuple[tuple[str, ...], list[int], list[str]] = ((), [], [])
 
     def allocate(
@@ -146,11 +146,11 @@ class ConsistentHash:
         return found
 
     def _ring(self, members: Sequence[str]) -> dict[int, str]:
-        """The members by their places; where two meet, the later one is kept."""
+        """Return the members by their places; if two places are equal, the later member wins."""
         ring: dict[int, str] = {}
         seen = set[str]()
         for member in members:
-            # A member that is listed twice has places of its own for each time.
+            # A member that is listed twice has separate places for each time.
             first = sum(owner == member for owner in ring.values()) if member in seen else 0
             seen.add(member)
             for number in range(first, first + self._virtual_nodes):
@@ -159,16 +159,16 @@ class ConsistentHash:
 
 
 def _room_of_broker(broker: str) -> str | None:
-    """The room of a broker called ``room@name``; None for one with another kind of name."""
+    """Return the room of a broker named ``room@name``; None if its name has another form."""
     parts = broker.split("@")
-    # Java's split leaves out what is empty at the end.
+    # Java's split leaves out empty parts at the end.
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
     return parts[0] if len(parts) == 2 else None
 
 
 class MachineRoom:
-    """MACHINE_ROOM: the queues of brokers ``room@name`` in some rooms; no member gets the others.
+    """MACHINE_ROOM: divides only the queues of brokers ``room@name`` in the given rooms.
 
     :param rooms: the rooms whose brokers are consumed.
     """
@@ -192,11 +192,11 @@ class MachineRoom:
 
 
 class MachineRoomNearby:
-    """MACHINE_ROOM_NEARBY: queues go to members of their room, or to all where it has no member.
+    """MACHINE_ROOM_NEARBY: queues go to members in their room, or to all if it has no member.
 
-    :param inner: shares out the queues of a room.
-    :param room_of_queue: the room a queue's broker is in.
-    :param room_of_member: the room a client is in, by its id.
+    :param inner: divides the queues of one room.
+    :param room_of_queue: returns the room of a queue's broker.
+    :param room_of_member: returns the room of a client, given its id.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class MachineRoomNearby:
     def allocate(
         self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """See :class:`Strategy`; :raises ValueError: when a queue or a member has no room."""
+        """See :class:`Strategy`; :raises ValueError: when the room of a queue or member is ""."""
         queues_of: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             queues_of.setdefault(_required(self._room_of_queue(queue), queue), []).append(queue)
@@ -235,9 +235,9 @@ def _required(room: str, owner: object) -> str:
 
 
 class Configured:
-    """CONFIG: the same queues, independent of the members.
+    """CONFIG: always the same queues, independent of the members.
 
-    :param queues: of this member.
+    :param queues: the queues of this member.
     """
 
     name: Final = "CONFIG"
@@ -252,6 +252,6 @@ class Configured:
         return list(self._queues)
 
 
-#: Strategies that need no configuration, by name.
+#: The strategies that need no configuration, by name.
 STRATEGIES: Final[dict[str, Strategy]] = {
     strategy.name: strategy for strategy in (Averagely(), AveragelyByCircle(), ConsistentHash())}

@@ -1,9 +1,9 @@
-"""Warnings when the members of a group do not subscribe to the same.
+"""Warnings when the members of a group have different subscriptions.
 
-All members of a group share the queues of each topic, and a broker keeps one subscription of a
-group: the newest. When members differ, messages that one of them wants are filtered out by the
-subscription of another, and queues of a topic that only some read are not read at all. Apache's
-client does not tell. A member that is not alone asks a broker once a minute.
+All members of a group share the queues of each topic, and a broker keeps only one subscription for
+a group: the newest. If members differ, the subscription of one member filters out messages that
+another member wants, and if only some members read a topic, some of its queues are not read at all.
+Apache's client does not report this. A member that is not alone asks a broker once a minute.
 
 Source: ConsumerGroupInfo.updateSubscription @5.3.3.
 """
@@ -28,25 +28,25 @@ __all__ = ["Differences"]
 
 log = logging.getLogger("twistmq.client")
 
-#: The shortest time between two questions, ms.
+#: The shortest interval between two requests, in ms.
 INTERVAL_MS: Final = 60_000
 _TIMEOUT_MS: Final = 3000
 
 
 class Subscriber(Protocol):
-    """A member, as far as its subscriptions are compared."""
+    """The attributes of a member that are needed to compare its subscriptions."""
 
     @property
     def client(self) -> ClientCore:
-        """By it the brokers are asked."""
+        """The client through which brokers are asked."""
 
     @property
     def group(self) -> str:
-        """Its group, as brokers know it."""
+        """Its group, with the name at brokers."""
 
     @property
     def subscriptions(self) -> Mapping[str, Subscription]:
-        """By topic."""
+        """Its subscriptions by topic."""
 
     @property
     def sub_version(self) -> int:
@@ -54,7 +54,7 @@ class Subscriber(Protocol):
 
 
 class Differences:
-    """The differences that one member finds; each is told once."""
+    """The differences that one member finds; each is logged once."""
 
     def __init__(self, member: Subscriber) -> None:
         self._member = member
@@ -64,7 +64,7 @@ class Differences:
         self.has_others = False
 
     async def look(self, broker_name: str) -> None:
-        """Ask a broker for the group's subscriptions when it is time; it may not answer."""
+        """Ask a broker for the group's subscriptions if it is time; it may not answer."""
         client = self._member.client
         if not self.has_others or client.tasks.now_ms < self._due_ms:
             return
@@ -96,9 +96,9 @@ class Differences:
                            f"{mine.kind} {mine.expression!r}: messages are lost to both")
 
     def left(self, topic: str) -> None:
-        """This member reads a topic no more, and the others do perhaps."""
+        """Warn that this member stops reading a topic that other members may still read."""
         if self.has_others:
-            log.warning("this member of group %s reads topic %s no more: as long as others do, "
+            log.warning("this member of group %s no longer reads topic %s: as long as others do, "
                         "the queues that are its share are not read", self._member.group, topic)
 
     def _tell(self, text: str) -> None:

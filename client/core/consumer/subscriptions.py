@@ -1,4 +1,4 @@
-"""Subscriptions: which messages of a topic a group wants.
+"""Subscriptions: the messages of a topic that a group wants.
 
 Source: FilterAPI.buildSubscriptionData, SubscriptionData, ExpressionType @5.3.3.
 """
@@ -16,7 +16,7 @@ from twistmq.protocol.topic_names import topic_fault
 
 __all__ = ["ALL", "Sql", "Subscription", "Topics", "sql", "subscription", "subscriptions"]
 
-#: The expression for all messages.
+#: The expression that matches all messages.
 ALL: Final = "*"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
@@ -41,9 +41,9 @@ def sql(expression: str) -> Sql:
 class Subscription:
     """The subscription of a group to one topic.
 
-    :param topic: its name at brokers.
-    :param expression: "*", tags with ``||`` between, or SQL92.
-    :param tags: those of the expression; empty: all messages, or SQL92.
+    :param topic: the topic's name at brokers.
+    :param expression: "*", tags separated by ``||``, or SQL92.
+    :param tags: the tags of the expression; empty for all messages and for SQL92.
     """
 
     topic: str
@@ -52,7 +52,7 @@ class Subscription:
     tags: frozenset[str] = frozenset()
 
     def data(self, version: int) -> SubscriptionData:
-        """The part of a heartbeat; ``version`` is the Unix ms when it was made."""
+        """Return the part of a heartbeat; ``version`` is the Unix ms when it was made."""
         return SubscriptionData(
             topic=self.topic, sub_string=self.expression, tags_set=set(self.tags),
             code_set={java_string_hash(tag) for tag in self.tags}, sub_version=version,
@@ -62,9 +62,10 @@ class Subscription:
 def subscription(topic: str, wanted: str | Sql | None) -> Subscription:
     """Read a subscription.
 
-    :param topic: its name at brokers.
-    :param wanted: None, "" or "*": all messages; "a || b": those with one of the tags; or SQL92.
-    :raises OptionError: when it has no meaning.
+    :param topic: the topic's name at brokers.
+    :param wanted: None, "" or "*" for all messages; "a || b" for messages with one of these tags;
+        or SQL92.
+    :raises OptionError: when the subscription is invalid.
     """
     fault = topic_fault(topic)
     if fault is not None:
@@ -82,12 +83,12 @@ def subscription(topic: str, wanted: str | Sql | None) -> Subscription:
     return Subscription(topic, text, TAG, frozenset(tags))
 
 
-#: The topics of a consumer: a name, several, or a table of expressions by name.
+#: The topics of a consumer: one name, several names, or a table of expressions by name.
 Topics = str | Sequence[str] | Mapping[str, str | Sql | None]
 
 
 def subscriptions(topics: Topics) -> dict[str, str | Sql | None]:
-    """The argument ``topics`` of a consumer as a table of expressions by topic."""
+    """Return the argument ``topics`` of a consumer as a table of expressions by topic."""
     if isinstance(topics, str):
         return {topics: None}
     if isinstance(topics, Mapping):

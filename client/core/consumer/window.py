@@ -1,16 +1,23 @@
-"""The window of a queue: messages that were read and are not finished, and the offset to commit.
+"""The window of a queue: the messages that were read but are not finished, and the commit offset.
 
-A message is *waiting* until it is handed out, *running* until it is finished, and then gone. The
-offset to commit is that of the first message that is not finished, or the one after the last; it
-never goes back. So a member that dies has everything from its first unfinished message delivered
-again, and nothing is skipped.
+A consumer group stores only one number for each queue, the offset from which the group continues.
+Handlers may run concurrently, though, and finish in any order. If the member committed the offset
+of the latest finished message, a crash would lose every earlier message that was still running.
+The window therefore keeps all messages that were read and are not finished, in the order of their
+offsets, and derives the commit offset from the first of them.
 
-Consumption in order and concurrent consumption differ in how messages are handed out only: in
-order, nothing is handed out while a message runs, and a failed message is put back to the front.
+A message is *waiting* until it is handed out, *running* until it is finished, and is then removed.
+The commit offset is the offset of the first unfinished message, or the offset after the last
+message if all are finished; it never goes back. If a member dies, everything from its first
+unfinished message is delivered again, and nothing is skipped.
+
+Ordered and concurrent consumption differ only in how messages are handed out: in ordered
+consumption, nothing is handed out while a message runs, and a failed message is put back to the
+front.
 
 Source: ProcessQueue, ConsumeMessageConcurrentlyService.processConsumeResult,
-RemoteBrokerOffsetStore @5.3.3. Differs from Apache: messages that time out are found among those
-that run, oldest first, not only at the front of the window.
+RemoteBrokerOffsetStore @5.3.3. Differs from Apache: messages that time out are found among all
+running messages, oldest first, and not only at the front of the window.
 """
 
 from __future__ import annotations
@@ -25,11 +32,11 @@ from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["ByteTotal", "QueueWindow"]
 
-#: How long a broker's lock is believed in without being renewed, ms; brokers keep it for 60 s.
+#: How long a lock is considered held without renewal, in ms; brokers keep it for 60 s.
 LOCK_MS: Final = 30_000
-#: A queue that was not pulled for so long is dropped and taken again, ms.
+#: A queue that was not pulled for this time is dropped and assigned again, in ms.
 IDLE_MS: Final = 120_000
-#: Messages of a queue that one look for time-outs finds at most.
+#: The maximum number of messages of a queue that one search for time-outs finds.
 EXPIRED_MAX: Final = 16
 
 
@@ -38,7 +45,7 @@ _BEGAN: Final = attrgetter("began_ms")
 
 
 class ByteTotal:
-    """The bytes of the messages in all windows that share it."""
+    """The total size of the messages in all windows that share it."""
 
     __slots__ = ("byte_count",)
 
@@ -50,11 +57,11 @@ M = TypeVar("M", bound=Read)
 
 
 class QueueWindow(Generic[M]):
-    """The window of one queue while this member has it.
+    """The window of one queue while it is assigned to this member.
 
-    :param queue: which.
-    :param start_offset: where its first pull begins.
-    :param now_ms: steady clock.
+    :param queue: the queue.
+    :param start_offset: the offset of its first pull.
+    :param now_ms: the time by the monotonic clock.
     :param total: counts the bytes of this and other windows.
     """
 
@@ -66,13 +73,13 @@ class QueueWindow(Generic[M]):
         self, queue: MessageQueue, start_offset: int, now_ms: int, total: ByteTotal | None = None
     ) -> None:
         self.queue: Final = queue
-        #: When the last pull began, and the bytes of all messages in the window.
+        #: The start of the last pull, and the size of all messages in the window.
         self.pulled_ms = now_ms
         self.byte_count = 0
-        #: Messages that are not finished, by offset, in order. After a drop: those that run.
+        #: The unfinished messages by offset, in order. After a drop: only the running messages.
         self._unfinished: dict[int, M] = {}
         self._waiting: deque[M] = deque()
-        #: Those among the unfinished that were handed out: their ``began_ms`` says when.
+        #: The number of unfinished messages that were handed out; ``began_ms`` is their start.
         self._running_count = 0
         self._last_offset = -1
         self._committable = start_offset
@@ -80,45 +87,45 @@ class QueueWindow(Generic[M]):
         self._lock_ms: int | None = None
         self._total = ByteTotal() if total is None else total
 
-    # --- what is in it
+    # --- the content of the window
 
     @property
     def count(self) -> int:
-        """Messages that are not finished."""
+        """The number of messages that are not finished."""
         return 0 if self._is_dropped else len(self._unfinished)
 
     @property
     def waiting_count(self) -> int:
-        """Messages that can be handed out."""
+        """The number of messages that can be handed out."""
         return len(self._waiting)
 
     @property
     def running_count(self) -> int:
-        """Messages that were handed out and are not finished."""
+        """The number of messages that were handed out and are not finished."""
         return self._running_count
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """The first and the last offset that are not finished; None when there are no such."""
+        """The first and the last unfinished offset; None when all messages are finished."""
         if self._is_dropped or not self._unfinished:
             return None
         return next(iter(self._unfinished)), next(reversed(self._unfinished))
 
     @property
     def running_bounds(self) -> tuple[int, int] | None:
-        """The lowest and the highest offset that run."""
+        """The lowest and the highest offset of the running messages."""
         running = [message.offset for message in self.running()]
         return (min(running), max(running)) if running else None
 
     @property
     def span(self) -> int:
-        """The distance from the first offset that is not finished to the last such."""
+        """The distance from the first unfinished offset to the last."""
         bounds = self.bounds
         return bounds[1] - bounds[0] if bounds else 0
 
     @property
     def committable(self) -> int:
-        """The offset to commit: everything below it is finished."""
+        """The offset to commit: all messages below it are finished."""
         if not self._is_dropped:
             unfinished = self._unfinished
             end = next(iter(unfinished)) if unfinished else self._last_offset + 1
@@ -131,27 +138,27 @@ class QueueWindow(Generic[M]):
         return self._waiting[0].offset if self._waiting else None
 
     def waiting(self) -> list[M]:
-        """Messages that can be handed out, in order."""
+        """Return the messages that can be handed out, in order."""
         return list(self._waiting)
 
     def running(self) -> list[M]:
-        """Messages that were handed out and are not finished, those of the longest time first."""
+        """Return the messages that were handed out and are not finished, the oldest call first."""
         if not self._running_count:
             return []
         return sorted([message for message in self._unfinished.values() if message.began_ms >= 0],
                       key=_BEGAN)
 
     def began_ms(self, offset: int) -> int | None:
-        """When a message that runs was handed out; None when it does not run."""
+        """Return when a running message was handed out; None when it is not running."""
         message = self._unfinished.get(offset)
         return None if message is None or message.began_ms < 0 else message.began_ms
 
     # --- in and out
 
     def put(self, messages: Sequence[M]) -> int:
-        """Add messages that were read; those that are in the window already are left out.
+        """Add messages that were read; messages that are already in the window are ignored.
 
-        :returns: how many were added.
+        :returns: the number of added messages.
         """
         if self._is_lost or not messages:
             return 0
@@ -176,7 +183,7 @@ class QueueWindow(Generic[M]):
         self._total.byte_count += change
 
     def _put_each(self, messages: Sequence[M]) -> int:
-        """Add messages that are not all behind the last: a broker went back, or repeats some."""
+        """Add messages that do not all follow the last one: a broker went back or repeats some."""
         added = []
         for message in messages:
             offset = message.offset
@@ -204,18 +211,18 @@ class QueueWindow(Generic[M]):
         return taken
 
     def take_in_order(self, most: int, now_ms: int) -> list[M]:
-        """Hand out the next messages, unless some run: for consumption in order."""
+        """Hand out the next messages for ordered consumption, unless some are running."""
         return [] if self._running_count else self.take(most, now_ms)
 
     def forget(self, messages: Iterable[M]) -> None:
-        """Messages that wait are not to be handed out any more."""
+        """Remove waiting messages that should not be handed out."""
         gone = {message.offset for message in messages}
         if gone and not self._is_lost:
             self._waiting = deque(each for each in self._waiting if each.offset not in gone)
             self._count_bytes(-sum([self._unfinished.pop(offset).size for offset in gone]))
 
     def put_back(self, messages: Iterable[M]) -> None:
-        """Have messages that run wait again, before those behind them: they will be retried."""
+        """Put running messages back before all later messages, because they will be retried."""
         back = []
         for message in messages:
             running = self._unfinished.get(message.offset)
@@ -238,10 +245,10 @@ class QueueWindow(Generic[M]):
             self._waiting = deque(sorted((*waiting, *messages), key=_OFFSET))
 
     def done(self, offset: int) -> bool:
-        """A message is finished: its result counts.
+        """Finish a message, so that its result counts.
 
-        :returns: False when its result comes too late: the queue is lost, the message timed out
-            and was sent back, or is no longer here for another reason.
+        :returns: False when the result comes too late: the queue is lost, the message timed out
+            and was sent back, or the message has left the window for another reason.
         """
         message = self._unfinished.get(offset)
         if message is None or message.began_ms < 0:
@@ -254,7 +261,7 @@ class QueueWindow(Generic[M]):
         return True
 
     def done_all(self, messages: Iterable[M]) -> int:
-        """Messages are finished; how many of the results count, see :meth:`done`."""
+        """Finish messages; :returns: how many of the results count, see :meth:`done`."""
         unfinished = self._unfinished
         count = byte_count = 0
         for message in messages:
@@ -270,42 +277,42 @@ class QueueWindow(Generic[M]):
         return count
 
     def expired(self, now_ms: int, timeout_ms: int, most: int = EXPIRED_MAX) -> list[M]:
-        """The messages that have run for longer than a time-out, those of the longest time first.
+        """Return the messages that have run for longer than a time-out, the oldest call first.
 
-        The caller sends them back and calls :meth:`done`; results that come later do not count.
+        The caller sends them back and calls :meth:`done`; later results do not count.
         """
         return [message for message in self.running()
                 if now_ms - message.began_ms > timeout_ms][:most]
 
     def correct_tags_offset(self, next_offset: int) -> None:
-        """A pull found that nothing below an offset fits: commit it, if nothing is unfinished."""
+        """Commit an offset below which a pull found no match, if all messages are finished."""
         if not self._unfinished and not self._is_dropped:
             self._committable = max(self.committable, next_offset)
 
     def begin_at(self, offset: int) -> None:
-        """The queue begins at another offset, also at a lower one; nothing of it was read yet."""
+        """Set the start offset, also to a lower one; no message of the queue was read yet."""
         self._committable = offset
 
-    # --- whose it is
+    # --- the assignment of the queue
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the queue is another member's, or is to be taken again from the start."""
+        """Whether the queue belongs to another member, or will be assigned again from the start."""
         return self._is_lost
 
     def lose(self) -> list[M]:
-        """Hand out and take in nothing more; the results of what runs count until :meth:`drop`.
+        """Hand out and accept nothing more; results of running messages count until :meth:`drop`.
 
-        :returns: the messages that run: their handlers are to be told that the queue is lost.
+        :returns: the running messages, whose handlers have to learn that the queue is lost.
         """
         self._is_lost = True
         self._waiting.clear()
         return self.running()
 
     def drop(self) -> list[M]:
-        """Forget what waits, and let nothing change the offset to commit any more.
+        """Forget the waiting messages, and make the offset to commit final.
 
-        :returns: the messages that run: their handlers are to be told that the queue is lost.
+        :returns: the running messages, whose handlers have to learn that the queue is lost.
         """
         running = self.running()
         self._committable = self.committable
@@ -316,27 +323,27 @@ class QueueWindow(Generic[M]):
         return running
 
     def freeze_at(self, offset: int) -> None:
-        """Drop the queue because a broker moved its offset, which is to be committed, even back."""
+        """Drop the queue, and commit the offset to which a broker moved it, even a lower one."""
         self.drop()
         self._committable = offset
 
     def locked(self, now_ms: int) -> None:
-        """The broker gave or renewed the lock of the queue."""
+        """Note that the broker granted or renewed the lock of the queue."""
         self._lock_ms = now_ms
 
     def unlocked(self) -> None:
-        """The broker refused the lock, or it was given back."""
+        """Note that the broker refused the lock, or that it was given back."""
         self._lock_ms = None
 
     def holds_lock(self, now_ms: int) -> bool:
-        """Whether the lock is held: brokers keep it for longer than it is believed in here."""
+        """Whether the lock is held: brokers keep it for longer than this member relies on it."""
         return self._lock_ms is not None and now_ms - self._lock_ms <= LOCK_MS
 
     @property
     def lock_ms(self) -> int | None:
-        """When the lock was given or renewed; None without a lock."""
+        """The time when the lock was granted or renewed; None without a lock."""
         return self._lock_ms
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether no pull began for so long that something must be wrong."""
+        """Whether the last pull began so long ago that something must be wrong."""
         return now_ms - self.pulled_ms > IDLE_MS

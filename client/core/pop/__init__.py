@@ -1,1 +1,1 @@
-"""A member that pops: its receipts, acknowledgements and times of invisibility."""
+"""A member that pops: its receipts, acknowledgements and invisible times."""

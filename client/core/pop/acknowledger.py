@@ -1,19 +1,19 @@
 """Acknowledgements of popped messages, and changes of the time for which they are hidden.
 
-    acknowledge    200051, or 200151 for many of one broker at once; again each second
-    change         200053: hidden for longer, or for less; the message gets a new receipt
+    acknowledge    200051, or 200151 for many of one broker at once; again every second
+    change         200053: hide for longer or shorter; the message gets a new receipt
 
-Acknowledgements of one broker that come while an earlier one is under way go together. A broker
-that does not know the batch gets them one by one, as those of a group that keeps order do, because
-a batch says nothing about its single messages. An acknowledgement waits for a change that is under
-way: it would be of the old receipt.
+Acknowledgements for one broker that arrive while an earlier request is in flight are sent together.
+If a broker does not know batches, it gets single acknowledgements. An ordered group also uses
+single ones, because the response to a batch does not report on single messages. An acknowledgement
+waits for a change in flight, because it would otherwise carry the old receipt.
 
-A receipt whose time is over is worth nothing: the broker may have given the message to another
-member. So nothing is sent for it.
+A receipt whose time is over is no longer valid, because the broker may have given the message to
+another member. Therefore nothing is sent for it.
 
 Source: AckMessageRequestHeader, BatchAckMessageRequestBody, ChangeInvisibleTimeRequestHeader,
-MQClientAPIImpl @5.3.3. Differs from Apache: its client sends no batch of acknowledgements, and
-tries none of them again.
+MQClientAPIImpl @5.3.3. Differs from Apache: its client sends no batches of acknowledgements, and
+does not retry any of them.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ __all__ = ["Acknowledging"]
 
 log = logging.getLogger("twistmq.client")
 
-#: Acknowledgements in one request.
+#: The maximum number of acknowledgements in one request.
 BATCH_MAX: Final = 256
-#: The wait before an acknowledgement is tried again, ms.
+#: The wait before an acknowledgement is tried again, in ms.
 AGAIN_MS: Final = 1000
 
 
 class _Entry:
-    """An acknowledgement that is not done."""
+    """An acknowledgement that is not finished."""
 
     __slots__ = ("future", "is_patient", "message", "tries")
 
     def __init__(self, message: PoppedMessage[Any], is_patient: bool) -> None:
         self.message = message
-        #: Whether it is tried again until the receipt's time is over.
+        #: Whether it is retried until the receipt's time is over.
         self.is_patient = is_patient
         self.tries = 0
         self.future: Future[None] = Future()
@@ -64,18 +64,18 @@ class _Entry:
 class Acknowledging:
     """The acknowledgements and changes of one member.
 
-    :param group: its name at brokers.
+    :param group: the group's name at brokers.
     """
 
     def __init__(self, client: ClientCore, group: str) -> None:
         self._client = client
         self._group = group
-        #: By broker name.
+        #: The waiting acknowledgements by broker name.
         self._lines: dict[str, deque[_Entry]] = {}
         self._sending: dict[str, Task[None]] = {}
-        #: Brokers that know no batch.
+        #: The brokers that do not know batches.
         self._single: set[str] = set()
-        #: Acknowledgements without an answer.
+        #: The number of acknowledgements without a response.
         self.count = 0
 
     # --- acknowledgements
@@ -83,9 +83,9 @@ class Acknowledging:
     def add(self, message: PoppedMessage[Any], *, is_patient: bool = True) -> Future[None]:
         """Acknowledge a message soon.
 
-        :param is_patient: try again as long as the receipt is valid, not ``options.retries`` times.
-        :returns: done when its broker took it; its errors are ``ReceiptExpired`` and others of
-            ``BrokerError``.
+        :param is_patient: retry while the receipt is valid, not only ``options.retries`` times.
+        :returns: a future that is done when the broker has accepted it; its errors are
+            ``ReceiptExpired`` and other types of ``BrokerError``.
         """
         entry = _Entry(message, is_patient)
         self.count += 1
@@ -118,7 +118,7 @@ class Acknowledging:
         return False
 
     async def _send(self, name: str, entries: list[_Entry]) -> None:
-        """Send acknowledgements of one broker, together where that can be."""
+        """Send acknowledgements to one broker, together if possible."""
         alone = [entry for entry in entries if not entry.message.receipt.may_be_batched]
         together = [entry for entry in entries if entry not in alone]
         if len(together) == 1 or name in self._single:
@@ -183,10 +183,10 @@ class Acknowledging:
     # --- changes
 
     async def change(self, message: PoppedMessage[Any], invisible_ms: float) -> None:
-        """Hide a message for so long from now on; it gets a new receipt.
+        """Hide a message for ``invisible_ms`` from now on; it gets a new receipt.
 
-        :raises ReceiptExpired: when its time is over already.
-        :raises RequestRefused, RemotingError, NoRoute: when the broker did not do it.
+        :raises ReceiptExpired: when its time is already over.
+        :raises RequestRefused, RemotingError, NoRoute: when the broker did not change it.
         """
         await self._settled(message)
         now_ms = self._client.tasks.now_ms
@@ -210,21 +210,21 @@ class Acknowledging:
     async def change_all(
         self, messages: Sequence[PoppedMessage[Any]], invisible_ms: float
     ) -> list[BaseException]:
-        """Hide messages for another time; :returns: the errors."""
+        """Hide messages for another period; :returns: the errors."""
         outcomes = await self._client.tasks.all_of([
             self._client.tasks.spawn(self.change(message, invisible_ms), "change of a time")
             for message in messages])
         return [each for each in outcomes if isinstance(each, BaseException)]
 
     async def _settled(self, message: PoppedMessage[Any]) -> None:
-        """Wait until no change of a message is under way."""
+        """Wait until no change of a message is in flight."""
         while message.changing is not None:
             await message.changing
 
     async def _ask(
         self, name: str, code: int, header: CommandHeader | None, body: bytes = b""
     ) -> RemotingCommand:
-        """Ask a master; :raises BrokerError: when it does not answer, or refuses."""
+        """Send a request to a master; :raises BrokerError: when it does not answer or refuses."""
         address = self._client.routes.master(name)
         reply = await self._client.engine.invoke(
             address, code, header, body, timeout_ms=self._client.options.timeout_ms)
@@ -234,6 +234,6 @@ class Acknowledging:
 
 
 def expired(messages: Sequence[PoppedMessage[Any]]) -> ReceiptExpired:
-    """The error for messages whose receipts are worth nothing any more."""
-    return ReceiptExpired("the time is over for which these were hidden, so they come again: "
-                          + ", ".join(map(repr, messages)))
+    """Return the error for messages whose receipts are no longer valid."""
+    return ReceiptExpired("the invisible time of these messages is over, so they will be delivered "
+                          "again: " + ", ".join(map(repr, messages)))

@@ -1,11 +1,11 @@
-"""The sources of a member that pops: brokers say them each 20 s, and when the members change.
+"""The sources of a member that pops, which brokers assign every 20 s and when the members change.
 
-A broker answers with queues, or with -1 for all queues of a broker, when an administrator had the
-group pop (``setConsumeMode``). Without that the mode of the group is to pull, and a member here
-pops all queues of all brokers of the topic: members of a group may pop the same queue.
+If an administrator has set the group's mode to pop (``setConsumeMode``), a broker answers with
+queues, or with -1 for all queues of a broker. Otherwise the mode of the group is pull, and the
+member pops all queues of all brokers of the topic: members of a group may pop the same queue.
 
-    no answer, no queues       what is popped stays as it was; all queues at first
-    not known to the broker    the start fails: it has no pop consumption
+    no answer, no queues       the sources stay as they were; all queues at first
+    not known to the broker    the start fails: the broker has no pop consumption
 
 Source: RebalanceImpl.tryQueryAssignment, getRebalanceResultFromBroker,
 MQClientAPIImpl.queryAssignment @5.3.3. Differs from Apache: its client pulls without the mode.
@@ -39,12 +39,12 @@ log = logging.getLogger("twistmq.client")
 
 #: Source: RebalanceImpl.QUERY_ASSIGNMENT_TIMEOUT.
 _TIMEOUT_MS: Final = 3000
-#: The mode of queues that are to be popped. Source: MessageRequestMode.
+#: The mode of queues that should be popped. Source: MessageRequestMode.
 _POP: Final = "POP"
 
 
 class _Question(Body):
-    """The client that asks. Source: QueryAssignmentRequestBody."""
+    """The client that asks for its assignment. Source: QueryAssignmentRequestBody."""
 
     topic: str
     consumer_group: str
@@ -54,7 +54,7 @@ class _Question(Body):
 
 
 class _Assignment(Body):
-    """One queue; the id -1 stands for all of its broker."""
+    """One queue; id -1 stands for all queues of its broker."""
 
     message_queue: MessageQueue
     mode: str = ""
@@ -67,9 +67,9 @@ class _Answer(Body):
 
 
 class PopAssignments(Rebalance[T]):
-    """The rounds in which a member learns what it pops.
+    """The rounds in which a member gets its sources.
 
-    :param forget_lines: is called after each round.
+    :param forget_lines: called after each round.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class PopAssignments(Rebalance[T]):
         self._forget_lines = forget_lines
 
     async def require_pop(self) -> None:
-        """Ask every broker of the topics.
+        """Ask all brokers of the topics for assignments.
 
-        :raises Unsupported: when one does not know pop consumption.
+        :raises Unsupported: when a broker does not know pop consumption.
         """
         for topic in list(self._member.subscriptions):
             route = self._client.routes.known(topic)
@@ -96,10 +96,10 @@ class PopAssignments(Rebalance[T]):
                         f"consumption, which needs RocketMQ 5.0 or later: topic {topic} can be "
                         "read by a Consumer or a PullConsumer") from None
                 except BrokerError as error:
-                    log.debug("broker %s does not say what is assigned: %s", name, error)
+                    log.debug("broker %s does not report an assignment: %s", name, error)
 
     async def round(self) -> bool:
-        """Learn what is to be popped of all topics; :returns: whether nothing is missing."""
+        """Update the sources of all topics; :returns: whether nothing is missing."""
         is_complete = True
         wanted: list[MessageQueue] = []
         for topic in list(self._member.subscriptions):
@@ -119,7 +119,7 @@ class PopAssignments(Rebalance[T]):
         return is_complete
 
     async def _queues(self, topic: str) -> list[MessageQueue] | None:
-        """The queues of a topic that are to be popped; None when they are not known now."""
+        """Return the queues of a topic to pop; None when they are not known now."""
         try:
             route = await self._client.routes.find(topic)
         except BrokerError as error:
@@ -132,15 +132,15 @@ class PopAssignments(Rebalance[T]):
         try:
             queues = await self._ask(topic, names[self._client.randrange(len(names))])
         except BrokerError as error:
-            log.debug("what to pop of topic %s is not known now: %s", topic, error)
+            log.debug("the queues of topic %s to pop are not known now: %s", topic, error)
             if any(queue.topic == topic for queue in self._popping.sources):
                 return None
         return queues or [MessageQueue(topic, name, -1) for name in names]
 
     async def _ask(self, topic: str, broker_name: str) -> list[MessageQueue]:
-        """The queues that a broker wants to be popped; empty: it wants them to be pulled.
+        """Return the queues that a broker assigns for popping; empty if the mode is pull.
 
-        :raises BrokerError: when it does not answer, or refuses.
+        :raises BrokerError: when the broker does not answer or refuses.
         """
         member = self._member
         address = self._client.routes.master(broker_name)
@@ -156,7 +156,7 @@ class PopAssignments(Rebalance[T]):
 
 
 def _brokers(route: Route) -> list[str]:
-    """The brokers of a topic that may be read from and have a master."""
+    """Return the brokers of a topic that allow reading and have a master."""
     masters = {each.broker_name for each in route.data.broker_datas
                if MASTER_ID in each.broker_addrs}
     readable = set(route.owners.values()) or {queue.broker_name for queue in route.read_queues}

@@ -1,12 +1,12 @@
-"""Popped messages that were handed out are hidden for longer, until their handlers end.
+"""Extends the invisible time of popped messages until their handlers end.
 
-Half of the time before a message would be visible to other members again, it is hidden for the
-whole time once more. A handler that takes longer than ``consume_timeout_ms`` has its message
-delivered again. A message that the program received is hidden no longer than the program says.
+A message is hidden for the whole invisible time once more when half of the time has passed. If a
+handler takes longer than ``consume_timeout_ms``, its message is delivered again. The invisible time
+of a message that the program received is never extended here, only by the program.
 
-While a handler has messages of an ordered queue, those behind them are hidden for longer too.
+While a handler has messages of an ordered queue, the messages after them are hidden longer too.
 
-Source: none in Apache's client; its proxy renews receipts of its clients in the same way
+Source: none in Apache's client; its proxy renews the receipts of its clients in the same way
 (ReceiptHandleProcessor @5.3.3).
 """
 
@@ -34,9 +34,9 @@ log = logging.getLogger("twistmq.client")
 
 
 class Hiding(Generic[T]):
-    """Looks after the messages of one member.
+    """Extends the invisible times of one member's messages.
 
-    :param lose: is given messages whose receipts are worth nothing any more.
+    :param lose: called with messages whose receipts are no longer valid.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Hiding(Generic[T]):
         self._lose = lose
 
     async def watch_always(self) -> None:
-        """Look after the messages that were handed out, again and again."""
+        """Watch the messages that were handed out, again and again."""
         while True:
             await self._tasks.sleep(min(max(self._options.invisible_ms / 8, 50), 1000))
             for held in list(self._member.held.values()):
@@ -63,17 +63,17 @@ class Hiding(Generic[T]):
                         self._prolong(held, message)
 
     def _watch(self, held: Held[T], message: ReceivedMessage[T]) -> None:
-        """Look after a message that was handed out."""
+        """Check a message that was handed out."""
         if not isinstance(message, PoppedMessage) or message.lost:
             return
         if message.expires_ms <= self._tasks.now_ms:
-            log.warning("%r is hidden no longer, and comes again", message)
+            log.warning("%r is no longer hidden, and will be delivered again", message)
             self._lose(held, [message])
         elif message.is_received:
             return
         elif self._is_late(held, message):
-            log.warning("the handler of %r takes longer than %d ms, so it comes again", message,
-                        self._options.consume_timeout_ms)
+            log.warning("the handler of %r takes longer than %d ms, so it will be delivered again",
+                        message, self._options.consume_timeout_ms)
             self._lose(held, [message])
         else:
             self._prolong(held, message)
@@ -84,7 +84,7 @@ class Hiding(Generic[T]):
             self._tasks.now_ms - begin_ms > self._options.consume_timeout_ms)
 
     def _prolong(self, held: Held[T], message: ReceivedMessage[T]) -> None:
-        """Hide a message for longer when half of its time is over."""
+        """Hide a message for longer when half of its time has passed."""
         if not isinstance(message, PoppedMessage) or message.changing is not None:
             return
         if message.expires_ms - self._tasks.now_ms < self._options.invisible_ms / 2:
@@ -95,7 +95,7 @@ class Hiding(Generic[T]):
             await self._acks.change(message, self._options.invisible_ms)
         except (RequestRefused, ReceiptExpired) as error:
             if not message.lost and not error.retriable:
-                log.warning("%r comes again while it is handled: %s", message, error)
+                log.warning("%r will be delivered again while it is handled: %s", message, error)
                 self._lose(held, [message])
         except BrokerError as error:
-            log.warning("%r is not hidden for longer now: %s", message, error)
+            log.warning("the invisible time of %r could not be extended: %s", message, error)

@@ -1,23 +1,26 @@
-"""A member that pops: its messages come one by one, whatever queue they are in.
+"""A member that pops: it gets messages one by one, from whichever queues they are in.
 
-    assignments    which queues of which brokers are popped      pop_assignments.py
-    pop            one task a source, while something waits      popping.py
-    take           messages go to handlers                       here, consuming.py
-    receive        messages go to the program                    receiving.py
-    succeed        acknowledged                                  acknowledging.py
-    fail           hidden for the wait before the next attempt   here, pop_retries.py
-    watch          hidden for longer while a handler has them    hiding.py
+    assignments    which queues of which brokers are popped      assignments.py
+    pop            one task per source, while a caller waits     pop_loop.py
+    take           passes messages to handlers                   here, delivery.py
+    receive        passes messages to the program                receiver.py
+    succeed        acknowledges messages                         acknowledger.py
+    fail           hides messages until the next attempt         here, retries.py
+    watch          hides messages longer during their handlers   invisible_time.py
 
-A popped message is hidden from the other members for ``invisible_ms``. While a handler has it, it
-is hidden for longer again and again, until ``consume_timeout_ms`` are over. A message that the
-program received is hidden for longer when the program says so.
+In pop consumption, no queue belongs to a member, and the broker keeps track of each message. A pop
+returns messages and hides them from all other members for ``invisible_ms``. If the member
+acknowledges a message within this time, it is finished; otherwise it becomes visible again, and the
+next pop of any member returns it. While a handler has a message, the member hides it again and
+again, until ``consume_timeout_ms`` have passed. A message that the program received is hidden
+longer only when the program asks for it.
 
-The messages of one queue are in one window, as a ``Member`` has it, so handing out, order, counts
-and traces are those of all consumers. Its offset to commit means nothing here.
+The messages of one queue are in one window, like the messages of a ``Member``, so all consumers
+share the code for delivery, order, counts and traces. The window's commit offset is not used here.
 
 Source: ConsumeMessagePopConcurrentlyService, DefaultMQPushConsumerImpl.processPopResult @5.3.3;
 ReceiveMessageResponseStreamWriter of its proxy, for the dead letters. Differs from Apache: its
-client hides no message for longer, and does not pop in order.
+client never hides a message for longer, and does not pop in order.
 """
 
 from __future__ import annotations
@@ -51,9 +54,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: Messages that waited here until less of their time than this part is left are not handed out.
+#: Waiting messages with less than this part of their invisible time left are not handed out.
 _LEAST_PART: Final = 0.25
-#: A close waits so long for the brokers, ms.
+#: The time for which a close waits for the brokers, in ms.
 _CLOSE_MS: Final = 3000
 
 
@@ -65,9 +68,9 @@ class PopMember(Member[T]):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # Brokers know the topics of its retries.
+        # Brokers know the topics of the group's retries.
         self.subscriptions.pop(retry_topic(self.group), None)
-        # A broker keeps the order: nothing is locked.
+        # The broker keeps the order, so no queue is locked.
         self.locks = None
         self.acks = Acknowledging(self.client, self.group)
         self.pop_retries = PopRetries(self.retries, self.acks)
@@ -86,7 +89,7 @@ class PopMember(Member[T]):
 
         :raises Closed: when the client is closed.
         :raises OptionError: when the client has a member of the group.
-        :raises Unsupported: when a broker has no pop consumption.
+        :raises Unsupported: when a broker does not support pop consumption.
         """
         try:
             await self._join()
@@ -103,11 +106,11 @@ class PopMember(Member[T]):
         self.popping.wake()
 
     def assigned(self) -> list[MessageQueue]:
-        """The queues that are popped, in order; the id -1 stands for all queues of a broker."""
+        """Return the queues that are popped, in order; id -1 stands for all queues of a broker."""
         return sorted(source.named for source in self.popping.sources.values())
 
     def set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
-        """Stop or resume the pops of some sources, as ``assigned`` names them, or of all."""
+        """Pause or resume the pops of some sources, as ``assigned`` names them, or of all."""
         if queues is None:
             self.is_paused = paused
         for source in self.popping.sources.values():
@@ -118,12 +121,12 @@ class PopMember(Member[T]):
     async def commit(
         self, queues: Sequence[Held[T]] | None = None, *, again: bool = False
     ) -> bool:
-        """Wait until the acknowledgements under way have ended."""
+        """Wait until the acknowledgements in flight have ended."""
         await self.acks.flush()
         return True
 
     def pop_table(self) -> dict[MessageQueue, dict[str, int | bool]]:
-        """The state of each source, with the fields of Apache's PopProcessQueueInfo."""
+        """Return the state of each source, with the fields of Apache's PopProcessQueueInfo."""
         counts: Counter[str] = Counter()
         for held in self.held.values():
             counts[held.queue.broker_name] += held.window.count
@@ -132,15 +135,15 @@ class PopMember(Member[T]):
                 for queue, source in self.popping.sources.items()}
 
     async def move_to(self, offsets: Any) -> None:
-        """A tool reset the offsets: the broker pops from there, whatever is done here."""
+        """Ignore a reset of offsets by a tool: the broker itself pops from the new offsets."""
 
-    # --- messages come
+    # --- arrival of messages
 
     def popped(
         self, source: Source, subscription: Subscription, messages: list[PoppedMessage[T]],
         duration_ms: float,
     ) -> None:
-        """A pop brought messages."""
+        """Process the messages that a pop returned."""
         if self.is_closing:
             self.tasks.spawn(self._give_back(messages), "popped too late")
             return
@@ -149,7 +152,7 @@ class PopMember(Member[T]):
             if not subscription.tags or message.tags in subscription.tags:
                 wanted.append(message)
             else:
-                # A broker compares hashes of tags.
+                # A broker only compares hashes of tags.
                 _forget_error(self.acks.add(message))
         self.stats.pulled(source.queue.topic, self.tasks.now_ms, len(wanted), duration_ms)
         lines: dict[MessageQueue, list[PoppedMessage[T]]] = {}
@@ -165,7 +168,7 @@ class PopMember(Member[T]):
     ) -> Held[T]:
         held = self.held.get(line)
         if held is not None and self.options.in_order and held.window.count:
-            # The broker gives out the same messages again: their receipts are void.
+            # The broker returns the same messages again: their old receipts are void.
             self.lose(held, ())
             held = None
         if held is None:
@@ -174,7 +177,7 @@ class PopMember(Member[T]):
         return held
 
     def forget_lines(self) -> None:
-        """Forget queues without messages, and give back what waits of topics that are gone."""
+        """Forget queues without messages, and give back waiting messages of unsubscribed topics."""
         for line, held in list(self.held.items()):
             topic = self.client.namespace.topic(held.named.topic)
             if topic not in self.subscriptions:
@@ -184,14 +187,14 @@ class PopMember(Member[T]):
             if not held.window.count and not held.window.running_count:
                 del self.held[line]
 
-    # --- handing out
+    # --- delivery
 
     def take(self, most: int) -> Batch[T] | None:
-        """Hand out the next messages of one queue, those that are still hidden for long enough."""
+        """Hand out the next messages of one queue that are still hidden for long enough."""
         for held in list(self._ready):
             waiting: list[Any] = held.window.waiting()
             stale = [message for message in waiting if self._is_stale(message)]
-            # A message of an order does not come before the one ahead of it.
+            # A message of an ordered queue must not come before an earlier one.
             held.window.forget(waiting if stale and self.options.in_order else stale)
         batch = super().take(most)
         if not self._ready:
@@ -205,7 +208,7 @@ class PopMember(Member[T]):
         return message.expires_ms - self.tasks.now_ms < min(least_ms, HOLD_MS)
 
     async def ready(self) -> None:
-        """Wait until there may be something to hand out; meanwhile the sources are popped.
+        """Wait until there may be messages to hand out; the sources are popped during the wait.
 
         :raises Closed: when the consumer closes.
         """
@@ -215,9 +218,9 @@ class PopMember(Member[T]):
     # --- results of handlers
 
     def succeed(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
-        """Handlers finished these messages of one queue: they are acknowledged.
+        """Acknowledge messages of one queue that handlers processed.
 
-        Also the lost ones, if their receipts are still valid.
+        Lost messages are acknowledged too, if their receipts are still valid.
         """
         mine = [message for message in messages if not message.lost]
         is_popped = held.outcome is None
@@ -227,13 +230,14 @@ class PopMember(Member[T]):
             self._acknowledge(messages)
 
     def release(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
-        """These were handed out and not begun: they wait again, but for the lost ones."""
+        """Let messages wait again that were handed out but not begun, except lost messages."""
         super().release(held, [message for message in messages if not message.lost])
 
     def lose(self, held: Held[T], messages: Sequence[PoppedMessage[T]]) -> None:
-        """The receipts of messages that run are worth nothing any more: they come again.
+        """Mark running messages as lost, because their receipts are no longer valid.
 
-        In order, all that is here of their queue comes again, after them.
+        They are delivered again. For ordered consumption, all later messages of their queue that
+        this member has are delivered again after them.
         """
         lost: list[Any] = held.window.running() if self.options.in_order else list(messages)
         if lost:
@@ -256,9 +260,10 @@ class PopMember(Member[T]):
     def fail(
         self, held: Held[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
     ) -> None:
-        """Handlers could not process these messages of one queue.
+        """Handle messages of one queue that handlers could not process.
 
-        :param level: the delay level of the next attempt; 0: by the attempts; -1: no more.
+        :param level: the delay level of the next attempt; 0: chosen by the attempts; -1: there is
+            no other attempt.
         """
         messages = [message for message in messages if not message.lost]
         if not messages:
@@ -278,8 +283,8 @@ class PopMember(Member[T]):
             else:
                 await self.acks.change(message, delay_ms(message, level))
         except BrokerError as error:
-            log.warning("%r comes again when it is hidden no longer, not after the wait for its "
-                        "next attempt: %s", message, error)
+            log.warning("%r will be delivered again after its invisible time, not after the wait "
+                        "for its next attempt: %s", message, error)
         if held.window.done(message.offset):
             self._ended(1, held)
 
@@ -287,7 +292,7 @@ class PopMember(Member[T]):
         self, held: Held[T], over: Sequence[ReceivedMessage[T]],
         again: Sequence[ReceivedMessage[T]],
     ) -> None:
-        """Send the dead messages of an order away; without success they are tried again."""
+        """Send the dead letters of an ordered queue away; if this fails, they are tried again."""
         left = list(again)
         for message in over:
             assert isinstance(message, PoppedMessage)
@@ -307,7 +312,7 @@ class PopMember(Member[T]):
     # --- the end
 
     async def finish(self) -> None:
-        """See ``GroupMember``: messages that are finished are acknowledged."""
+        """See ``GroupMember``: waits until finished messages are acknowledged."""
         await self.acks.flush()
         if self.trace is not None:
             await self.trace.flush()
@@ -315,7 +320,7 @@ class PopMember(Member[T]):
     async def close(self, timeout_ms: float = 10_000) -> None:
         """Stop popping, wait for the handlers, acknowledge, give back, and leave the group.
 
-        Messages that are not finished are visible again at once.
+        Unfinished messages become visible again at once.
         """
         await super().close(timeout_ms)
 
@@ -323,13 +328,13 @@ class PopMember(Member[T]):
         self.popping.change([])
 
     async def _leave_queues(self) -> None:
-        """Acknowledge the messages that are finished, and make the others visible again."""
+        """Acknowledge finished messages, and make all other messages visible again."""
         unfinished: list[Any] = []
         for held in self.held.values():
             unfinished += held.window.waiting()
             for message in held.window.drop():
                 message.lost = True
-                # The acknowledgement of the program may still reach the broker.
+                # The program's acknowledgement may still reach the broker.
                 if not (isinstance(message, PoppedMessage) and message.is_ending):
                     unfinished.append(message)
         await self._within_close(self.acks.flush())
@@ -341,22 +346,22 @@ class PopMember(Member[T]):
             await self.tasks.within(_CLOSE_MS, task, TimeoutError)
         except TimeoutError:
             task.cancel()
-            log.warning("brokers do not answer: popped messages of group %s come again later",
-                        self.group)
+            log.warning("brokers do not answer: popped messages of group %s will be delivered "
+                        "again later", self.group)
 
     async def _give_back(self, messages: Sequence[ReceivedMessage[T]]) -> None:
         """Make messages visible again at once."""
         mine = [each for each in messages if isinstance(each, PoppedMessage)
                 and each.expires_ms > self.tasks.now_ms]
         for error in await self.acks.change_all(mine, 0):
-            log.warning("a popped message comes again later, not now: %s", error)
+            log.warning("a popped message will be delivered again later, not now: %s", error)
 
 
 def _forget_error(future: Future[None]) -> None:
-    """The message of an acknowledgement that fails comes again; it is not wanted then either."""
+    """Ignore a failed acknowledgement: the message comes again, and is ignored again."""
     future.when_done(lambda _: None)
 
 
 def _log_late(message: PoppedMessage[Any], error: BaseException | None) -> None:
     if error is not None:
-        log.warning("%r is not acknowledged, and may come again: %s", message, error)
+        log.warning("%r was not acknowledged, and may be delivered again: %s", message, error)

@@ -1,18 +1,18 @@
-"""Popping the sources of a member: one task a source, while something waits for messages.
+"""Pops the sources of a member: one task per source, while a caller waits for messages.
 
-A source is a queue of a broker, or all its queues of a topic: then its queue id is -1. A broker
-gives out messages of the group's retries as well.
+A source is one queue of a broker, or all its queues of a topic; the queue id is then -1. A broker
+also returns messages of the group's retry topics.
 
-Messages are popped on demand only, because a popped message is hidden from the other members: a
-member that takes none hides none. A pop is held by the broker for as long as something here waits,
-for ``HOLD_MS`` at most. The answer of one pop may bring more than was waited for; the rest waits
-here for the next demand.
+Messages are popped only on demand, because a popped message is hidden from other members: a member
+that does not take messages does not hide any. The broker holds a pop for as long as a caller waits
+here, but at most for ``HOLD_MS``. The response to one pop may bring more messages than the caller
+wanted; the remaining messages wait here for the next demand.
 
-    the answer                    the next pop
-    messages, no messages         at once, if something waits
+    the response                  the next pop
+    messages, no messages         at once, if a caller waits
     no messages, and not held     100 ms later
     too many pops are held        1 s later
-    an error, no answer           1 s later; with a heartbeat if the broker does not know the group
+    an error, no response         1 s later; with a heartbeat if the broker does not know the group
 
 Source: DefaultMQPushConsumerImpl.popMessage, MQClientAPIImpl.processPopResponse @5.3.3. Differs
 from Apache, whose client pops ahead.
@@ -50,26 +50,26 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: How long a broker may hold a pop, and how much longer its answer is waited for, ms.
+#: How long a broker may hold a pop, and the additional time for its response, in ms.
 #: Source: DefaultMQPushConsumerImpl.BROKER_SUSPEND_MAX_TIME_MILLIS.
 HOLD_MS: Final = 15_000
 _LATE_MS: Final = 15_000
-#: The wait after an answer without messages that came sooner than this, ms.
+#: The wait after a response without messages that came sooner than this, in ms.
 _SOON_MS: Final = 100
-#: How long a broker that cannot pop is left out, ms.
+#: How long a broker that does not support pop is left out, in ms.
 _UNSUPPORTED_MS: Final = 30_000
 _NOTHING: Final = (ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL,
                    ResponseCode.PULL_NOT_FOUND)
-#: Where a new group begins. Source: ConsumeInitMode.
+#: The offset at which a new group begins. Source: ConsumeInitMode.
 _INIT_MIN, _INIT_MAX = 0, 1
-#: The pops of this process.
+#: The numbers of the pops of this process.
 _numbers = count()
 
 
 class Source:
     """A queue, or all queues of a broker, that one task pops.
 
-    :param queue: with the topic's name at brokers; the id -1 stands for all queues of the broker.
+    :param queue: the queue with the topic's name at brokers; id -1 stands for all queues.
     :param named: the same with the topic's name in the namespace.
     """
 
@@ -81,10 +81,11 @@ class Source:
         self.named = named
         self.is_dropped = False
         self.is_paused = False
-        #: Of a pop whose answer did not come: sent again, it gets the same messages of an order.
+        #: The id of a pop without a response: if it is sent again, an ordered pop returns the same
+        #: messages.
         self.attempt_id: str | None = None
         self.task: Task[None] | None = None
-        #: When it was popped last, Unix ms, 0: never; and the number of that pop.
+        #: When it was last popped, in Unix ms (0: never); and the number of that pop.
         self.popped_ms = 0
         self.number = -1
 
@@ -92,9 +93,9 @@ class Source:
 class Popping(Generic[T]):
     """The pops of one member.
 
-    :param popped: is given the source, its subscription, the messages and the ms it took.
+    :param popped: called with the source, its subscription, the messages and the duration in ms.
 
-    ``on_end`` functions are called when a pop has ended, with messages or without.
+    The functions in ``on_end`` are called when a pop has ended, with messages or without.
     """
 
     def __init__(
@@ -107,12 +108,12 @@ class Popping(Generic[T]):
         self._popped = popped
         self.on_end: list[Callable[[], object]] = []
         self.sources: dict[MessageQueue, Source] = {}
-        #: For how long the next pops hide messages, ms.
+        #: The time for which the next pops hide messages, in ms.
         self.invisible_ms = options.invisible_ms
-        #: Of each that waits for messages: until when, steady clock, and which pop is its first.
+        #: For each waiting caller: the end of its wait, by the monotonic clock, and its first pop.
         self._wants: list[tuple[float, int]] = []
         self._sleeping: list[Future[None]] = []
-        #: Pops that were begun, those under way, and the messages that these may bring.
+        #: The pops that have begun, the pops in flight, and the messages that these may return.
         self.begun = self.under_way = 0
         self._expected = 0
 
@@ -120,7 +121,7 @@ class Popping(Generic[T]):
 
     @contextmanager
     def wanted(self, until_ms: float) -> Iterator[None]:
-        """While the block waits, until a time of the steady clock, messages are popped."""
+        """Pop messages while the block waits, until a time of the monotonic clock."""
         want = until_ms, self.begun
         self._wants.append(want)
         self.wake()
@@ -130,15 +131,15 @@ class Popping(Generic[T]):
             self._wants.remove(want)
 
     def wake(self) -> None:
-        """Something changed: tasks that do not pop look whether they should."""
+        """Make idle tasks check whether they should pop, because something changed."""
         sleeping, self._sleeping = self._sleeping, []
         for each in sleeping:
             each.set_result(None)
 
     def _hold_ms(self, source: Source) -> float | None:
-        """How long a pop may be held; None: nothing waits for it, or it will find messages here.
+        """Return how long a pop may be held, or None if no caller needs messages from a pop.
 
-        A wait that is over wants one pop of each source, which is not held.
+        A caller whose wait is over still needs one pop of each source, which is not held.
         """
         if self._member.has_ready:
             return None
@@ -150,12 +151,12 @@ class Popping(Generic[T]):
     # --- sources
 
     def change(self, wanted: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-        """Pop these and no other; :returns: the sources that came, and those that went."""
+        """Pop exactly these sources; :returns: the added sources and the removed sources."""
         queues = {source.queue for source in wanted}
         lost = [source for queue, source in self.sources.items() if queue not in queues]
         taken = [source for source in wanted if source.queue not in self.sources]
         for source in lost:
-            # A pop under way ends in its own time: its messages are this member's.
+            # A pop in flight is not stopped: its messages belong to this member.
             source.is_dropped = True
             del self.sources[source.queue]
         for source in taken:
@@ -166,7 +167,7 @@ class Popping(Generic[T]):
         return taken, lost
 
     async def _pop_always(self, source: Source) -> None:
-        """Pop a source while something waits, until it is dropped or the member closes."""
+        """Pop a source while a caller waits, until it is dropped or the member closes."""
         while not source.is_dropped and not self._member.is_closing:
             most, hold_ms = self._room(), self._hold_ms(source)
             if hold_ms is None or most < 1 or self._member.is_paused or source.is_paused:
@@ -188,7 +189,7 @@ class Popping(Generic[T]):
                 await self._client.tasks.sleep(wait_ms)
 
     def _room(self) -> int:
-        """How many messages a pop may bring now."""
+        """Return how many messages a pop may bring now."""
         member = self._member
         if member.flow.is_full(self._client.tasks.now_ms):
             return 0
@@ -197,7 +198,7 @@ class Popping(Generic[T]):
         return min(left, self._options.pull_count)
 
     def _begin(self, most: int) -> int:
-        """A pop begins; :returns: its number."""
+        """Note that a pop begins; :returns: its number."""
         self.begun += 1
         self.under_way += 1
         self._expected += most
@@ -214,7 +215,7 @@ class Popping(Generic[T]):
     # --- one pop
 
     async def _pop(self, source: Source, most: int, hold_ms: float) -> float:
-        """Pop once; :returns: the wait before the next pop, ms."""
+        """Pop once; :returns: the wait before the next pop, in ms."""
         member, client = self._member, self._client
         subscription = member.subscriptions.get(source.queue.topic)
         if subscription is None:
@@ -245,8 +246,8 @@ class Popping(Generic[T]):
         member = self._member
         if source.attempt_id is None and member.options.in_order:
             source.attempt_id = f"{self._client.client_id}-{next(_numbers)}"[-200:]
-        # Without a time of birth the broker counts from when it gets the request, whatever this
-        # machine's clock says.
+        # Without a birth time, the broker counts from the arrival of the request, so that this
+        # machine's clock does not matter.
         return PopMessageRequestHeader(
             consumer_group=member.group, topic=source.queue.topic, queue_id=source.queue.queue_id,
             max_msg_nums=most, invisible_time=int(self.invisible_ms), poll_time=int(hold_ms),
@@ -257,12 +258,12 @@ class Popping(Generic[T]):
     def _messages(
         self, source: Source, header: PopMessageRequestHeader, reply: RemotingCommand, address: str
     ) -> list[PoppedMessage[T]]:
-        """The messages of a reply.
+        """Return the messages of a response.
 
-        Damaged ones are not acknowledged: their broker delivers them again, and may have a whole
-        copy then.
+        Damaged messages are not acknowledged: their broker delivers them again, and may then have
+        an intact copy.
 
-        :raises RequestRefused: when it is an error; Undecodable: when they cannot be read.
+        :raises RequestRefused: when it is an error; Undecodable: when messages cannot be read.
         """
         if reply.code in _NOTHING:
             return []
@@ -280,7 +281,7 @@ class Popping(Generic[T]):
         return messages
 
     def _after(self, source: Source, error: BrokerError) -> float:
-        """The wait after a pop that failed, ms."""
+        """Return the wait after a failed pop, in ms."""
         code = error.response_code if isinstance(error, RequestRefused) else 0
         if not isinstance(error, RemotingError):
             source.attempt_id = None

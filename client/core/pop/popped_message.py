@@ -26,8 +26,8 @@ T = TypeVar("T")
 class PoppedMessage(ReceivedMessage[T]):
     """A message that was popped.
 
-    :param line: the queue that has it: perhaps one of retries, named as at brokers.
-    :param expires_ms: when its receipt is worth nothing any more; steady clock.
+    :param line: the queue that has the message, perhaps a retry queue, with its name at brokers.
+    :param expires_ms: when its receipt ceases to be valid, by the monotonic clock.
     """
 
     __slots__ = ("changing", "expires_ms", "is_ending", "is_received", "line", "receipt")
@@ -41,11 +41,11 @@ class PoppedMessage(ReceivedMessage[T]):
         self.receipt = receipt
         self.line = line
         self.expires_ms = expires_ms
-        #: Whether the program asked for it, and hides it for longer itself.
+        #: Whether the program received it, and extends its invisible time itself.
         self.is_received = False
-        #: Whether the program acknowledged it, and its broker has not answered.
+        #: Whether the program acknowledged it and its broker has not answered yet.
         self.is_ending = False
-        #: A change of the invisible time that is under way.
+        #: A change of the invisible time in flight.
         self.changing: Future[None] | None = None
 
     def _arguments(self) -> tuple[object, ...]:

@@ -1,15 +1,15 @@
 """Popped messages and their receipts.
 
-A pop hides messages from the other members for a time. The receipt of a message, which Apache
-calls extra info or check point, is what its acknowledgement and a change of that time need. It is
-in the message's property POP_CK, or is put together from the answer's header:
+A pop hides messages from other members for a time. An acknowledgement of a message and a change of
+this time need the message's receipt, which Apache calls extra info or check point. It is in the
+message's property POP_CK, or it is composed from the header of the response:
 
     startOffsetInfo    "MARK QUEUE START;..."              where the check point of a queue begins
-    msgOffsetInfo      "MARK QUEUE OFFSET,OFFSET;..."      the messages of it
+    msgOffsetInfo      "MARK QUEUE OFFSET,OFFSET;..."      its messages
     orderCountInfo     "MARK QUEUE COUNT;MARK qoQUEUE%OFFSET COUNT;..."   earlier deliveries
 
-MARK is 0 for the topic itself, 1 and 2 for the group's topic of retries with the older and the
-newer kind of name. A message of such a topic comes under the name of the topic that was popped.
+MARK is 0 for the topic itself, and 1 or 2 for the group's retry topic with the older or the newer
+form of its name. A message of a retry topic is returned with the name of the popped topic.
 
 Source: ExtraInfoUtil, KeyBuilder, MQClientAPIImpl.processPopResponse, BatchAck @5.3.3.
 """
@@ -40,28 +40,29 @@ __all__ = ["ORDER_REVIVE_QUEUE", "PoppedMessage", "Receipt", "batch_of", "popped
 
 T = TypeVar("T")
 
-#: The revive queue of receipts of a group that keeps order.
+#: The revive queue in receipts of an ordered group.
 ORDER_REVIVE_QUEUE: Final = 999
-#: Bits of a check point in a request. A broker looks at some 16,000 messages for one pop.
+#: The maximum number of bits of a check point in a request. A broker looks at about 16,000 messages
+#: for one pop.
 BITS_MAX: Final = 1 << 16
 _NORMAL, _RETRY_V1, _RETRY_V2 = "0", "1", "2"
 _SEPARATORS: Final = {_RETRY_V1: "_", _RETRY_V2: "+"}
 _PARTS: Final = 8
-#: Digits of an int64.
+#: The number of digits of an int64.
 _DIGITS_MAX: Final = 19
 
 
 class Receipt(NamedTuple):
-    """The facts that a broker needs about a popped message."""
+    """The data that a broker needs about a popped message."""
 
-    #: Logical offset at which its check point begins.
+    #: The logical offset at which its check point begins.
     start_offset: int
-    #: Unix ms, by the broker's clock.
+    #: The time of the pop in Unix ms, by the broker's clock.
     pop_ms: int
-    #: For how long the message is hidden, ms.
+    #: The time for which the message is hidden, in ms.
     invisible_ms: int
     revive_queue: int
-    #: Of which kind its topic is.
+    #: The kind of its topic.
     mark: str
     broker_name: str
     queue_id: int
@@ -69,9 +70,9 @@ class Receipt(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a property.
+        """Parse the property of a message.
 
-        :raises Undecodable: when it is no receipt.
+        :raises Undecodable: when it is not a receipt.
         """
         parts = text.split(" ")
         try:
@@ -83,19 +84,19 @@ class Receipt(NamedTuple):
 
     @property
     def may_be_batched(self) -> bool:
-        """Whether a request for many can have it: as a bit, which counts from the check point."""
+        """Whether a batch request can hold it, as a bit that counts from the check point."""
         return (self.revive_queue != ORDER_REVIVE_QUEUE
                 and 0 <= self.offset - self.start_offset < BITS_MAX)
 
     @property
     def text(self) -> str:
-        """It as brokers read it."""
+        """The receipt in the format of brokers."""
         return " ".join(map(str, self))
 
     def topic(self, topic: str, group: str) -> str:
-        """The topic that has the message.
+        """Return the topic that has the message.
 
-        :param topic: the topic that was popped, and ``group``: both with their names at brokers.
+        :param topic: the popped topic, with its name at brokers, like ``group``.
         """
         separator = _SEPARATORS.get(self.mark)
         if separator is None:
@@ -103,7 +104,7 @@ class Receipt(NamedTuple):
         return f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}{topic}"
 
     def changed(self, answer: ChangeInvisibleTimeResponseHeader) -> Receipt:
-        """The receipt after a change of the invisible time: it has a check point of its own."""
+        """Return the receipt after a change of the invisible time; it has its own check point."""
         return self._replace(
             start_offset=self.offset, pop_ms=answer.pop_time, invisible_ms=answer.invisible_time,
             revive_queue=answer.revive_qid)
@@ -114,13 +115,13 @@ def popped_messages(
     decode: Callable[[ReceivedMessage[T]], T] | None, expires_ms: float,
     damaged: list[DamagedMessage[T]],
 ) -> list[PoppedMessage[T]]:
-    """The whole messages of an answer.
+    """Return the intact messages of a response.
 
-    :param source: what was popped, named as at brokers.
-    :param group: its name at brokers.
+    :param source: the queue that was popped, with its name at brokers.
+    :param group: the group's name at brokers.
     :param name: the topic's name in the namespace.
-    :param damaged: gets the messages that are not whole, and those without a receipt: one such
-        record, whose queue id is damaged, must not hold up the others.
+    :param damaged: the list to which damaged messages and messages without a receipt are added: one
+        such record, with a damaged queue id, must not hold up all other messages.
     """
     starts = _numbers(answer.start_offset_info)
     counts = _numbers(answer.order_count_info)
@@ -129,7 +130,7 @@ def popped_messages(
         try:
             receipt = _receipt(record, answer, starts, source.broker_name)
         except Undecodable as error:
-            # Its bytes are of no use: nobody is handed a damaged message by a pop.
+            # Its bytes are not needed: a pop never delivers a damaged message to a program.
             damaged.append(DamagedMessage(
                 b"", record, MessageQueue(name, source.broker_name, record.queue_id),
                 record.queue_offset, name, str(error), False))
@@ -147,10 +148,10 @@ def _receipt(
     record: StoredMessage, answer: PopMessageResponseHeader, starts: dict[tuple[str, str], int],
     broker_name: str,
 ) -> Receipt:
-    """The receipt of a message; :raises Undecodable: when the answer does not have it."""
+    """Return the receipt of a message; :raises Undecodable: when the response has none."""
     text = record.properties_map().get(POP_CK)
     if text is not None:
-        # A producer may have set the property, to acknowledge what others have by its message.
+        # A producer may have forged the property, to acknowledge messages of other members.
         with suppress(Undecodable):
             receipt = Receipt.parse(text)
             if (receipt.queue_id, receipt.offset, receipt.pop_ms) == (
@@ -158,7 +159,7 @@ def _receipt(
                 return receipt
     mark = _mark(record.topic)
     if answer.start_offset_info is None:
-        # Brokers before these fields: a check point begins with the first message of a queue.
+        # For brokers without these fields, a check point begins with a queue's first message.
         starts.setdefault((mark, str(record.queue_id)), record.queue_offset)
     start = starts.get((mark, str(record.queue_id)))
     if start is None:
@@ -175,7 +176,7 @@ def _mark(topic: str) -> str:
 
 
 def _numbers(text: str | None) -> dict[tuple[str, str], int]:
-    """A field of "MARK KEY NUMBER;..."; parts of another shape are left out."""
+    """Parse a field of "MARK KEY NUMBER;..."; malformed parts are left out."""
     found: dict[tuple[str, str], int] = {}
     for part in (text or "").split(";"):
         words = part.split(" ")
@@ -185,7 +186,7 @@ def _numbers(text: str | None) -> dict[tuple[str, str], int]:
 
 
 def _earlier(receipt: Receipt, counts: dict[tuple[str, str], int]) -> int:
-    """How often a message of an order was delivered before; a record does not say it."""
+    """Return how often an ordered message was delivered before, which its record does not state."""
     queue_id, offset = receipt.queue_id, receipt.offset
     one = counts.get((receipt.mark, f"qo{queue_id}%{offset}"))
     return counts.get((receipt.mark, str(queue_id)), 0) if one is None else one
@@ -194,10 +195,10 @@ def _earlier(receipt: Receipt, counts: dict[tuple[str, str], int]) -> int:
 def batch_of(
     messages: Iterable[PoppedMessage[Any]], group: str, topics: Callable[[str], str]
 ) -> bytes:
-    """The body that acknowledges messages of one broker: a bit of its check point for each.
+    """Return the body that acknowledges messages of one broker, with a check point bit for each.
 
-    :param messages: those whose receipts may be batched.
-    :param topics: the name at brokers of a topic of the namespace.
+    :param messages: messages whose receipts may be batched.
+    :param topics: returns the name at brokers for a topic of the namespace.
     """
     points: dict[Receipt, tuple[str, int]] = {}
     broker_name = ""

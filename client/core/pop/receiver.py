@@ -1,11 +1,11 @@
-"""Receiving: a program asks for messages, and says itself what becomes of each of them.
+"""Receiving: a program requests messages and decides about each of them itself.
 
-    acknowledge    it is finished
-    extend         it is hidden for longer
-    retry          it is delivered again, after a wait
-    bury           it goes to the dead letters
+    acknowledge    the message is finished
+    extend         the message is hidden for longer
+    retry          the message is delivered again, after a wait
+    bury           the message goes to the dead letters
 
-A message about which nothing is said is delivered again when it is hidden no longer.
+A message about which the program does not decide is delivered again after its invisible time.
 
 Source: SimpleConsumer of rocketmq-clients 5.0, whose calls these are; Apache's Java client for
 this protocol does not have them.
@@ -37,12 +37,12 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: The longest time for which a message can be hidden: a broker's timer keeps it for so long, ms.
+#: The longest time for which a message can be hidden, because a broker's timer is limited, in ms.
 _INVISIBLE_MAX_MS: Final = 3 * 86_400_000
 
 
 class Receiving(Generic[T]):
-    """The calls of programs on one member."""
+    """The calls of programs to one member."""
 
     def __init__(
         self, member: Member[T], options: PopOptions, popping: Popping[T], acks: Acknowledging,
@@ -54,7 +54,7 @@ class Receiving(Generic[T]):
         self._popping = popping
         self._acks = acks
         self._retries = retries
-        #: Those that wait for the end of any pop.
+        #: The callers that wait for the end of any pop.
         self._ends: list[Future[None]] = []
 
     # --- receiving
@@ -64,10 +64,10 @@ class Receiving(Generic[T]):
     ) -> list[Batch[T]]:
         """Wait for messages.
 
-        :param most: messages of all queues together.
-        :param invisible_ms: for how long they are hidden; None: as the options say.
+        :param most: the maximum number of messages, of all queues together.
+        :param invisible_ms: the time for which they are hidden; with None, the option applies.
         :returns: the messages by queue; empty when the time is over.
-        :raises OptionError: for a number of messages or a time that has no meaning.
+        :raises OptionError: when the number of messages or a time is invalid.
         :raises Closed: when the consumer closes.
         """
         member, popping = self._member, self._popping
@@ -95,12 +95,12 @@ class Receiving(Generic[T]):
             for message in batch.messages:
                 if isinstance(message, PoppedMessage):
                     message.is_received = True
-        # They are no handler's that a close waits for.
+        # A close does not wait for these messages, because no handler has them.
         self._member.running -= count
         return found
 
     def unreceive(self, batches: Sequence[Batch[T]]) -> None:
-        """These did not reach the program: they are handed out again."""
+        """Hand out messages again that did not reach the program."""
         for batch in batches:
             for message in batch.messages:
                 if isinstance(message, PoppedMessage):
@@ -109,7 +109,7 @@ class Receiving(Generic[T]):
             self._member.arrived(batch.held)
 
     def _is_over(self, until_ms: float, begun: int) -> bool:
-        """Whether a wait has ended: sources were asked once at least, or do not answer."""
+        """Whether a wait has ended: each source was asked at least once, or does not answer."""
         now_ms, popping = self._member.tasks.now_ms, self._popping
         if now_ms < until_ms:
             return False
@@ -117,7 +117,7 @@ class Receiving(Generic[T]):
                 or now_ms >= until_ms + self._client.options.timeout_ms)
 
     async def _wait(self, until_ms: float) -> None:
-        """Wait for messages, the end of a pop, or the time."""
+        """Wait for messages, for the end of a pop, or until the time is over."""
         member = self._member
         end: Future[None] = Future()
         self._ends.append(end)
@@ -132,33 +132,33 @@ class Receiving(Generic[T]):
             timer.cancel()
 
     def pop_ended(self) -> None:
-        """A pop has ended, with messages or without."""
+        """Wake the waiting callers, because a pop has ended, with messages or without."""
         ends, self._ends = self._ends, []
         for each in ends:
             each.set_result(None)
 
     async def _hide_as_asked(self, found: Sequence[Batch[T]]) -> None:
-        """Hide those for the time that was asked for that were popped for an earlier demand."""
+        """Change the time of messages that were popped for an earlier caller with another time."""
         wanted = int(self._popping.invisible_ms)
         late = [message for batch in found for message in batch.messages
                 if isinstance(message, PoppedMessage) and message.receipt.invisible_ms != wanted
                 and not self._options.in_order]
         try:
             for error in await self._acks.change_all(late, wanted):
-                log.warning("a message is not hidden for as long as was asked for: %s", error)
+                log.warning("a message is not hidden for as long as requested: %s", error)
         except BaseException:
             self.unreceive(found)
             raise
 
-    # --- what becomes of messages
+    # --- decisions about messages
 
     async def acknowledge(self, messages: Sequence[ReceivedMessage[Any]]) -> None:
         """Acknowledge messages.
 
-        :raises ReceiptExpired: when some are acknowledged or given back already, or hidden no
-            longer; the others are acknowledged.
-        :raises RequestRefused, RemotingError, NoRoute: when a broker does not take it. Those may be
-            acknowledged again.
+        :raises ReceiptExpired: when some are already acknowledged or given back, or are no longer
+            hidden; all other messages are acknowledged.
+        :raises RequestRefused, RemotingError, NoRoute: when a broker does not accept it. These
+            messages may be acknowledged again.
         """
         mine, gone = self._received(messages)
         futures = []
@@ -180,23 +180,24 @@ class Receiving(Generic[T]):
     def _answered(
         self, held: Held[T], message: PoppedMessage[Any], acknowledged: Future[None]
     ) -> None:
-        """A broker took the acknowledgement of a message, or did not."""
+        """Process the broker's response to the acknowledgement of a message."""
         message.is_ending = False
         if acknowledged.error is None:
             self.finish(held, message, "success")
 
     async def extend(self, message: ReceivedMessage[Any], invisible_ms: float) -> None:
-        """Hide a message for so long from now on.
+        """Hide a message for ``invisible_ms`` from now on.
 
-        :raises: as :meth:`acknowledge`.
+        :raises: like :meth:`acknowledge`.
         """
         await self._acks.change(self._one(message)[1], _checked(invisible_ms, 1))
 
     async def retry(self, message: ReceivedMessage[Any], delay_ms: float | None) -> None:
-        """Give a message back: it is delivered again.
+        """Give a message back, so that it is delivered again.
 
-        :param delay_ms: after so long; None: by its attempts, and the dead letters after the last.
-        :raises: as :meth:`acknowledge`.
+        :param delay_ms: the wait before that; with None, it is chosen by the message's attempts,
+            and after the last attempt the message goes to the dead letters.
+        :raises: like :meth:`acknowledge`.
         """
         member = self._member
         held, mine = self._one(message)
@@ -210,7 +211,7 @@ class Receiving(Generic[T]):
     async def bury(self, message: ReceivedMessage[Any]) -> None:
         """Send a message to the dead letters.
 
-        :raises: as :meth:`acknowledge`.
+        :raises: like :meth:`acknowledge`.
         """
         held, mine = self._one(message)
         await self._retries.bury(mine)
@@ -219,7 +220,7 @@ class Receiving(Generic[T]):
     def _received(
         self, messages: Sequence[ReceivedMessage[Any]]
     ) -> tuple[list[tuple[Held[T], PoppedMessage[Any]]], list[PoppedMessage[Any]]]:
-        """Those of these messages that the program may still decide about, and the others."""
+        """Divide messages into those that the program may still decide about, and all others."""
         mine: list[tuple[Held[T], PoppedMessage[Any]]] = []
         gone = []
         for message in messages:
@@ -241,7 +242,7 @@ class Receiving(Generic[T]):
         return mine[0]
 
     def finish(self, held: Held[T], message: PoppedMessage[Any], outcome: str) -> None:
-        """A received message has its result; ``outcome`` as interceptors get it."""
+        """Finish a received message; ``outcome`` is the result for interceptors."""
         self._member.tell(held, [message], outcome)
         held.window.done(message.offset)
         self._member.arrived(held)
@@ -249,12 +250,12 @@ class Receiving(Generic[T]):
 
 
 def _gone(messages: Sequence[PoppedMessage[Any]]) -> ReceiptExpired:
-    return ReceiptExpired("these have their result already, or are hidden no longer and come "
-                          "again: " + ", ".join(map(repr, messages)))
+    return ReceiptExpired("these have their result already, or are no longer hidden and will be "
+                          "delivered again: " + ", ".join(map(repr, messages)))
 
 
 def _checked(time_ms: float, least_ms: float) -> float:
-    """:raises OptionError: when a message cannot be hidden for so long."""
+    """:raises OptionError: when a message cannot be hidden for this time."""
     if not least_ms <= time_ms <= _INVISIBLE_MAX_MS:
         raise OptionError(f"a message cannot be hidden for {time_ms / 1000:g} s")
     return time_ms

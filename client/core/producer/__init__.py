@@ -1,1 +1,1 @@
-"""The producer: messages on their way out, choices of queues, attempts, transactions."""
+"""The producer: outgoing messages, choices of queues, attempts, transactions."""

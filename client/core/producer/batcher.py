@@ -1,11 +1,12 @@
-"""Puts messages that nothing waits for into batches, and tells each of them its own result.
+"""Puts messages that no caller waits for into batches, and reports to each its own result.
 
-Messages that brokers do not take in a batch, those of a sharding key and compressed ones go alone.
-Of a batch with one message that message is sent. A batch is tried again like any send; when it
-fails for good, each of its messages fails.
+Messages that brokers do not accept in a batch, messages with a sharding key and compressed messages
+are sent alone. If a batch has only one message, this message is sent without a batch. A batch is
+retried like any send; if it finally fails, each of its messages fails.
 
-:class:`BatchSender` knows when batches are sent. :class:`Batching` is that of event loops;
-``twistmq.client.blocking.batching`` has that of threads, which fill batches themselves.
+:class:`BatchSender` decides when batches are sent. :class:`Batching` is the implementation for
+event loops; ``twistmq.client.blocking.batching`` has the one for threads, which fill batches
+themselves.
 
 Source: ProduceAccumulator, SendResult splitting in AggregationKey.sendAsync @5.3.3.
 """
@@ -28,7 +29,7 @@ _Waiting = tuple[Outgoing, OnSent]
 
 T = TypeVar("T")
 
-#: When batches are looked at again that a thread is in the middle of filling, ms.
+#: The delay before batches that a thread is currently filling are checked again, in ms.
 AGAIN_MS: Final = 10
 
 
@@ -42,7 +43,7 @@ class Begin(Protocol):
 
 
 class BatchSender(Generic[T]):
-    """Sends the batches of a producer: those that are full, and those whose time has come.
+    """Sends the batches of a producer that are full or due.
 
     Batches of one key are sent in the order in which they were begun.
 
@@ -53,7 +54,7 @@ class BatchSender(Generic[T]):
     def __init__(self, tasks: Scheduler, accumulator: Accumulator[T]) -> None:
         self._tasks = tasks
         self._accumulator = accumulator
-        #: Batches that are full and not sent yet.
+        #: The batches that are full and have not been sent.
         self._full: list[Batch[T]] = []
         #: Whether the timer is set for the first batch that is not full.
         self._is_planned = False
@@ -68,25 +69,25 @@ class BatchSender(Generic[T]):
         self._send_some(self._accumulator.flush)
 
     def send_due(self) -> None:
-        """Send the batches that are full or due, and plan the next; called in the engine."""
+        """Send the batches that are full or due, and plan the next call; called in the engine."""
         self._send_some(lambda: self._accumulator.due(self._tasks.now_ms))
 
     def enter(self) -> bool:
-        """Begin to use the accumulator, for batches that threads fill.
+        """Acquire the accumulator, for batches that threads fill.
 
         :returns: False when that is not possible now.
         """
         return True
 
     def leave(self) -> None:
-        """The accumulator is not used any more."""
+        """Release the accumulator."""
 
     def _send_some(self, more: Callable[[], list[Batch[T]]]) -> None:
         if not self.enter():
             self._tasks.later(AGAIN_MS, self._send_some, more)
             return
         try:
-            # Those that are full were begun first.
+            # The full batches were begun first.
             batches, self._full = self._full, []
             batches += more()
             due_ms = self._accumulator.due_ms()
@@ -98,7 +99,7 @@ class BatchSender(Generic[T]):
             self.send(batch)
 
     def _plan(self, due_ms: float | None) -> None:
-        """Set the timer, unless it is set for an earlier time."""
+        """Set the timer, unless it is already set for an earlier time."""
         timer = self._timer
         if timer is not None and timer.is_pending:
             if due_ms is not None and timer.due_ms <= due_ms:
@@ -111,7 +112,7 @@ class BatchSender(Generic[T]):
 class Batching(BatchSender[_Waiting]):
     """The batches of a producer, filled in the engine.
 
-    :param tasks: its clock and timers.
+    :param tasks: the clock and timers.
     :param begin: sends a message or a batch.
     :param join: makes a request, see ``Preparer.join``.
     """
@@ -125,7 +126,7 @@ class Batching(BatchSender[_Waiting]):
         self._join = join
 
     def add(self, message: Outgoing, on_done: OnSent, queue: MessageQueue | None) -> None:
-        """Let a message wait for others, or send it alone when it cannot be in a batch."""
+        """Put a message into a batch, or send it alone when it cannot be in one."""
         if not message.may_be_batched or not self._accumulator.has_room:
             self._begin(message, on_done, queue)
             return
@@ -136,7 +137,7 @@ class Batching(BatchSender[_Waiting]):
             self.send_due()
 
     def send(self, batch: Batch[_Waiting]) -> None:
-        """Send a batch; each message is told its own result."""
+        """Send a batch, and report to each message its own result."""
         items = batch.items
 
         def done(outcome: SendResult | Exception) -> None:
@@ -153,9 +154,9 @@ class Batching(BatchSender[_Waiting]):
 
 
 def results_of(result: SendResult, ids: Sequence[str]) -> Sequence[SendResult]:
-    """The results of the messages of a batch, in order.
+    """Return the results of the messages of a batch, in order.
 
-    :param result: of the batch.
+    :param result: the result of the batch.
     :param ids: the unique id of each message.
     """
     count = len(ids)
@@ -163,7 +164,7 @@ def results_of(result: SendResult, ids: Sequence[str]) -> Sequence[SendResult]:
         return [result]
     places = result.offset_id.split(",")
     if len(places) != count:
-        # A queue of whole batches has one place for all of them.
+        # A queue of whole batches returns one place for all messages.
         places = [result.offset_id] * count
     return [
         SendResult(unique, place, result.queue, offset, result.code, result.transaction_id,

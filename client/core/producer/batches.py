@@ -1,12 +1,12 @@
-"""Automatic batching: messages wait a few milliseconds for others that can go in one request.
+"""Automatic batching: messages wait a few milliseconds for others that fit into one request.
 
-Messages of one topic, tag, queue and kind of waiting go together. A batch is sent when it is full
-or its time has come, and counts for the bound on all of them until its answer is there. Over the
-bound messages are not taken: they go alone.
+Messages with the same topic, tag, queue and ``wait_stored`` go together. A batch is sent when it is
+full or due, and counts toward the limit on all batches until its response arrives. When the limit
+is exceeded, messages are not added to batches but sent alone.
 
 Source: ProduceAccumulator, DefaultMQProducer.canBatch @5.3.3. Differs from Apache: a message that
-would make a batch longer than its bound begins the next one. Apache's batch may grow beyond the
-length that brokers take.
+would make a batch longer than its limit begins the next batch. Apache's batch may grow beyond the
+length that brokers accept.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = ["Accumulator", "Batch", "BatchKey", "may_be_batched"]
 
-#: Properties of messages that go alone: those with a delay or a time, and parts of transactions.
+#: Properties of messages that are sent alone: delayed or timed messages, parts of transactions.
 _ALONE: Final = frozenset(
     {DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, PGROUP})
-#: Bytes of a batch, how long it waits (ms), and bytes of all batches: Apache's defaults, and the
-#: highest that Apache allows.
+#: The bytes of a batch, how long it waits (ms), and the bytes of all batches: Apache's defaults,
+#: and the highest values that Apache allows.
 BATCH_BYTES: Final = 32 << 10
 BATCH_BYTES_MAX: Final = 2 << 20
 LINGER_MS: Final = 10
@@ -42,18 +42,18 @@ TOTAL_BYTES: Final = 32 << 20
 
 
 def may_be_batched(topic: str, properties: Mapping[str, str]) -> bool:
-    """Whether brokers take a message as a part of a batch."""
+    """Whether brokers accept a message as a part of a batch."""
     return _ALONE.isdisjoint(properties) and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
 
 
 class BatchKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """The parts that are the same in all messages of a batch."""
+    """The attributes that all messages of a batch have in common."""
 
     topic: str
-    #: Whether the broker answers when they are stored as safely as it is set up to.
+    #: Whether the broker answers only after they are stored as safely as it is configured to.
     waits: bool = True
     tag: str | None = None
-    #: The queue that the caller chose; None: any of the topic.
+    #: The queue that the caller chose; None: any queue of the topic.
     queue: MessageQueue | None = None
 
 
@@ -61,29 +61,30 @@ T = TypeVar("T")
 
 
 class Batch(Generic[T]):
-    """Messages that go in one request."""
+    """The messages of one request."""
 
     __slots__ = ("byte_count", "due_ms", "items", "key", "shared")
 
     def __init__(self, key: BatchKey, due_ms: float) -> None:
         self.key = key
-        #: When it is sent at the latest, by the steady clock.
+        #: When it is sent at the latest, by the monotonic clock.
         self.due_ms = due_ms
         self.items: list[T] = []
         self.byte_count = 0
-        #: The caller's own.
+        #: Data of the caller.
         self.shared: Any = None
 
 
 class Accumulator(Generic[T]):
     """The batches that are being filled.
 
-    The caller polls: :meth:`due` at the time :meth:`due_ms`. It calls :meth:`ended` for each batch
-    once its request has ended.
+    The caller polls: it calls :meth:`due` at the time :meth:`due_ms`, and :meth:`ended` for each
+    batch after its request has ended.
 
-    :param batch_bytes: of one batch; one message alone may have more.
+    :param batch_bytes: the maximum size of a batch; a single message may exceed it.
     :param linger_ms: how long a batch waits.
-    :param total_bytes: of all batches, filled or under way; about one batch may go over it.
+    :param total_bytes: the limit on all batches, filled or in flight; about one batch may exceed
+        it.
     """
 
     def __init__(
@@ -99,28 +100,28 @@ class Accumulator(Generic[T]):
         self._batch_bytes = batch_bytes
         self._linger_ms = linger_ms
         self._total_bytes = total_bytes
-        #: By key, in the order of their times.
+        #: The open batches by key, in the order of their times.
         self._open: OrderedDict[BatchKey, Batch[T]] = OrderedDict()
-        #: Bytes of all batches, filled or under way.
+        #: The bytes of all batches, filled or in flight.
         self.byte_count = 0
 
     @property
     def has_room(self) -> bool:
-        """Whether another message may be added; one that may not goes alone."""
+        """Whether another message may be added; otherwise it is sent alone."""
         return self.byte_count < self._total_bytes
 
     def fits(self, key: BatchKey, size: int) -> Batch[T] | None:
-        """The batch that takes a message of so many bytes without becoming full, if there is one.
+        """Return the batch that takes a message of this size without becoming full, if any.
 
-        The caller adds the item and its bytes, those of this object too.
+        The caller adds the item and its bytes, also to the bytes of this object.
         """
         batch = self._open.get(key)
         return batch if batch is not None and batch.byte_count + size < self._batch_bytes else None
 
     def add(self, key: BatchKey, item: T, size: int, now_ms: float) -> list[Batch[T]]:
-        """Add a message; the batches to send now, which are full.
+        """Add a message; :returns: the full batches to send now.
 
-        :param size: its bytes in the request.
+        :param size: its size in the request, in bytes.
         """
         self.byte_count += size
         full: list[Batch[T]] = []
@@ -137,13 +138,13 @@ class Accumulator(Generic[T]):
         return full
 
     def due_ms(self) -> float | None:
-        """When :meth:`due` is to be called; None while no batch waits."""
+        """Return when :meth:`due` has to be called; None while no batch waits."""
         for batch in self._open.values():
             return batch.due_ms
         return None
 
     def due(self, now_ms: float) -> list[Batch[T]]:
-        """The batches whose time has come."""
+        """Return the batches whose time has come."""
         found: list[Batch[T]] = []
         waiting = self._open
         while waiting and next(iter(waiting.values())).due_ms <= now_ms:
@@ -151,11 +152,11 @@ class Accumulator(Generic[T]):
         return found
 
     def flush(self) -> list[Batch[T]]:
-        """All batches, whether their time has come or not."""
+        """Return all batches, even if their time has not come."""
         found = list(self._open.values())
         self._open.clear()
         return found
 
     def ended(self, batch: Batch[T]) -> None:
-        """The request of a batch has ended, well or not."""
+        """Note that the request of a batch has ended, with success or not."""
         self.byte_count -= batch.byte_count

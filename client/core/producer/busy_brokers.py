@@ -1,11 +1,11 @@
-"""Busy brokers: one that refuses sends because it has too many gets fewer for a while.
+"""Busy brokers: a broker that refuses sends because of its load gets fewer of them for a while.
 
-A broker that is busy did not store the message, so the message may wait and be tried again, as
-long as its time lasts. Apache's broker refuses what waited in its queue for 200 ms. A sender that
-goes on with as many requests as before would have them all refused again. So each refusal halves
-the number of requests that may be under way to that broker, and holds sends back for a moment that
-grows with each refusal; each answer that tells of a stored message lets the number grow again.
-Sends wait in their order, those that were refused first.
+A busy broker did not store the message, so the message may wait and be tried again until its
+time-out. Apache's broker refuses requests that waited in its queue for 200 ms. A sender that
+continued with the same number of requests would have them all refused again. Therefore each refusal
+halves the number of requests that may be in flight to this broker, and holds sends back for a
+moment that grows with each refusal. Each stored message lets the number grow again. Sends wait in
+order, and refused sends come first.
 
 A gate is made at the first refusal, and forgotten some time after the last one.
 """
@@ -23,16 +23,16 @@ __all__ = ["Gate", "Waiting"]
 
 log = logging.getLogger("twistmq.client")
 
-#: How long sends are held back after a refusal, at first and at most, ms.
+#: How long sends are held back after a refusal, initially and at most, in ms.
 PAUSE_MS: Final = 50.0
 PAUSE_MAX_MS: Final = 400.0
-#: How much the number of requests under way grows with each that was stored.
+#: The growth of the number of requests in flight for each stored message.
 GROWTH: Final = 0.25
-#: Requests that may be under way at least.
+#: The minimum number of requests that may be in flight.
 LEAST: Final = 4.0
-#: How often a gate looks at those that wait, ms.
+#: The interval at which a gate checks its waiting sends, in ms.
 LOOK_MS: Final = 25.0
-#: How long after its last refusal a gate is forgotten, ms.
+#: The time after its last refusal at which a gate is forgotten, in ms.
 FORGET_MS: Final = 10_000.0
 
 
@@ -41,21 +41,21 @@ class Waiting(Protocol):
 
     @property
     def deadline_ms(self) -> float:
-        """When it fails at the latest, by the steady clock."""
+        """The time at which it fails at the latest, by the monotonic clock."""
 
     def go(self) -> None:
-        """Send now."""
+        """Send it now."""
 
     def late(self) -> None:
-        """Its time is over, or the client closes."""
+        """Fail it, because its time is over or the client closes."""
 
 
 class Gate:
     """The gate of one broker.
 
     :param name: the broker's name.
-    :param under_way: how many requests to the broker have no answer.
-    :param forget: is called when the gate is of no use any more.
+    :param under_way: returns the number of unanswered requests to the broker.
+    :param forget: called when the gate is no longer needed.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class Gate:
         self._forget = forget
         self._limit = float(under_way() + 1)
         self._pause_ms = PAUSE_MS / 2
-        #: Until when nothing is sent, and when the gate is forgotten; steady clock.
+        #: The time until which nothing is sent, and the time at which the gate is forgotten, by
+        #: the monotonic clock.
         self._until_ms = 0.0
         self._quiet_ms = 0.0
         self._again: deque[Waiting] = deque()
@@ -78,25 +79,26 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether a new send may go at once."""
+        """Whether a new send may be sent at once."""
         return (not self._again and not self._new and self._tasks.now_ms >= self._until_ms
                 and self._under_way() < self._limit)
 
     def wait(self, send: Waiting) -> None:
-        """Let a new send wait for its turn."""
+        """Add a new send to the waiting sends."""
         self._new.append(send)
         self._plan()
 
     def refused(self, send: Waiting | None) -> None:
-        """The broker refused a send.
+        """Handle a send that the broker refused.
 
-        :param send: waits for another attempt at this broker; None: it goes elsewhere, or fails.
+        :param send: the send, if it waits for another attempt at this broker; None if it goes to
+            another broker or fails.
         """
         now_ms = self._tasks.now_ms
         if send is not None:
             self._again.append(send)
         if now_ms >= self._until_ms:
-            # Those that were sent before this moment are refused for the same reason.
+            # Sends that began before this moment are refused for the same reason.
             self._limit = max(min(self._limit, self._under_way() + 1) / 2, LEAST)
             self._pause_ms = min(self._pause_ms * 2, PAUSE_MAX_MS)
             self._until_ms = now_ms + self._pause_ms
@@ -104,21 +106,21 @@ class Gate:
         self._plan()
 
     def stored(self) -> None:
-        """The broker stored a message."""
+        """Note that the broker stored a message."""
         if self._tasks.now_ms >= self._until_ms:
             self._limit += GROWTH
             self._pause_ms = PAUSE_MS / 2
             self._pump()
 
     def close(self) -> None:
-        """End all that wait, because the client closes."""
+        """Fail all waiting sends, because the client closes."""
         for send in [*self._again, *self._new]:
             send.late()
         self._again.clear()
         self._new.clear()
 
     def _pump(self) -> None:
-        """Send what may be sent now."""
+        """Send the waiting sends that may be sent now."""
         if self._tasks.now_ms < self._until_ms:
             return
         for line in (self._again, self._new):

@@ -1,22 +1,22 @@
-"""Avoiding slow and dead brokers: how long each is left out, and which are to be probed.
+"""Avoids slow and dead brokers: decides how long each is left out, and which brokers to probe.
 
-A send tells how long it took and how it ended. A slow one has its broker left out for a time, by a
-table of latencies; a failed one counts as a very slow one. A broker that could not be reached is
-left out until a probe reaches it or a later send does.
+After each send, its duration and outcome are recorded. If it was slow, its broker is left out for a
+time that a table of latencies determines; a failed send counts as a very slow one. A broker that
+could not be reached is left out until a probe or a later send reaches it.
 
     latency, ms  from   50  100   550  1800  3000   5000  15000    a failure counts as
     5.x          away    0    0  2 s   5 s   6 s   10 s    30 s    10 s
     latency, ms  from   50  100   550  1000  2000   3000  15000
     to 5.1.3     away    0    0  30 s  60 s  120 s  180 s  600 s   30 s
 
-A producer without the option ``avoid_slow`` learns of failures only (:data:`TABLE_FAILURES`): a
-broker that was not reached, or gave no answer in time, is left out for ten seconds and until a
-probe reaches it. Nothing is noted of a broker that answers, so such a producer pays nothing for
-each message.
+A producer without the option ``avoid_slow`` records only failures (:data:`TABLE_FAILURES`): a
+broker that was not reached, or did not answer in time, is left out for ten seconds and until a
+probe reaches it. Nothing is recorded about a broker that answers, so such a producer has no cost
+for each message.
 
-Source: MQFaultStrategy, LatencyFaultToleranceImpl @5.3.3 and @4.9.4. Differs from Apache: brokers
-that are reachable are not probed, since a probe of theirs changes nothing; and one that is not
-reachable is left out until it is, not only for as long as its failure counts. Without its option
+Source: MQFaultStrategy, LatencyFaultToleranceImpl @5.3.3 and @4.9.4. Differs from Apache: reachable
+brokers are not probed, because a probe would change nothing for them; and an unreachable broker is
+left out until it is reachable, not only for as long as its failure counts. Without its option,
 Apache's client avoids a broker only within the send that failed there.
 """
 
@@ -28,37 +28,38 @@ from typing import Final
 
 __all__ = ["TABLE_4", "TABLE_5", "TABLE_FAILURES", "Faults", "LatencyTable"]
 
-#: When the first probes are due after a start, and how often after that, ms.
+#: The delay before the first probes after a start and the interval between rounds, in ms.
 ROUND_MS: Final = 3000
-#: A broker is probed at most so often, ms.
+#: The shortest interval between probes of one broker, in ms.
 PROBE_MS: Final = 2000
-#: The time-out of a probe, ms; and where only failures count, for a broker may be far away.
+#: The time-out of a probe, in ms; it is longer if only failures count, because a broker may be far
+#: away.
 PROBE_TIMEOUT_MS: Final = 200
 PROBE_FAR_TIMEOUT_MS: Final = 1000
-#: Where only failures count, the time between probes of a broker doubles up to this, ms.
+#: If only failures count, the interval between probes of a broker doubles up to this, in ms.
 PROBE_WAIT_MAX_MS: Final = 24_000
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyTable:
-    """How long a broker is left out after a send of some latency; all in ms."""
+    """How long a broker is left out after a send of some latency; all times are in ms."""
 
     latencies: tuple[int, ...]
     away: tuple[int, ...]
-    #: The latency that a failure counts as.
+    #: The latency that counts for a failure.
     failure: int
-    #: Whether a broker that is left out is not taken back by a quick send.
+    #: Whether a quick send does not shorten the time for which a broker is left out.
     only_extends: bool
     #: The time-out of a probe.
     probe_timeout_ms: int = PROBE_TIMEOUT_MS
 
     @property
     def has_latencies(self) -> bool:
-        """Whether a broker is left out when it is only slow."""
+        """Whether a broker is left out even if it is only slow."""
         return bool(self.latencies)
 
     def away_ms(self, latency_ms: float) -> int:
-        """How long a broker is left out."""
+        """Return how long a broker is left out."""
         if not self.latencies:
             return self.away[0]
         at = bisect_right(self.latencies, latency_ms)
@@ -73,14 +74,14 @@ TABLE_4: Final = LatencyTable(
     (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000), failure=30_000, only_extends=False)
 
 
-#: Only failures count, and for how long.
+#: Only failures count; each leaves a broker out for 10 s.
 TABLE_FAILURES: Final = LatencyTable(
     (), (10_000,), failure=0, only_extends=True, probe_timeout_ms=PROBE_FAR_TIMEOUT_MS)
 
 
 @dataclass(slots=True)
 class _Broker:
-    """The state of a broker, as far as it is known; times are of the steady clock, ms."""
+    """The known state of a broker; times are by the monotonic clock, in ms."""
 
     away_until_ms: float = 0
     is_reachable: bool = True
@@ -89,13 +90,13 @@ class _Broker:
 
 
 class Faults:
-    """The brokers to which a producer sent.
+    """The brokers to which a producer has sent.
 
     :param table: :data:`TABLE_5`, :data:`TABLE_4` or :data:`TABLE_FAILURES`.
-    :param now_ms: steady clock.
+    :param now_ms: the time by the monotonic clock.
 
-    ``is_active`` is whether a send has to look at this before it chooses a broker, and to tell how
-    it ended.
+    If ``is_active`` is true, a send has to consult this object before it chooses a broker, and to
+    report how it ended.
     """
 
     def __init__(self, table: LatencyTable = TABLE_5, now_ms: float = 0) -> None:
@@ -114,13 +115,13 @@ class Faults:
         self, broker: str, latency_ms: float, now_ms: float, *, failed: bool = False,
         reachable: bool = True,
     ) -> None:
-        """A send to a broker ended.
+        """Record that a send to a broker has ended.
 
-        :param failed: whether the broker is to be left out whatever the latency.
-        :param reachable: False when nothing was heard of it: no connection, or no reply in time.
+        :param failed: whether to leave the broker out whatever the latency.
+        :param reachable: False if there was no connection or no response in time.
         """
         if not self._table.has_latencies and not (failed and not reachable):
-            # It answered, so nothing is held against it.
+            # The broker answered, so it is not left out.
             self.forget(broker)
             return
         away_ms = self._table.away_ms(self._table.failure if failed else latency_ms)
@@ -144,17 +145,17 @@ class Faults:
             self._unreachable[broker] = known
 
     def is_available(self, broker: str, now_ms: float) -> bool:
-        """Whether a broker is to be sent to: it is neither slow nor dead."""
+        """Whether sends may go to a broker: it is neither slow nor dead."""
         known = self._brokers.get(broker)
         return known is None or (known.is_reachable and now_ms >= known.away_until_ms)
 
     def is_reachable(self, broker: str) -> bool:
-        """Whether a broker was heard of when it was last asked."""
+        """Whether the last request to a broker reached it."""
         known = self._brokers.get(broker)
         return known is None or known.is_reachable
 
     def forget(self, broker: str) -> None:
-        """Nothing is known of a broker: it is in no route any more, for example."""
+        """Forget a broker, for example because it no longer appears in a route."""
         self._brokers.pop(broker, None)
         self._unreachable.pop(broker, None)
         self.is_active = bool(self._brokers) or self._table.has_latencies
@@ -162,18 +163,18 @@ class Faults:
     # --- probes
 
     def due_ms(self) -> float | None:
-        """When :meth:`probes` is to be called; None while every broker is reachable."""
+        """Return when :meth:`probes` has to be called; None while every broker is reachable."""
         return self._round_ms if self._unreachable else None
 
     def probes(self, now_ms: float) -> list[str]:
-        """The brokers to probe now, each with the time-out ``probe_timeout_ms``.
+        """Return the brokers to probe now, each with the time-out ``probe_timeout_ms``.
 
-        Apache's client asks for the end of a queue. The caller tells by :meth:`probed` when the
-        broker answers, and calls :meth:`forget` for one without an address.
+        As a probe, Apache's client asks for the end of a queue. The caller calls :meth:`probed`
+        when the broker answers, and :meth:`forget` for a broker without an address.
         """
         if now_ms < self._round_ms:
             return []
-        # A clock that was stopped, as that of a laptop, does not give one round after the other.
+        # After a stop of the clock (a laptop asleep), rounds must not follow one another at once.
         self._round_ms = max(self._round_ms + ROUND_MS, now_ms)
         found = []
         for name, known in self._unreachable.items():
@@ -185,7 +186,7 @@ class Faults:
         return found
 
     def probed(self, broker: str) -> None:
-        """A broker answered a probe."""
+        """Record that a broker answered a probe."""
         known = self._brokers.get(broker)
         if known is not None:
             self._note_reachable(broker, known, True)

@@ -1,9 +1,9 @@
-"""Messages on their way out: checked, compressed and encoded, before they enter the engine.
+"""Outgoing messages: they are checked, compressed and encoded before they enter the engine.
 
 Source: Validators, DefaultMQProducerImpl (tryToCompressMessage, sendKernelImpl), MessageBatch,
-MessageClientIDSetter @5.3.3. Differs from Apache: a batch has no unique id, as in 4.9. Brokers of
-Apache give the id of a batch to each of its messages, and then nothing finds them by their own; in
-a topic of the type BatchCQ a batch with an id is one record.
+MessageClientIDSetter @5.3.3. Differs from Apache: a batch has no unique id, as in 4.9. Apache's
+brokers give the id of a batch to each of its messages, so that the messages cannot be found by
+their own ids; in a topic of the type BatchCQ, a batch with an id is one record.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from twistmq.protocol.topic_names import (
 
 __all__ = ["BODY_SIZE_MAX", "Outgoing", "Preparer", "ProducerOptions", "send_header"]
 
-#: The longest body, and the longest batch as it is encoded, bytes. Source: DefaultMQProducer.
+#: The maximum size of a body and of an encoded batch, in bytes. Source: DefaultMQProducer.
 BODY_SIZE_MAX: Final = 4 << 20
 #: The properties of most messages, around the unique id.
 _WAITS: Final = format_properties({WAIT: "true", UNIQ_KEY: "%s"})
 _WAITS_NOT: Final = format_properties({WAIT: "false", UNIQ_KEY: "%s"})
-#: A flag beyond it has no place in a batch.
+#: The limit of flags, positive or negative, that have a place in a batch.
 _FLAG_MAX: Final = 1 << 31
-#: Names of topics that are remembered as checked.
+#: The number of checked topic names that are remembered.
 _TOPICS_MAX: Final = 4096
 
 
-#: Properties of a message that is delivered at a time.
+#: The properties of a message that is delivered at a given time.
 _TIMES: Final = frozenset({TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
 
 
@@ -63,24 +63,24 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a producer."""
 
     group: str = "twistmq_producer"
-    #: Bound on a send, all attempts together, ms.
+    #: The time-out of a send with all its attempts, in ms.
     timeout_ms: float = 3000
-    #: How often a send is tried again.
+    #: The number of times that a send is tried again.
     retries: int = 2
-    #: Bound on one attempt, ms; None: a share of the time while there are other brokers to try.
+    #: The time-out of one attempt in ms; None: a share of the time while there are other brokers.
     attempt_timeout_ms: float | None = None
-    #: Raise ``NotSafe`` when a message is stored but a flush or a slave was not waited for.
+    #: Whether to raise ``NotSafe`` when the broker did not wait for a flush or a slave.
     require_safe: bool = False
-    #: Bodies of so many bytes are compressed; 0: none.
+    #: Bodies of at least this size are compressed; 0: none.
     compress_over: int = 4096
     #: "zlib", "lz4" or "zstd".
     codec: str = "zlib"
-    #: Bounds on messages, and on their bytes, that ``send_soon`` has under way.
+    #: The maximum number and size of the messages that ``send_soon`` has in flight.
     in_flight_max: int = 1024
     in_flight_bytes_max: int = 64 << 20
-    #: Whether messages that do not wait are put into batches.
+    #: Whether messages that no caller waits for are put into batches.
     auto_batch: bool = False
-    #: Whether slow and dead brokers are left out, and for how long.
+    #: Whether slow and dead brokers are avoided, and for how long.
     avoid_slow: bool = False
     latencies: LatencyTable = TABLE_5
 
@@ -90,7 +90,7 @@ def send_header(
     sys_flag: int = 0, reconsume_times: int = 0, is_batch: bool = False,
     max_reconsume_times: int | None = None,
 ) -> SendMessageRequestHeaderV2:
-    """The header of a send; names are those at brokers, properties are encoded."""
+    """Return the header of a send; names are as at brokers, and properties are encoded."""
     return SendMessageRequestHeaderV2(
         group, topic, TEMPLATE_TOPIC, NEW_TOPIC_QUEUES, queue_id, sys_flag, born_ms, flag,
         properties, reconsume_times, False, max_reconsume_times=max_reconsume_times,
@@ -100,18 +100,18 @@ def send_header(
 class Outgoing(msgspec.Struct, gc=False):
     """A message, or a batch, that is ready to be sent.
 
-    :param topic: as brokers know it.
+    :param topic: the topic's name at brokers.
     :param ids: the unique ids, joined by commas.
-    :param sharding_key: chooses the queue; "": the producer does.
-    :param waits: the message's WAIT, by which batches are made.
-    :param tag: its tag, by which batches are made too.
-    :param is_timed: whether it is for a time, which brokers before 5.0 do not look at.
-    :param may_be_batched: whether automatic batching may put it with others.
+    :param sharding_key: determines the queue; with "", the producer chooses it.
+    :param waits: the message's WAIT, which is equal for all messages of a batch.
+    :param tag: the message's tag, which is also equal for all messages of a batch.
+    :param is_timed: whether it is delivered at a given time, which brokers before 5.0 ignore.
+    :param may_be_batched: whether automatic batching may put it into a batch.
     """
 
     topic: str
     body: bytes
-    #: Encoded, as in the header.
+    #: The encoded properties, as in the header.
     properties: str
     ids: str
     flag: int = 0
@@ -128,15 +128,15 @@ class Outgoing(msgspec.Struct, gc=False):
 
     @property
     def size(self) -> int:
-        """Bytes, nearly, for bounds."""
+        """The approximate size in bytes, for limits."""
         return len(self.body) + len(self.properties) + 64
 
 
 class Preparer:
-    """Prepares the messages of a producer; it may be called by many threads.
+    """Prepares the messages of a producer; several threads may call it.
 
-    :param make_id: makes a unique id at a Unix ms.
-    :param encode: makes the body of a value; None: bodies are bytes.
+    :param make_id: makes a unique id for a Unix time in ms.
+    :param encode: converts a value to a body; with None, bodies are bytes.
     """
 
     def __init__(
@@ -150,14 +150,14 @@ class Preparer:
         self._wall_ms = client.tasks.clock.wall_ms
         self._is_intercepted = bool(client.interceptors)
         self._compress_over = options.compress_over or BODY_SIZE_MAX + 1
-        #: Names of topics that were checked, and their names at brokers.
+        #: The names of checked topics, with their names at brokers.
         self._topics: dict[str, str] = {}
 
     def prepare(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
         """Check and encode a message.
 
-        :param extra: properties of the system beside its own.
-        :raises OptionError: when it cannot be sent to any broker.
+        :param extra: system properties in addition to the message's own properties.
+        :raises OptionError: when no broker would accept it.
         """
         topic = self._topics.get(message.topic) or self._topic(message.topic)
         body = self._body(message)
@@ -178,9 +178,9 @@ class Preparer:
     def _properties(
         self, message: Message, extra: dict[str, str] | None = None
     ) -> tuple[str, str, Mapping[str, str]]:
-        """The properties as they are sent, the unique id, and the properties.
+        """Return the encoded properties, the unique id, and the properties.
 
-        Of a message that has only those of every message, the last is empty.
+        If a message has only the properties that every message has, the last result is empty.
         """
         if extra is None and message.is_plain and not self._is_intercepted:
             ids = self.new_id()
@@ -212,7 +212,7 @@ class Preparer:
     def prepare_batch(self, messages: Sequence[Message]) -> Outgoing:
         """Check and encode messages of one topic as one request.
 
-        :raises OptionError: when they do not go into one batch.
+        :raises OptionError: when the messages cannot be in one batch.
         """
         if not messages:
             raise OptionError("a batch has at least one message")
@@ -231,28 +231,28 @@ class Preparer:
             if message.is_timed:
                 raise OptionError("a message with a delay cannot be in a batch")
             text, unique, _ = self._properties(message)
-            # A batch has no place for the bit of a compressed body.
+            # A batch has no place for the flag of a compressed body.
             parts.append((message.flag, self._body(message), text))
             ids.append(unique)
         return self.batch(topic, parts, ids, waits)
 
     def is_plain(self, message: Message) -> bool:
-        """Whether a message, and any other one of its topic, may be joined as its body alone."""
+        """Whether a message, and any plain message of its topic, may be joined as a body alone."""
         return message.is_plain and not (
             self._is_intercepted or self._encode is not None or message.flag or message.sys_flag)
 
     @property
     def plain_size_max(self) -> int:
-        """Bytes of the longest body that may be joined alone."""
+        """The maximum size of a body that may be joined alone, in bytes."""
         return min(self._compress_over - 1, BODY_SIZE_MAX)
 
     def join(
         self, topic: str, items: Sequence[bytes | Outgoing], waits: bool
     ) -> tuple[Outgoing, list[str]]:
-        """Make one request of messages.
+        """Make one request from messages.
 
-        :param topic: as brokers know it.
-        :param items: messages that are prepared, and bodies of plain ones, whose ids are made now.
+        :param topic: the topic's name at brokers.
+        :param items: prepared messages, and bodies of plain messages, whose ids are made now.
         :returns: the request, and the unique id of each message.
         :raises OptionError: when it is too long.
         """
@@ -272,11 +272,11 @@ class Preparer:
     def batch(
         self, topic: str, parts: Sequence[tuple[int, bytes, str]], ids: Sequence[str], waits: bool
     ) -> Outgoing:
-        """Make one request of messages.
+        """Make one batch request from messages.
 
-        :param topic: as brokers know it.
-        :param parts: flag, body and encoded properties of each.
-        :param ids: the unique id of each.
+        :param topic: the topic's name at brokers.
+        :param parts: the flag, body and encoded properties of each message.
+        :param ids: the unique id of each message.
         :raises OptionError: when it is too long.
         """
         try:
@@ -290,11 +290,11 @@ class Preparer:
             sys_flag=0, is_batch=True, code=RequestCode.SEND_BATCH_MESSAGE, waits=waits)
 
     def new_id(self) -> str:
-        """A unique id."""
+        """Return a new unique id."""
         return self._make_id(self._wall_ms())
 
     def _topic(self, name: str) -> str:
-        """The name at brokers; :raises OptionError: when nothing can be sent to it."""
+        """Return the name at brokers; :raises OptionError: when sending to it is impossible."""
         topic = self._topics.get(name)
         if topic is None:
             if not isinstance(name, str):

@@ -1,9 +1,9 @@
-"""Queue choice: to which queue of a topic a message is sent.
+"""Queue choice: selects the queue of a topic to which a message is sent.
 
-Without a wish of the caller the queues take turns, from a start that differs from sender to sender.
-The turn continues over topics' sends and over retries, and queues of brokers that failed within the
-same send are passed over. A message with a sharding key goes to the queue that Java's client would
-choose, so that producers of both kinds keep the order of one key.
+If the caller does not choose a queue, the queues take turns, from a random start that differs
+between senders. The turns continue over the sends of a topic and over retries, and queues of
+brokers that failed within the same send are skipped. A message with a sharding key goes to the
+queue that Java's client would choose, so that producers of both kinds keep the order of one key.
 
 Source: TopicPublishInfo.selectOneMessageQueue, MQFaultStrategy, SelectMessageQueueByHash,
 SelectMessageQueueByRandom, SelectMessageQueueByMachineRoom @5.3.3. Differs from Apache: the choice
@@ -21,7 +21,7 @@ from twistmq.protocol.properties import java_string_hash
 
 __all__ = ["Choice", "MachineRoomChoice", "RandomChoice", "RoundRobin", "by_hash"]
 
-#: Topics whose turns are remembered. A sender to more topics starts some of them again.
+#: The number of topics whose turns are remembered. With more topics, some turns start again.
 _TOPICS_MAX: Final = 10_000
 
 
@@ -33,17 +33,18 @@ class Choice(Protocol):
     ) -> MessageQueue:
         """Choose a queue.
 
-        :param queues: all of a topic that can be written to, one at least.
+        :param queues: all queues of a topic that allow writing, at least one.
         :param failed: names of brokers at which the same send failed before.
-        :param now_ms: steady clock.
+        :param now_ms: the time by the monotonic clock.
         """
 
 
 class RoundRobin:
-    """The queues of each topic in turn.
+    """Takes the queues of each topic in turn.
 
-    :param start: a random number, so that many senders do not begin with the same queue.
-    :param faults: slow and dead brokers to avoid; None: only those that failed in the same send.
+    :param start: a random number, so that senders do not all begin with the same queue.
+    :param faults: the slow and dead brokers to avoid; with None, only brokers at which the same
+        send failed are avoided.
     """
 
     def __init__(self, start: int = 0, faults: Faults | None = None) -> None:
@@ -71,7 +72,7 @@ class RoundRobin:
     def _good_turn(
         self, queues: Sequence[MessageQueue], turn: int, failed: Collection[str], now_ms: float
     ) -> int:
-        """The next turn of a broker that is available, else of a reachable one, else of any."""
+        """Return the next turn whose broker is available, else a reachable one, else any."""
         faults, count = self._faults, len(queues)
         reachable = None
         for at in range(turn, turn + count):
@@ -86,9 +87,9 @@ class RoundRobin:
 
 
 class RandomChoice:
-    """Any queue.
+    """Takes any queue.
 
-    :param randrange: ``random.randrange``, or one of a test.
+    :param randrange: ``random.randrange``, or a function of a test.
     """
 
     def __init__(self, randrange: Callable[[int], int]) -> None:
@@ -104,16 +105,16 @@ class RandomChoice:
 
 
 class MachineRoomChoice:
-    """The queues of brokers ``room@name`` in some rooms in turn; all, where there are no such.
+    """Takes queues of brokers ``room@name`` in the given rooms in turn, or all if there are none.
 
-    :param rooms: the rooms to prefer.
-    :param start: as of :class:`RoundRobin`.
+    :param rooms: the preferred rooms.
+    :param start: as for :class:`RoundRobin`.
     """
 
     def __init__(self, rooms: Collection[str], start: int = 0) -> None:
         self._rooms = frozenset(rooms)
         self._turns = RoundRobin(start)
-        #: The last list of queues with those near, of which a topic's route makes one list.
+        #: The last list of queues and its near queues; the route of a topic has a fixed list.
         self._last: tuple[Sequence[MessageQueue], Sequence[MessageQueue]] = ((), ())
 
     def choose(
@@ -132,7 +133,7 @@ class MachineRoomChoice:
 
 
 def by_hash(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
-    """The queue of a sharding key, the same as that of Java's client."""
-    # Java's remainder has the sign of the hash, and its absolute value is taken after it: that is
-    # the remainder of the absolute value, here where it does not overflow.
+    """Return the queue of a sharding key, the same queue as in Java's client."""
+    # Java computes the remainder, which has the sign of the hash, and then its absolute value. This
+    # equals the remainder of the absolute value, which cannot overflow in Python.
     return queues[abs(java_string_hash(sharding_key)) % len(queues)]

@@ -1,4 +1,4 @@
-"""Takes a message back that is to be delivered later (370).
+"""Takes a timed message back before it is delivered (370).
 
 Source: DefaultMQProducerImpl.recallMessage @5.3.3.
 """
@@ -17,13 +17,14 @@ __all__ = ["recall"]
 async def recall(sender: Sender, result: SendResult) -> None:
     """Take a message back, so that it is not delivered.
 
-    :param result: of its send.
-    :raises OptionError: when the broker gave it no handle: it is not timed, or the broker is older
-        than 5.3.1, or set up without it.
-    :raises RequestRefused: when the broker refuses it: it is too late, for example.
+    :param result: the result of its send.
+    :raises OptionError: when the broker returned no handle: the message is not timed, or the broker
+        is older than 5.3.1 or is configured without recalls.
+    :raises RequestRefused: when the broker refuses, for example because it is too late.
     """
     if not isinstance(result, SendResult):
-        raise OptionError(f"{result!r} is taken back by the result of its send only")
+        raise OptionError(f"{result!r} is not the result of a send, by which a message is taken "
+                          "back")
     if not result.recall_handle:
         raise OptionError(f"the message {result.id} has no handle by which it can be taken back")
     header = RecallMessageRequestHeader(
@@ -33,5 +34,5 @@ async def recall(sender: Sender, result: SendResult) -> None:
         await sender.client.ask_queue(
             result.queue, RequestCode.RECALL_MESSAGE, header, of_slaves=False)
     except Denied as error:
-        raise Denied(error.response_code, f"{error}; a broker takes messages back with the setting "
-                     "recallMessageEnable=true only") from None
+        raise Denied(error.response_code, f"{error}; a broker takes messages back only with the "
+                     "setting recallMessageEnable=true") from None

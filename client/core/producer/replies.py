@@ -1,16 +1,18 @@
 """Request and reply: a message whose consumer sends an answer back to its producer.
 
-The producer gives the message an id (CORRELATION_ID), its client id and a time, and waits. The
-consumer sends its answer to the cluster's reply topic, and the broker that stores it pushes it to
-the client of that id (326). A broker knows clients by their heartbeats, so all brokers of the
-cluster get one before the first request. A reply that nothing waits for is answered and dropped.
+The producer gives the message an id (CORRELATION_ID), its client id and a time-out, and waits. The
+consumer sends its answer to the cluster's reply topic, and the broker that stores the answer pushes
+it to the client with that id (326). A broker knows clients by their heartbeats, so all brokers of
+the cluster get a heartbeat before the first request. A reply for which no caller waits is answered
+and dropped.
 
-A consumer of this client replies through the broker that it read the message from, which surely
-knows the producer; only when that does not answer through another one.
+A consumer of this client replies through the broker from which it read the message, because that
+broker certainly knows the producer. It uses another broker only if that one does not answer.
 
 Source: RequestFutureHolder, DefaultMQProducerImpl (request, prepareSendRequest), MessageUtil,
-ClientRemotingProcessor.receiveReplyMessage @5.3.3. Differs from Apache: a time-out is told when it
-is over, not within a second; a reply that its broker could not push is not stored at another one.
+ClientRemotingProcessor.receiveReplyMessage @5.3.3. Differs from Apache: a time-out is reported when
+its time is over, not within a second; a reply that its broker could not push is not stored at
+another broker.
 """
 
 from __future__ import annotations
@@ -54,18 +56,18 @@ __all__ = ["Replies", "prepare_request", "reply_to", "request"]
 log = logging.getLogger("twistmq.client")
 
 _REPLY: Final = "reply"
-#: How long a broker may delay a first request, ms.
+#: The longest time for which a broker may delay a first request, in ms.
 _HEARTBEAT_TIMEOUT_MS: Final = 1000
-#: A broker that could not push a reply answers SYSTEM_ERROR; another one could not either.
+#: A broker that cannot push a reply answers SYSTEM_ERROR; another broker could not push it either.
 _REPLY_RETRY_CODES: Final = RETRY_CODES - {ResponseCode.SYSTEM_ERROR}
 
 
 def prepare_request(
     sender: Sender, message: Message, timeout_ms: float
 ) -> tuple[Outgoing, str]:
-    """Check and encode a request message; :returns: it, and the id of its reply.
+    """Check and encode a request message; :returns: the message, and the id of its reply.
 
-    :raises OptionError: when it cannot be sent, or has a delay.
+    :raises OptionError: when it is not valid or has a delay.
     """
     if message.is_timed:
         raise OptionError("a request message cannot have a delay")
@@ -84,7 +86,7 @@ async def request(
 
     :param prepared: see :func:`prepare_request`.
     :raises RequestTimeout: when there is no reply in time.
-    :raises SendFailed, RequestRefused, NotSafe: as a send does.
+    :raises SendFailed, RequestRefused, NotSafe: as for a send.
     """
     client = sender.client
     client.check_open()
@@ -99,9 +101,9 @@ class Replies:
 
     def __init__(self, client: ClientCore) -> None:
         self._client = client
-        #: By the id of the reply.
+        #: The waiting callers, by the id of the reply.
         self._waiting: dict[str, Future[ReceivedMessage[Any]]] = {}
-        #: The heartbeats by which brokers learned of this client, by address.
+        #: The heartbeats that registered this client at brokers, by address.
         self._told: dict[str, Task[bool]] = {}
         client.engine.handlers[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = self._arrived
         client.engine.on_lost.append(
@@ -135,12 +137,12 @@ class Replies:
             sending.cancel()
 
     async def _require_sent(self, sending: Task[SendResult]) -> None:
-        """Look whether a request that got no reply was kept from a busy broker.
+        """Check whether a request without a reply was never stored because of a busy broker.
 
-        Its send has the same deadline, and learns of it when its gate looks next.
+        Its send has the same deadline, and fails the next time its gate checks the waiting sends.
 
-        :raises Busy, SendFailed: when a broker was busy to the end. Then the request was not stored
-            there, which a :class:`RequestTimeout` would not say.
+        :raises Busy, SendFailed: when a broker was busy until the end. In this case the request was
+            not stored there, and a :class:`RequestTimeout` would not express that.
         """
         with suppress(Exception):
             await self._client.tasks.within(2 * LOOK_MS, sending, TimeoutError)
@@ -154,19 +156,19 @@ class Replies:
         self, sender: Sender, message: Outgoing, queue: MessageQueue | None, deadline_ms: float
     ) -> SendResult:
         try:
-            # A broker that hangs leaves time for the message and the reply, which may come by
-            # another one.
+            # A broker that hangs must leave time for the message and the reply, which may come
+            # through another broker.
             await self._client.tasks.within(
                 (deadline_ms - self._client.tasks.now_ms) / 3,
                 self._client.tasks.spawn(self._tell_brokers(message.topic), "heartbeats"),
                 lambda: TimeoutError())
         except TimeoutError:
-            log.debug("some broker does not answer the heartbeat before a request in time")
+            log.debug("a broker did not answer the heartbeat before a request in time")
         left_ms = max(deadline_ms - self._client.tasks.now_ms, 1)
         return await sender.send(message, queue, timeout_ms=left_ms)
 
     async def _tell_brokers(self, topic: str) -> None:
-        """Let all brokers of the topic's clusters know this client."""
+        """Register this client at all brokers of the topic's clusters."""
         client = self._client
         route = await client.routes.find_for_send(topic)
         for cluster in {broker.cluster for broker in route.data.broker_datas}:
@@ -181,15 +183,15 @@ class Replies:
         await client.tasks.all_of(told for told in self._told.values() if not told.is_done)
 
     def _arrived(self, connection: Connection, pushed: RemotingCommand) -> None:
-        """A broker pushes a reply.
+        """Handle a reply that a broker pushes.
 
-        :raises HeaderError: when it is not one.
+        :raises HeaderError: when it is not a reply.
         """
         header = pushed.header(ReplyMessageRequestHeader)
         properties = header.properties or ""
         waiting = self._waiting.get(parse_properties(properties).get(CORRELATION_ID, ""))
         if waiting is None:
-            log.debug("%s pushes a reply that nothing waits for", connection.address)
+            log.debug("%s pushed a reply for which no caller waits", connection.address)
         else:
             waiting.set_result(self._message(header, properties, pushed.body))
         connection.link.answer(pushed, ResponseCode.SUCCESS)
@@ -211,7 +213,7 @@ class Replies:
 
 
 def _host(address: str) -> bytes:
-    """:raises ValueError: when it is no "ip:port"."""
+    """:raises ValueError: when the address is not an "ip:port"."""
     return host_bytes(*split_address(address.removeprefix("/")))
 
 
@@ -221,7 +223,7 @@ async def reply_to(
     """Send the reply to a request message.
 
     :raises OptionError: when the message is not a request, or the body cannot be sent.
-    :raises RequestRefused: when the producer does not take it: it is gone, for example.
+    :raises RequestRefused: when the producer does not accept it, for example because it is gone.
     :raises SendFailed: when no broker answers.
     """
     found = message.properties
@@ -232,7 +234,7 @@ async def reply_to(
     ready = sender.prepare(Message(topic, body), {
         MSG_TYPE: _REPLY, CORRELATION_ID: found[CORRELATION_ID], REPLY_TO_CLIENT: client_id,
         TTL: found.get(TTL) or "3000"})
-    # The cluster's topic is in no namespace.
+    # The cluster's topic does not belong to a namespace.
     ready.topic, ready.code = topic, RequestCode.SEND_REPLY_MESSAGE_V2
     route = await sender.client.routes.find_for_send(topic)
     near = [queue for queue in route.write_queues

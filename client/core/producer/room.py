@@ -1,4 +1,4 @@
-"""Room for messages under way: bounds on how many a producer sends at once, and on their bytes."""
+"""Room for messages in flight: limits on their number and size for one producer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["AwaitedRoom", "Room"]
 
 
 class Room:
-    """The bounds, and what is under way.
+    """The limits, and the number and size of the messages in flight.
 
-    :param bytes_max: does not hold for a message that is under way alone.
+    :param bytes_max: the maximum size; a single message in flight may exceed it.
     """
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
@@ -24,28 +24,28 @@ class Room:
         self.bytes = 0
 
     def fits(self, size: int) -> bool:
-        """Whether there is room for a message of so many bytes."""
+        """Whether there is room for a message of this size."""
         return not self.count or (
             self.count < self._count_max and self.bytes + size <= self._bytes_max)
 
     def take(self, size: int) -> None:
-        """A message is under way."""
+        """Count a message that is in flight now."""
         self.count += 1
         self.bytes += size
 
     def give(self, size: int) -> None:
-        """A message has ended."""
+        """Count a message that has ended."""
         self.count -= 1
         self.bytes -= size
 
     def full(self) -> Full:
-        """The error of a message for which there is no room in time."""
+        """Return the error for a message that gets no room in time."""
         return Full(f"{self.count} messages with {self.bytes} bytes are under way, and not one "
                     "ended in time")
 
 
 class AwaitedRoom(Room):
-    """A room that coroutines of the core wait for."""
+    """A room for which coroutines of the core wait."""
 
     def __init__(self, count_max: int, bytes_max: int, tasks: Scheduler) -> None:
         super().__init__(count_max, bytes_max)
@@ -53,22 +53,22 @@ class AwaitedRoom(Room):
         self._changed: Future[None] | None = None
 
     def give(self, size: int) -> None:
-        """A message has ended: those that wait look again."""
+        """Count a message that has ended, and wake the waiting coroutines."""
         super().give(size)
         if self._changed is not None:
             changed, self._changed = self._changed, None
             changed.set_result(None)
 
     async def until_fits(self, size: int, deadline_ms: float) -> None:
-        """Wait for room, and do not take it.
+        """Wait until there is room, without taking it.
 
-        :param deadline_ms: on the steady clock.
+        :param deadline_ms: the end of the wait, by the monotonic clock.
         :raises Full: when there is no room by then.
         """
         await self._until(lambda: self.fits(size), deadline_ms)
 
     async def until_empty(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no message is in flight."""
         await self._until(lambda: not self.count, None)
 
     async def _until(self, is_so: Callable[[], bool], deadline_ms: float | None) -> None:

@@ -1,28 +1,29 @@
-"""Sending: one message or a batch, over as many attempts as the options allow.
+"""Sends one message or a batch, with as many attempts as the options allow.
 
-An attempt chooses a queue, sends, and ends with a reply, a time-out or a lost connection. All
-attempts of a send share one time-out. The outcome of an attempt decides about the next:
+An attempt chooses a queue, sends, and ends with a response, a time-out or a lost connection. All
+attempts of a send share one time-out. The outcome of an attempt decides about the next one:
 
     outcome of an attempt                    a send that waits     send_soon
-    no connection, no reply, no route        another broker        another broker
+    no connection, no response, no route     another broker        another broker
     the broker is busy: it stored nothing    again, see below      again, see below
     a code of ``RETRY_CODES``                another broker        the error
     any other code                           the error             the error
     a queue that the caller chose            the error             the error
 
-While a send can go to other brokers, an attempt has a share of the time that is left, so that one
-broker that hangs does not take all of it; the last attempt has the rest. A broker that was not
-reached is left out by later sends for a while, see ``core.faults``.
+While a send can still go to other brokers, an attempt gets only a share of the remaining time, so
+that one broker that hangs does not use it up; the last attempt gets all of it. Later sends avoid a
+broker that was not reached for a while, see ``fault_tolerance``.
 
 A busy broker did not store the message. The send goes to another broker that is not busy, or waits
-until this one takes it, however often that is refused within its time; see ``core.gates``. It does
-so for a queue that the caller chose, too. With ``retries=0`` nothing is tried again.
+until this broker accepts it, however often it is refused within its time; see ``busy_brokers``.
+This is also true for a queue that the caller chose. With ``retries=0`` nothing is tried again.
 
 Source: DefaultMQProducerImpl (sendDefaultImpl, sendKernelImpl), MQClientAPIImpl
 (processSendResponse, onExceptionImpl), DefaultMQProducer.retryResponseCodes @5.3.3. Differs from
-Apache: its client gives an attempt all the time that is left unless sendMsgMaxTimeoutPerRequest is
-set, and tries a busy broker again at once, or not at all in asynchronous sends. An attempt of an
-asynchronous send has the queue it goes to in its header; Apache's keeps the first.
+Apache: its client gives an attempt all the remaining time unless sendMsgMaxTimeoutPerRequest is
+set, and tries a busy broker again at once, or not at all in asynchronous sends. In this client, the
+header of each attempt of an asynchronous send names the queue of that attempt; in Apache's client
+it names the first queue.
 """
 
 from __future__ import annotations
@@ -76,28 +77,28 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRY_CODES", "Sender", "is_busy"]
 
-#: The version of brokers that have a timer. Source: MQVersion.V5_0_0 @5.3.3.
+#: The lowest version of brokers that have a timer. Source: MQVersion.V5_0_0 @5.3.3.
 TIMER_VERSION_MIN: Final = 413
-#: Refusals after which another broker may take the message.
+#: The refusals after which another broker may accept the message.
 RETRY_CODES: Final = frozenset({
     ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR,
     ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID,
     ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY,
 })
-#: Refusals of a broker that has too much to do; and the begin of the remark of another such one,
-#: whose code says nothing. Source: AbstractSendMessageProcessor, BrokerFastFailure @5.3.3.
+#: The refusals of an overloaded broker; and the begin of the remark of one more such refusal, whose
+#: code is not specific. Source: AbstractSendMessageProcessor, BrokerFastFailure @5.3.3.
 _BUSY_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _BUSY_REMARK: Final = "[PC_SYNCHRONIZED]"
-#: The fields that differ between the sends of one topic, in the order of the header; and how many
-#: kinds of sends have a template.
+#: The fields that differ between the sends of one topic, in the order of the header; and the number
+#: of kinds of sends that have a template.
 _VARYING: Final = ("queue_id", "born_timestamp", "properties")
 _TEMPLATES_MAX: Final = 4096
-#: The wait before a route that is not known is asked for again, ms.
+#: The wait before an unknown route is requested again, in ms.
 _NO_ROUTE_WAIT_MS: Final = 10
 
 
 class TransactionChecks(Protocol):
-    """Answers questions about transactions, see ``core.transactions``."""
+    """Answers checks of transactions, see ``transactions``."""
 
     on_check: Callable[[ReceivedMessage[Any]], Any]
     decide: Callable[[ReceivedMessage[Any]], Future[Any]]
@@ -106,27 +107,27 @@ class TransactionChecks(Protocol):
         self, address: str, header: CheckTransactionStateRequestHeader,
         message: ReceivedMessage[Any],
     ) -> None:
-        """Take the question of a broker."""
+        """Accept the check of a broker."""
 
 
 class SendTrace(Protocol):
-    """Records what was sent, see ``core.tracing``."""
+    """Records the sent messages, see ``tracer``."""
 
     def sent(self, message: Outgoing, result: SendResult, duration_ms: float) -> None:
-        """A message or a batch was stored."""
+        """Record a message or a batch that was stored."""
 
     async def flush(self) -> None:
-        """Send the records that wait."""
+        """Send the waiting records."""
 
     async def close(self) -> None:
-        """Send the records that wait, and take no more."""
+        """Send the waiting records, and stop accepting new ones."""
 
 
 class Sending(msgspec.Struct):
-    """A send under way: its attempts, one after the other.
+    """A send in flight, with its attempts one after the other.
 
     :param on_done: called once, with the result or the error.
-    :param queue: where it has to go; None: the chooser's choice.
+    :param queue: the queue to use; with None, the sender's choice applies.
     :param retry_codes: the refusals after which it is tried again.
     """
 
@@ -135,29 +136,29 @@ class Sending(msgspec.Struct):
     _on_done: Callable[[SendResult | Exception], object]
     _queue: MessageQueue | None
     _retry_codes: frozenset[int]
-    #: When it began, and when it fails at the latest; steady clock.
+    #: When it began, and when it fails at the latest, by the monotonic clock.
     _start_ms: float
     _deadline_ms: float
-    #: The attempts that failed.
+    #: The failed attempts.
     _attempts: list[Attempt] | None = None
-    #: Of the attempt under way.
+    #: The address, broker and start of the attempt in flight.
     _address: str = ""
     _broker_name: str = ""
     _begin_ms: float = 0.0
     _timer: Timer | None = None
-    #: The time and the queue of the attempt under way.
+    #: The time-out and the queue of the attempt in flight.
     _time_ms: float = 0.0
     _target: MessageQueue | None = None
-    #: Attempts that failed by something else than a busy broker.
+    #: The number of attempts that failed, except because of a busy broker.
     _tries: int = 0
 
     def attempt(self) -> None:
-        """Begin an attempt."""
+        """Start an attempt."""
         sender, topic = self._sender, self._message.topic
         route = sender.client.routes.known(topic)
         if route is None or not route.write_queues or topic in sender.finding or (
                 self._queue is not None and not sender.client.routes.has_master(self._queue)):
-            # One without a queue may have a master again, and one without the broker may have it.
+            # The route may have a queue again, or name the master of the queue's broker again.
             self._find_route(again=route is not None)
         else:
             self._send(route)
@@ -174,7 +175,7 @@ class Sending(msgspec.Struct):
                 return
             self._timer.cancel()
             if isinstance(done.error, RequestRefused):
-                # Neither this topic nor one that it could be made of: a wait changes nothing.
+                # Neither this topic nor the template topic exists: waiting would not help.
                 self._finish(done.error)
             elif done.error is not None:
                 self._ended(NoRoute(str(_as_exception(done.error))))
@@ -187,7 +188,7 @@ class Sending(msgspec.Struct):
         return max(self._deadline_ms - self._sender.client.tasks.now_ms, 0)
 
     def _send(self, route: Route) -> None:
-        """Send to one queue."""
+        """Send to one queue of a route."""
         sender, message = self._sender, self._message
         client = sender.client
         self._begin_ms = client.tasks.now_ms
@@ -215,7 +216,7 @@ class Sending(msgspec.Struct):
             self._write(address, queue)
 
     def _share_ms(self, brokers: Collection[str]) -> float:
-        """The time of an attempt: a share, while other brokers can be tried after it."""
+        """Return the time of an attempt: a share, while other brokers can be tried after it."""
         left_ms = self._deadline_ms - self._begin_ms
         if self._is_free:
             sender = self._sender
@@ -232,7 +233,7 @@ class Sending(msgspec.Struct):
         """Whether the send may go to any broker."""
         return self._queue is None and not self._message.sharding_key
 
-    # --- at a busy broker, see ``core.gates``
+    # --- waiting for a busy broker, see ``busy_brokers``
 
     @property
     def deadline_ms(self) -> float:
@@ -268,7 +269,7 @@ class Sending(msgspec.Struct):
             self._fail(self._attempts[-1].error)
 
     def _send_timely(self, address: str, queue: MessageQueue) -> None:
-        """Send a message that has a time, for which the version of its broker matters."""
+        """Send a timed message, for which the version of its broker matters."""
         client = self._sender.client
         if client.versions.get(address, 0) >= TIMER_VERSION_MIN:
             self._write(address, queue)
@@ -276,7 +277,7 @@ class Sending(msgspec.Struct):
             client.tasks.spawn(self._send_timed(address, queue), "version for a timed message")
 
     async def _send_timed(self, address: str, queue: MessageQueue) -> None:
-        """Send a timed message once its broker is known to have a timer."""
+        """Send a timed message after its broker is known to have a timer."""
         try:
             await self._sender.check_timer(address, self._time_ms)
         except BrokerError as error:
@@ -296,7 +297,7 @@ class Sending(msgspec.Struct):
                               self._time_ms)
 
     def _failed(self) -> list[str]:
-        """The brokers to pass over: those at which this send failed, and busy ones."""
+        """Return the brokers to avoid: brokers at which this send failed, and busy ones."""
         return [*(attempt.broker_name for attempt in self._attempts or ()),
                 *(name for name, gate in self._sender.gates.items() if not gate.is_open)]
 
@@ -310,7 +311,7 @@ class Sending(msgspec.Struct):
         try:
             answer = outcome.header(SendMessageResponseHeader)
         except HeaderError as error:
-            # It may be stored, as after a reply that is lost.
+            # The message may be stored, as after a lost response.
             self._ended(RemotingSendError(
                 f"{self._address}: its answer cannot be read: {error}"))
             return
@@ -330,7 +331,7 @@ class Sending(msgspec.Struct):
             answer.msg_region, answer.trace_on is not False))
 
     def _finish(self, outcome: SendResult | Exception) -> None:
-        """Tell the outcome, once."""
+        """Report the outcome, once."""
         sender = self._sender
         sender.client.sends_under_way -= 1
         if sender.is_watched:
@@ -338,7 +339,7 @@ class Sending(msgspec.Struct):
         self._on_done(outcome)
 
     def _tell(self, outcome: SendResult | Exception) -> None:
-        """Tell the trace and the interceptors."""
+        """Report the outcome to the trace and the interceptors."""
         client = self._sender.client
         trace = self._sender.trace
         if trace is not None and isinstance(outcome, SendResult):
@@ -351,7 +352,7 @@ class Sending(msgspec.Struct):
                 outcome if failed else None)
 
     def _ended(self, error: Exception) -> None:
-        """An attempt failed: try again, or tell the error."""
+        """Handle a failed attempt: try again, or report the error."""
         client = self._sender.client
         duration_ms = client.tasks.now_ms - self._begin_ms
         if self._broker_name:
@@ -374,7 +375,7 @@ class Sending(msgspec.Struct):
         self._fail(error)
 
     def _note(self, duration_ms: float, error: Exception) -> None:
-        """Keep an attempt that failed; of several refusals of a busy broker the last one."""
+        """Keep a failed attempt; of several refusals of a busy broker, only the last one."""
         attempts = self._attempts
         if attempts is None:
             attempts = self._attempts = []
@@ -384,7 +385,7 @@ class Sending(msgspec.Struct):
         attempts.append(Attempt(self._broker_name, duration_ms, error))
 
     def _wait_or_fail(self, error: Exception) -> None:
-        """The broker is busy: go to another one, or wait for it."""
+        """Go to another broker, or wait for this busy one."""
         sender, client = self._sender, self._sender.client
         gate = sender.gate(self._broker_name, self._address)
         route = client.routes.known(self._message.topic)
@@ -399,7 +400,7 @@ class Sending(msgspec.Struct):
             gate.refused(self)
 
     def _fail(self, error: BaseException) -> None:
-        """Tell the error of the last attempt, or of all of them."""
+        """Report the error of the last attempt, or the errors of all attempts."""
         assert self._attempts is not None
         if (len(self._attempts) == 1 and isinstance(error, Exception)
                 and not isinstance(error, RemotingError | NoRoute)):
@@ -409,7 +410,7 @@ class Sending(msgspec.Struct):
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether a broker refused a message because it has too much to do; it is not stored then."""
+    """Whether an overloaded broker refused a message, which is then not stored."""
     return isinstance(error, RequestRefused) and (
         error.response_code in _BUSY_CODES
         or (error.response_code == ResponseCode.SYSTEM_ERROR and _BUSY_REMARK in str(error)))
@@ -423,9 +424,9 @@ class Sender:
     """The core of a producer.
 
     :param client: the client, perhaps shared.
-    :param make_id: makes a unique id at a Unix ms; called by many threads.
-    :param encode: makes the body of a value; None: bodies are bytes.
-    :param choice: chooses queues; None: they take turns.
+    :param make_id: makes a unique id for a Unix time in ms; several threads call it.
+    :param encode: converts a value to a body; with None, bodies are bytes.
+    :param choice: chooses queues; with None, the queues take turns.
     """
 
     def __init__(
@@ -443,22 +444,22 @@ class Sender:
         self.preparer = preparer
         self.faults = Faults(options.latencies if options.avoid_slow else TABLE_FAILURES,
                              client.tasks.now_ms)
-        #: The gates of busy brokers, by name.
+        #: The gates of busy brokers by name.
         self.gates: dict[str, Gate] = {}
         self.choice: Choice = choice or RoundRobin(client.randrange(1 << 16), self.faults)
-        #: Whether requests have the fields of their headers only.
+        #: Whether requests have only the fields of their headers.
         self.is_plain = client.engine.is_plain
         self._is_intercepted = bool(client.interceptors)
         self._templates: dict[tuple[object, ...], RequestTemplate] = {}
-        #: The questions for routes under way, by topic. Sends of a topic wait for the same answer,
-        #: also when the route is known meanwhile. So they are written in the order they began in.
+        #: The route requests in flight, by topic. Sends of a topic wait for the same response, even
+        #: if the route becomes known earlier, so that they are written in their original order.
         self.finding: dict[str, Task[Route]] = {}
-        #: Records what is sent; None: the producer is not traced.
+        #: Records the sent messages; None: the producer is not traced.
         self.trace: SendTrace | None = None
-        #: Answers brokers that ask about transactions; None: the producer sends none.
+        #: Answers checks of transactions; None: the producer does not send any.
         self.checks: TransactionChecks | None = None
         self._probing: Task[None] | None = None
-        #: Puts messages that nothing waits for into batches; None: each goes alone.
+        #: Puts messages that no caller waits for into batches; None: each is sent alone.
         self.batching: BatchSender[Any] | None = (
             Batching(client.tasks, self.begin, preparer.join) if options.auto_batch else None)
         if options.auto_batch:
@@ -488,35 +489,35 @@ class Sender:
         Sending(self, message, on_done, queue, retry_codes, now_ms, now_ms + bound_ms).attempt()
 
     def find_route(self, topic: str, *, again: bool) -> Task[Route]:
-        """Ask for the route of a topic, or wait with the sends that do; see ``find_for_send``."""
+        """Request the route of a topic, or join a request in flight; see ``find_for_send``."""
         finding = self.finding.get(topic)
         if finding is None:
             client = self.client
             finding = self.finding[topic] = client.tasks.spawn(
                 client.routes.find_for_send(topic, again=again), "route for a send")
-            # It goes first: a send that begins when the answer is there does not wait for it.
+            # This callback runs first: a send that begins after the response does not wait for it.
             finding.when_done(lambda _: self.finding.pop(topic, None))
         return finding
 
     def _queue_fault(self, message: Outgoing, queue: MessageQueue) -> OptionError | None:
-        """The error when a message cannot be sent to a queue that the caller gave."""
+        """Return the error if a message cannot be sent to a queue that the caller chose."""
         if not isinstance(queue, MessageQueue):
             return OptionError(f"queue is {queue!r}: give a MessageQueue, as queues() returns them")
-        # The topics of replies are in no namespace.
+        # The topics of replies do not belong to a namespace.
         if message.topic not in (queue.topic, self.client.namespace.topic(queue.topic)):
             return OptionError(f"the message is for topic {message.topic}, not for {queue}")
         return None
 
     @property
     def is_watched(self) -> bool:
-        """Whether a trace or an interceptor is told of sends."""
+        """Whether sends are reported to a trace or an interceptor."""
         return self.trace is not None or self._is_intercepted
 
     def begin_soon(
         self, message: Outgoing, on_done: Callable[[SendResult | Exception], object],
         queue: MessageQueue | None = None,
     ) -> None:
-        """Send a message that nothing waits for, perhaps in a batch with others."""
+        """Send a message that no caller waits for, perhaps in a batch."""
         if isinstance(self.batching, Batching):
             self.batching.add(message, on_done, queue)
         else:
@@ -533,10 +534,10 @@ class Sender:
     ) -> SendResult:
         """Send and wait.
 
-        :param retry_codes: refusals after which it is tried again.
+        :param retry_codes: the refusals after which it is tried again.
         :raises SendFailed: when all attempts failed.
-        :raises RequestRefused: when the broker refuses it for good.
-        :raises NotSafe: when ``require_safe`` is set and it is not.
+        :raises RequestRefused: when the broker finally refuses it.
+        :raises NotSafe: when ``require_safe`` is set and the message is not safe.
         """
         future: Future[SendResult] = Future()
 
@@ -552,7 +553,7 @@ class Sender:
     def choose(self, message: Outgoing, route: Route, failed: Sequence[str]) -> MessageQueue:
         """Choose the queue of an attempt.
 
-        :param failed: the brokers at which this send failed already.
+        :param failed: the brokers at which this send already failed.
         :raises NoRoute: when the route has no queue.
         """
         queues = route.write_queues
@@ -569,17 +570,17 @@ class Sender:
         return self.choice.choose(queues, failed, now_ms)
 
     def untried(self, brokers: Collection[str], failed: Collection[str]) -> int:
-        """How many brokers a send can still go to: those that did not fail and are not left out."""
+        """Return the number of brokers that a send can still try: not failed and not left out."""
         faults, now_ms = self.faults, self.client.tasks.now_ms
         return sum(name not in failed
                    and (not faults.is_active or faults.is_available(name, now_ms))
                    for name in brokers)
 
     def gate(self, broker_name: str, address: str) -> Gate:
-        """The gate of a busy broker."""
+        """Return the gate of a busy broker."""
         gate = self.gates.get(broker_name)
         if gate is None:
-            # Few producers need it.
+            # Imported here, because few producers need it.
             from twistmq.client.core.producer.busy_brokers import Gate
 
             client = self.client
@@ -602,7 +603,7 @@ class Sender:
     def attempt_ended(
         self, broker_name: str, duration_ms: float, error: BaseException | None
     ) -> None:
-        """Learn from an attempt how quick and how alive a broker is."""
+        """Record how fast a broker is, and whether it is alive, from an attempt."""
         faults = self.faults
         unreached = isinstance(error, RemotingError)
         faults.ended(broker_name, duration_ms, self.client.tasks.now_ms,
@@ -616,7 +617,7 @@ class Sender:
         self._probing = None
 
     async def _probe_always(self, faults: Faults) -> None:
-        """Probe the brokers that were not reached, until all are."""
+        """Probe the brokers that were not reached, until all are reachable."""
         client = self.client
         while (due_ms := faults.due_ms()) is not None and not client.is_closed:
             await client.tasks.sleep(max(due_ms - client.tasks.now_ms, 1))
@@ -639,15 +640,15 @@ class Sender:
         faults.probed(broker_name)
 
     def checked(self, result: SendResult) -> SendResult:
-        """The result; :raises NotSafe: when it is not as safe as the options ask for."""
+        """Return the result; :raises NotSafe: when it is less safe than the options require."""
         if self.options.require_safe and not result.safe:
             raise NotSafe(result)
         return result
 
     async def send_oneway(self, message: Outgoing, queue: MessageQueue | None = None) -> None:
-        """Send without an answer.
+        """Send without a response.
 
-        :raises NoRoute: when no broker takes the topic.
+        :raises NoRoute: when no broker accepts the topic.
         """
         client = self.client
         client.check_open()
@@ -665,20 +666,20 @@ class Sender:
                                   message.body)
 
     async def check_timer(self, address: str, timeout_ms: float) -> None:
-        """Check that a broker can deliver messages at a time; its heartbeat's answer says so.
+        """Check, by the response to a heartbeat, that a broker can deliver timed messages.
 
         :raises Unsupported: when it is older than 5.0: it would deliver them at once.
-        :raises RemotingConnectError: when it does not say its version.
+        :raises RemotingConnectError: when it does not report its version.
         """
         client = self.client
         if address not in client.versions:
-            # One that is under way may have a longer time than this message.
+            # A heartbeat in flight may have a longer time-out than this message.
             beating = client.tasks.spawn(client.heartbeat(address, timeout_ms), "heartbeat")
             with suppress(TimeoutError):
                 await client.tasks.within(timeout_ms, beating, TimeoutError)
         if address not in client.versions:
-            raise RemotingConnectError(f"{address} does not say its version by a heartbeat, which "
-                                       "is needed before a message that has a time")
+            raise RemotingConnectError(f"{address} does not report its version in response to a "
+                                       "heartbeat, which is needed before a timed message")
         if client.versions[address] < TIMER_VERSION_MIN:
             raise Unsupported(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -686,14 +687,14 @@ class Sender:
                 "delay_s or deliver_at at once; use delay_level")
 
     def header(self, message: Outgoing, queue_id: int) -> SendMessageRequestHeaderV2:
-        """The header of a send."""
+        """Return the header of a send."""
         return send_header(
             self.group, message.topic, queue_id, self.client.tasks.clock.wall_ms(),
             message.properties, message.flag, message.sys_flag, message.reconsume_times,
             message.is_batch, message.max_reconsume_times)
 
     def filled(self, message: Outgoing, queue_id: int) -> Filled:
-        """The same header, for a link without credentials."""
+        """Return the same header, for a link without credentials."""
         kind = (message.topic, message.code, message.is_batch, message.flag, message.sys_flag,
                 message.reconsume_times, message.max_reconsume_times)
         template = self._templates.get(kind)
@@ -708,7 +709,7 @@ class Sender:
     # --- the group
 
     async def leave(self) -> None:
-        """Leave the group; the client goes on."""
+        """Leave the group; the client stays open."""
         if self.flush_batches in self.client.on_close:
             self.client.on_close.remove(self.flush_batches)
         if self.trace is not None:
@@ -716,7 +717,7 @@ class Sender:
         await self.client.remove(self)
 
     async def finish(self) -> None:
-        """See ``GroupMember``; ``core.finishing`` waits for the sends themselves."""
+        """See ``GroupMember``; ``exit_flush`` waits for the sends themselves."""
         self.flush_batches()
         if self.trace is not None:
             while self.client.sends_under_way:
@@ -724,11 +725,11 @@ class Sender:
             await self.trace.flush()
 
     def producer_data(self) -> ProducerData:
-        """The producer's part of a heartbeat."""
+        """Return the producer's part of a heartbeat."""
         return ProducerData(group_name=self.group)
 
     def __repr__(self) -> str:
         return f"producer of group {self.group}"
 
     def consumer_data(self) -> None:
-        """A producer consumes nothing."""
+        """Return None, because a producer does not consume."""

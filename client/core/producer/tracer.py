@@ -1,8 +1,9 @@
-"""Traces: records of what a producer sent and a consumer consumed, sent to the brokers.
+"""Traces: records of sent and consumed messages, which the client sends to the brokers.
 
 Records wait until there are ``BATCH`` of them, or for ``FLUSH_MS``, and go in one message to the
-trace topic. Up to ``QUEUE_MAX`` wait; later ones are dropped, and the first drop is logged. A
-close sends what is left, for ``CLOSE_MS`` at most. Sends that failed have no record, as at Apache.
+trace topic. At most ``QUEUE_MAX`` records wait; later ones are dropped, and the first drop is
+logged. A close sends the waiting records, for at most ``CLOSE_MS``. As in Apache's client, failed
+sends have no record.
 
 Source: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl @5.3.3. Differs
 from Apache: ends of transactions and recalls have no record.
@@ -41,15 +42,15 @@ __all__ = ["TRACE_GROUP", "Trace"]
 
 log = logging.getLogger("twistmq.client")
 
-#: The group of those who send traces begins so. Source: TraceConstants.GROUP_NAME_PREFIX.
+#: The prefix of the groups of senders of traces. Source: TraceConstants.GROUP_NAME_PREFIX.
 TRACE_GROUP: Final = "_INNER_TRACE_PRODUCER"
 BATCH: Final = 20
 QUEUE_MAX: Final = 2048
 FLUSH_MS: Final = 5000
 CLOSE_MS: Final = 5000
-#: Characters of the keys of one message; its properties have 32 KiB at most.
+#: The number of characters of the keys of one message; its properties have at most 32 KiB.
 _KEYS_MAX: Final = 16_000
-#: Consumptions whose end is waited for; the oldest is forgotten.
+#: The number of consumptions that have not ended; beyond it, the oldest is forgotten.
 _OPEN_MAX: Final = 10_000
 _OUTCOMES: Final = {"success": ContextCode.SUCCESS, "time-out": ContextCode.TIME_OUT,
                     "exception": ContextCode.EXCEPTION, "no result": ContextCode.RETURN_NULL,
@@ -60,9 +61,9 @@ _TIMED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names
 class Trace:
     """The records of one producer or consumer.
 
-    :param sender: sends them; its group begins with ``TRACE_GROUP``.
-    :param preparer: makes their messages.
-    :param group: the producer's or consumer's, without the namespace.
+    :param sender: sends the records; its group begins with ``TRACE_GROUP``.
+    :param preparer: makes the messages with the records.
+    :param group: the group of the producer or consumer, without the namespace.
     """
 
     def __init__(
@@ -76,14 +77,14 @@ class Trace:
         self._dropped = 0
         self._timer: Timer | None = None
         self._sending: Task[None] | None = None
-        #: By queue and offset: the id of the consumption, and its begin.
+        #: The id and the start of each consumption, by queue and offset.
         self._open: OrderedDict[tuple[MessageQueue, int], tuple[str, int]] = OrderedDict()
         client.before_close.append(self.close)
 
-    # --- what happened
+    # --- recording
 
     def sent(self, message: Outgoing, result: SendResult, duration_ms: float) -> None:
-        """A message or a batch was stored."""
+        """Record a message or a batch that was stored."""
         if not result.is_traced:
             return
         found = parse_properties(message.properties)
@@ -104,7 +105,7 @@ class Trace:
     def consuming(
         self, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]]
     ) -> None:
-        """Messages go to a handler."""
+        """Record messages that are passed to a handler."""
         now_ms = self._client.tasks.clock.wall_ms()
         request_id = self._preparer.new_id()
         for message in messages:
@@ -121,7 +122,7 @@ class Trace:
     def consumed(
         self, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]], outcome: str
     ) -> None:
-        """A handler ended; ``outcome`` as interceptors get it."""
+        """Record the end of a handler; ``outcome`` is the result for interceptors."""
         now_ms = self._client.tasks.clock.wall_ms()
         for message in messages:
             begun = self._open.pop((queue, message.offset), None)
@@ -132,12 +133,13 @@ class Trace:
                     code is ContextCode.SUCCESS, message.properties.get(names.KEYS), code, now_ms,
                     self._group))
 
-    # --- on their way
+    # --- sending
 
     def _add(self, record: TraceRecord) -> None:
         if len(self._records) >= QUEUE_MAX:
             if not self._dropped:
-                log.warning("traces of %s are dropped: %d wait", self._group, QUEUE_MAX)
+                log.warning("traces of %s are dropped, because %d are already waiting",
+                            self._group, QUEUE_MAX)
             self._dropped += 1
             return
         self._records.append(record)
@@ -163,7 +165,7 @@ class Trace:
                 log.warning("%d traces of %s are lost: %s", len(batch), self._group, error)
 
     def _take(self) -> tuple[list[TraceRecord], dict[str, None]]:
-        """Take the records of one message, and its keys, in order."""
+        """Take the records for one message; return them with the message's keys, in order."""
         batch: list[TraceRecord] = []
         keys: dict[str, None] = {}
         size = 0
@@ -177,14 +179,14 @@ class Trace:
         return batch, keys
 
     async def close(self) -> None:
-        """Send what waits; a second call does nothing."""
+        """Send the waiting records; a second call does nothing."""
         if self.close not in self._client.before_close:
             return
         self._client.before_close.remove(self.close)
         await self.flush()
 
     async def flush(self) -> None:
-        """Send what waits, for so long at most as a close takes."""
+        """Send the waiting records, for at most the time of a close."""
         self._flush()
         assert self._sending is not None
         try:

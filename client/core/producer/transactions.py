@@ -1,15 +1,15 @@
-"""Transactions: half messages, their ends, and the questions of brokers about them.
+"""Transactions: half messages, their outcomes, and the checks that brokers make.
 
-A half message is stored and hidden until its producer says how its local transaction ended. A
-producer that says nothing is asked; any other one of its group may be asked in its place. The end
-is one-way: one that is lost leads to a question as well.
+A half message is stored but hidden until its producer reports the outcome of its local transaction.
+If a producer does not report it, the broker asks this producer, or any other producer of its group.
+The report is a one-way request: if it is lost, the broker asks as well.
 
-Questions are answered one after the other, at the address that asked. Up to ``HELD_MAX`` wait; a
-question that is dropped is asked again.
+Checks are answered one after the other, at the address that asked. At most ``HELD_MAX`` checks
+wait; a check that is dropped is sent again.
 
 Source: DefaultMQProducerImpl (sendMessageInTransaction, endTransaction, checkTransactionState),
 TransactionMQProducer, ClientRemotingProcessor.checkTransactionState @5.3.3. Differs from Apache: a
-delay on a half message is an error, not left out without a word.
+delay on a half message is an error, and is not silently ignored.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = ["HELD_MAX", "Checks", "end_half", "prepare_half", "send_half"]
 
 log = logging.getLogger("twistmq.client")
 
-#: Questions that wait for an answer. Source: TransactionMQProducer.checkRequestHoldMax.
+#: The maximum number of waiting checks. Source: TransactionMQProducer.checkRequestHoldMax.
 HELD_MAX: Final = 2000
-#: Bytes of the bodies that they are about.
+#: The maximum size of the bodies of their messages, in bytes.
 HELD_BYTES_MAX: Final = 64 << 20
 
 
 def prepare_half(sender: Sender, message: Message) -> Outgoing:
     """Check and encode a half message.
 
-    :raises OptionError: when it cannot be sent, or has a delay, or ``on_check`` is not set.
+    :raises OptionError: when it is not valid, when it has a delay, or when ``on_check`` is not set.
     """
     if sender.checks is None:
         raise OptionError("a transaction needs the option on_check: a broker that does not learn "
@@ -68,8 +68,8 @@ async def send_half(
 ) -> SendResult:
     """Store a half message.
 
-    :raises NotSafe: when a flush or a slave was not waited for; it is rolled back then.
-    :raises SendFailed, RequestRefused: as a send does.
+    :raises NotSafe: when the broker did not wait for a flush or a slave; it is then rolled back.
+    :raises SendFailed, RequestRefused: as for a send.
     """
     try:
         result = await sender.send(message, queue)
@@ -82,9 +82,9 @@ async def send_half(
 
 
 def end_half(sender: Sender, result: SendResult, decision: Decision) -> None:
-    """Tell the broker how a transaction ended, without an answer.
+    """Report the outcome of a transaction to the broker with a one-way request.
 
-    A broker that cannot be told will ask; that is logged.
+    If the broker cannot be reached, it will ask later; this is logged.
     """
     client = sender.client
     name = client.routes.broker_of(result.queue)
@@ -103,12 +103,12 @@ def end_half(sender: Sender, result: SendResult, decision: Decision) -> None:
 
 
 class Checks:
-    """Answers the questions about the transactions of a producer's group.
+    """Answers the checks of transactions of a producer's group.
 
     :param sender: the producer.
     :param on_check: decides about a message; it runs outside of the engine.
 
-    ``decide`` may be replaced by a shell that runs ``on_check`` in another way.
+    A shell that runs ``on_check`` in another way may replace ``decide``.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Checks:
         self._group = sender.group
         self.on_check = on_check
         self.decide: Callable[[ReceivedMessage[Any]], Future[Any]] = self._decide_in_thread
-        #: By the address that asks and the place of the half message.
+        #: The waiting checks, by the asking address and the position of the half message.
         self._held: dict[
             tuple[str, int], tuple[CheckTransactionStateRequestHeader, ReceivedMessage[Any]]] = {}
         self._held_bytes = 0
@@ -133,9 +133,9 @@ class Checks:
         self, address: str, header: CheckTransactionStateRequestHeader,
         message: ReceivedMessage[Any],
     ) -> None:
-        """Take a question; one that waits already is not taken twice.
+        """Accept a check, unless it already waits.
 
-        :raises Busy: when too many wait; the broker asks again.
+        :raises Busy: when too many checks wait; the broker asks again.
         """
         if (address, header.commit_log_offset) in self._held:
             return
@@ -190,10 +190,10 @@ class Checks:
 
 
 def _serve(client: ClientCore, connection: Connection, request: RemotingCommand) -> None:
-    """Take the question of a broker to the producer of the message's group.
+    """Pass a broker's check to the producer of the message's group.
 
-    :raises HeaderError, StoreDamaged: when it is no question.
-    :raises Busy: when too many wait.
+    :raises HeaderError, StoreDamaged: when the request is malformed.
+    :raises Busy: when too many checks wait.
     :raises LookupError: when no producer of this client can answer.
     """
     header = request.header(CheckTransactionStateRequestHeader)

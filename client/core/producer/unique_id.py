@@ -1,13 +1,13 @@
-"""Unique ids of messages: no two messages of any process have the same one.
+"""Unique ids of messages: no two messages of any processes have the same id.
 
-An id is address, process, a random number, milliseconds of the month and a counter, in upper-case
-hexadecimal: 32 digits with an IPv4 address, 56 with an IPv6 one. Tools find the time of a message
-by its id, and so months begin in the local time zone, as in Java.
+An id consists of address, process, a random number, milliseconds of the month and a counter, in
+upper-case hexadecimal: 32 digits with an IPv4 address, 56 with an IPv6 address. Tools derive the
+time of a message from its id, so months begin in the local time zone, as in Java.
 
-Threads share a maker. A child of a fork goes on with a random number of its own, and so does a
-process in a new month, in which the milliseconds begin again. A clock that is set back does not
-repeat an id: the milliseconds stand still, and go on when the counter is used up. After a large
-step back the random number is a new one.
+Threads share a maker. After a fork, the child continues with its own random number, and so does a
+process in a new month, in which the milliseconds start again. If the clock is set back, no id is
+repeated: the milliseconds stay constant, and advance when the counter is used up. After a large
+step back, a new random number is used.
 
 Source: MessageClientIDSetter, MQAdminImpl.queryMessageByUniqKey @5.3.3. Differs from Apache: the
 random number, where Java has the hash of its class loader, is new in each month and after a fork.
@@ -24,18 +24,18 @@ from weakref import WeakSet
 
 __all__ = ["UniqueIds", "process_ids"]
 
-#: Numbers that the counter has.
+#: The number of values of the counter.
 _NUMBERS: Final = 0x10000
-#: The clock may step back this far before ids show it, ms.
+#: The clock may step back this far before ids show it, in ms.
 _STEP_BACK_MS: Final = 1_000_000
-#: How long a thread waits for another one that makes an id, seconds.
+#: How long a thread waits for another thread that makes an id, in seconds.
 _STUCK_S: Final = 0.05
 
 
 class UniqueIds:
     """Makes ids for one process.
 
-    :param ip: 4 or 16 bytes.
+    :param ip: the address, of 4 or 16 bytes.
     """
 
     def __init__(self, ip: bytes) -> None:
@@ -46,35 +46,35 @@ class UniqueIds:
         _makers.add(self)
 
     def _renew(self) -> None:
-        """Begin, or begin again in the child of a fork."""
-        # The lock of the parent may be held by a thread that the child does not have. A signal
-        # handler may make an id in the middle of another one of its thread.
+        """Initialise the maker, or reset it in the child of a fork."""
+        # A thread that the child does not have may hold the parent's lock. A signal handler may
+        # make an id while its own thread makes one.
         self._lock = threading.RLock()
         self._numbers = count()
-        #: The bounds of the month, Unix ms.
+        #: The bounds of the month, in Unix ms.
         self._month = (0, 0)
         self._fixed = ""
-        #: The times and numbers that have the same digits before the number: (first time, last
-        #: time, first number, end of numbers, digits).
+        #: The times and numbers that share the digits before the number: (first time, last time,
+        #: first number, end of numbers, digits).
         self._now: tuple[int, int, int, int, str] = (0, -1, 0, 0, "")
 
     def make(self, now_ms: int) -> str:
         """Make the next id.
 
-        :param now_ms: Unix ms.
+        :param now_ms: the time in Unix ms.
         """
         number = next(self._numbers)
         first_ms, ms, begin, end, digits = self._now
         if first_ms <= now_ms <= ms and begin <= number < end:
             return f"{digits}{number & 0xFFFF:04X}"
-        # Either a millisecond begins, or another thread began one since the number was taken.
+        # Either a millisecond begins, or another thread began one after the number was taken.
         return self._make_slowly(now_ms)
 
     def _make_slowly(self, now_ms: int) -> str:
-        """Make an id, the first of a millisecond perhaps."""
+        """Make an id, which may be the first of a millisecond."""
         if not self._lock.acquire(timeout=_STUCK_S):
-            # A signal handler interrupted the thread that has the lock, and waits for this one. A
-            # new maker has a random number of its own.
+            # A signal handler interrupted the thread that holds the lock, and waits for this
+            # thread. A new maker has its own random number.
             return UniqueIds(self._ip).make(now_ms)
         try:
             number = next(self._numbers)
@@ -96,7 +96,7 @@ class UniqueIds:
 
 
 def _month_of(ms: int) -> tuple[int, int]:
-    """Where the month of a time begins and ends in the local time zone, Unix ms."""
+    """Return the begin and end of the month of a time in the local time zone, in Unix ms."""
     day = datetime.fromtimestamp(ms / 1000)
     is_december = day.month == 12
     begin = datetime(day.year, day.month, 1)
@@ -105,12 +105,12 @@ def _month_of(ms: int) -> tuple[int, int]:
 
 
 _makers: Final[WeakSet[UniqueIds]] = WeakSet()
-#: The makers of this process, by address.
+#: The makers of this process by address.
 _shared: Final[dict[bytes, UniqueIds]] = {}
 
 
 def process_ids(ip: bytes) -> UniqueIds:
-    """The maker that all clients of this process with an address share."""
+    """Return the maker that all clients of this process with an address share."""
     return _shared.get(ip) or _shared.setdefault(ip, UniqueIds(ip))
 
 

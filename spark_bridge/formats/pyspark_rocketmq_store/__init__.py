@@ -1,8 +1,9 @@
 """Makes ``format("rocketmq_store")`` known to Spark.
 
-Spark imports every top-level module named ``pyspark_*`` and registers its ``DefaultSource``, so
-that nothing has to be registered by hand. It does so for each session: this stays light. An
-exception here would hide all such sources, so that none is raised.
+Spark imports every top-level module with a name like ``pyspark_*`` and registers its
+``DefaultSource``, so users do not have to register the format themselves. Spark does this for each
+session, so this module must load quickly. An exception here would hide all such sources, including
+the sources of other packages, so the module never raises one.
 """
 
 from typing import Any

@@ -159,7 +159,7 @@ class DifferenceTests(SynchronousTestCase):
         self.box.advance(2_000)
         with self.assertLogs("twistmq.client", logging.WARNING) as found:
             self.box.member.unsubscribe("T")
-        self.assertIn("reads topic T no more", found.output[0])
+        self.assertIn("no longer reads topic T", found.output[0])
         self.box.advance(2_000)
         self.assertEqual(self.box.member.held, {})
         alone = GroupBox()
