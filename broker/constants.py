@@ -170,9 +170,9 @@ OPEN_FILES_LEAST: Final = 512
 
 # --- requests
 
-#: Bytes of a request's header, and of its body, unless the handler of its request code sets another
-#: limit. Within this size, every list or map is decoded quickly enough that other connections do
-#: not have to wait.
+#: Bytes of the header of a request, and of its body, unless the handler of its request code sets
+#: another limit. Within this size, every list or map is decoded quickly enough that other
+#: connections do not have to wait.
 HEADER_SIZE_MAX: Final = 64 * 1024
 BODY_SIZE_MAX: Final = 64 * 1024
 #: The same limit for a header that carries an expression or the properties of a message, 32,767
@@ -262,8 +262,8 @@ CHANGES_BYTES_FREE: Final = 128 * 1024
 BROKER_TIMEOUT_MS_MAX: Final = 3_600_000
 #: The largest number of brokers that a name server keeps; no real cluster has that many.
 NAMESRV_BROKERS_MAX: Final = 10_000
-#: The largest number of brokers with one name: a master and its slaves. The groups of Apache's
-#: broker have a few members; each route lists all of them.
+#: The largest number of brokers with one name: a master and its slaves. In Apache, such groups have
+#: a few members; each route lists all of them.
 BROKERS_OF_NAME_MAX: Final = 128
 #: Memory of the route of one broker name for a topic, in addition to the names, bytes: objects and
 #: table slots, measured with brokers that share no topic.
@@ -330,10 +330,10 @@ QUEUE_TAIL_WORTH_BYTES: Final = 400
 #: of the number of queues.
 QUEUE_TAILS_FLUSH_BYTES_MAX: Final = 16 * 1024 * 1024
 
-#: Queue files are synced before the flushConsumeQueueThoroughInterval is over if this number of
+#: Queue files are synced before flushConsumeQueueThoroughInterval is over if this number of
 #: commit-log bytes has queue entries that are not durable yet, because a start after a crash reads
-#: the log from that point. The second constant is the least time between two such syncs, ms. If
-#: there are more files than the third constant, no such sync takes place.
+#: the log from that point. If there are more files than the second constant, no such sync takes
+#: place. The third constant is the least time between two such syncs, ms.
 QUEUE_SYNC_LOG_BYTES: Final = 512 * 1024 * 1024
 QUEUE_SYNC_FILES_MAX: Final = 64
 QUEUE_SYNC_INTERVAL_MS: Final = 4_000
@@ -399,8 +399,8 @@ CLOCK_STEP_MAX_MS: Final = 1_000
 
 # --- clients
 
-#: Characters of a subscription's expression, in any language: 20,000 of the shortest tags. Apache
-#: has no limit, but expressions are written by hand and need not be longer.
+#: Characters of the expression of a subscription, in any language: 20,000 of the shortest tags.
+#: Apache has no limit, but expressions are written by hand and need not be longer.
 EXPRESSION_LENGTH_MAX: Final = 64 * 1024
 #: Characters of a client id: all clients make it of the host, the process and a few words.
 CLIENT_ID_LENGTH_MAX: Final = 1024

@@ -34,6 +34,15 @@ from twistmq.client.base.messages import (
     SendResult,
 )
 from twistmq.client.base.received_message import DamagedMessage
+from twistmq.client.core.consumer.flow_control import PullLimits
+from twistmq.client.core.consumer.strategies import (
+    Averagely,
+    AveragelyByCircle,
+    Configured,
+    ConsistentHash,
+    MachineRoom,
+    MachineRoomNearby,
+)
 from twistmq.client.core.consumer.subscriptions import sql
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.client.core.pop.receipts import Receipt
@@ -99,6 +108,15 @@ def _get_result() -> store_api.GetMessageResult:
 
 #: An example of each public class of values; structs and enumerations are made by themselves.
 VALUES: dict[str, Callable[[], object]] = {
+    "twistmq.client.core.consumer.flow_control.PullLimits": lambda: PullLimits(count=5),
+    "twistmq.client.core.consumer.strategies.Averagely": Averagely,
+    "twistmq.client.core.consumer.strategies.AveragelyByCircle": AveragelyByCircle,
+    "twistmq.client.core.consumer.strategies.Configured": lambda: Configured(
+        [MessageQueue("T", "a", 0)]),
+    "twistmq.client.core.consumer.strategies.ConsistentHash": lambda: ConsistentHash(3),
+    "twistmq.client.core.consumer.strategies.MachineRoom": lambda: MachineRoom(["room"]),
+    "twistmq.client.core.consumer.strategies.MachineRoomNearby": lambda: MachineRoomNearby(
+        Averagely(), len, len),
     "twistmq.broker.remoting.messages.Reply": lambda: Reply(0, body=b"x", remark="r"),
     "twistmq.broker.store.extension_unit.ExtensionUnit":
         lambda: store_api.ExtensionUnit(1, 2, b"x"),
@@ -119,7 +137,7 @@ VALUES: dict[str, Callable[[], object]] = {
 #: Public classes whose objects belong to one process: they have sockets, files, tables, functions
 #: or a reactor. A program makes its own.
 LIVE = frozenset({
-    "Interceptor",
+    "twistmq.client.base.interceptors.Interceptor",
     "twistmq.tools.admin.rows.Command", "twistmq.tools.admin.rows.Option",
     "twistmq.tools.admin.session.Session",
     "twistmq.broker.client.name_servers.Registered",

@@ -4,7 +4,8 @@
 ``store`` inspects the files of a broker, which may be running; ``admin`` queries and changes
 servers; ``doctor`` searches for faults in a set-up. Plugins add further commands through
 ``register_commands``; they are imported only for help, or if a command is not one of these. Options
-and boot lines are those of Apache's ``mqnamesrv`` and ``mqbroker``; exit statuses are in ``boot``.
+and boot lines are the same as with ``mqnamesrv`` and ``mqbroker`` of Apache; exit statuses are in
+``boot``.
 
 Source: ServerUtil, BrokerStartup, NamesrvStartup @5.3.3.
 """

@@ -263,7 +263,7 @@ def _records(
 def _rows(
     files: StoreFiles, report: Report, view: PluginFiles, wanted: Wanted, as_lines: bool
 ) -> Iterator[str]:
-    """Return the printed form of a plugin's data."""
+    """Return the printed form of the data of a plugin."""
     import msgspec
 
     from twistmq.broker.store.inspect.plugin_files import isolated_rows

@@ -159,7 +159,7 @@ class VersionOptions(usage.Options):
 
 
 class ServerOptions(VersionOptions):
-    """The options of one server, the same as those of its twistmq command."""
+    """The options of one server, the same as for its twistmq command."""
 
     kind: ClassVar[str]
     synopsis = "[options] [key=value...]"

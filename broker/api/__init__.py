@@ -9,7 +9,7 @@ announced its replacement. Every other name of ``twistmq.broker`` may change in 
 the names of ``twistmq.broker.testing``.
 
 ``Broker`` and ``NameServer`` are protocols: the object that is passed to the constructor of a
-plugin has these members, and a test may pass an object of its own.
+plugin has these members, and a test may pass its own object.
 """
 
 from __future__ import annotations

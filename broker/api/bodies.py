@@ -1,4 +1,4 @@
-"""The bodies of requests and replies, by the names of Apache's classes.
+"""The bodies of requests and replies, with the names of the classes in Apache.
 
 A patch release keeps these names; a minor release may change them and lists this in CHANGELOG.md.
 """

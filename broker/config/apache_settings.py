@@ -1,4 +1,4 @@
-"""Settings of Apache's broker that this broker accepts and does not use.
+"""Settings of Apache that this broker accepts and does not use.
 
 A tool may set them, as with Apache's broker: they are kept, saved and shown, and have no effect.
 Scripts that set them therefore work, while a misspelt name is refused.

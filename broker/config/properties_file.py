@@ -81,8 +81,7 @@ def parse_properties(text: str, source: str = "") -> list[Property]:
 
 
 def with_changes(text: str, changes: Mapping[str, str]) -> str:
-    """Return the file with changed values; a key that is new is added at the end.
-    """
+    """Return the file with changed values; a key that is new is added at the end."""
     lines: list[str | None] = list(_natural_lines(text))
     entries = {entry.key: entry for entry in parse_properties(text)}
     added = []

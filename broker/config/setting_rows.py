@@ -150,8 +150,8 @@ BROKER_CONFIG: Final = (
     Setting("configBlackList", "text", "configBlackList;brokerConfigPath",
             "Settings that no tool may change, separated by semicolons.", source=_BROKER),
     Setting(OWN_FILE, "path", "",
-            "A file that is read after that of -c, if it is there, and in which changed settings "
-            "are saved. Each broker of --brokers has one, config/broker.conf in its store.",
+            "A file that is read after the file of -c, if it exists, and in which changed settings "
+            "are saved. Each broker of --brokers has its own, config/broker.conf in its store.",
             default_text="none", at_start=True, is_fixed=True, of_each="own_file"),
 )
 
@@ -178,8 +178,8 @@ MESSAGE_STORE_CONFIG: Final = (
             at_start=True),
     # Apache's default for the filters: 32 consumers, a fifth of false positives.
     Setting("bitMapLengthConsumeQueueExt", "int", 112,
-            "The expected length of a unit's filter bitmap. It decides how much of a file is read "
-            "at once, and limits nothing.", unit="bits", least=1, source=_STORE,
+            "The expected length of a unit's filter bitmap. It determines how much of a file is "
+            "read at once, and is not a limit.", unit="bits", least=1, source=_STORE,
             at_start=True),
     Setting("enableLmq", "flag", False,
             "Whether topics and groups whose names begin with %LMQ% exist without being created.",
@@ -387,7 +387,7 @@ TLS_ROWS: Final = (
     Setting("tls.test.mode.enable", "flag", True,
             "Whether the server makes a certificate at the start that clients cannot verify, and "
             "the client verifies no server.", source=_TLS, is_fixed=True,
-            default_text="true for a side that has no files and need not verify its peers"),
+            default_text="true for a side that has no files and does not have to verify its peers"),
     Setting("tls.config.file", "path", "/etc/rocketmq/tls.properties",
             "A file with the settings below, used where they are not set elsewhere.",
             source=_TLS, is_fixed=True),

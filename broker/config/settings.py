@@ -38,7 +38,7 @@ from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettingFault, Stor
 __all__ = ["INT_MAX", "LONG_MAX", "OWN_FILE", "OfEach", "Setting", "SettingCheck", "SettingKind",
            "SettingValue", "Settings", "similar_name"]
 
-#: The greatest values of Java's int and long.
+#: The greatest values of int and long in Java.
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -50,7 +50,7 @@ SettingKind = Literal["int", "float", "flag", "text", "path", "names"]
 OfEach = Literal["", "name", "port", "folder", "inner_port", "inner_host", "above_store",
                  "own_file", "one_broker"]
 
-#: The setting that names the own settings file of a broker.
+#: The setting that names a broker's own settings file.
 OWN_FILE: Final = "settings.own_file"
 COMMAND_LINE: Final = "command line"
 UPDATE: Final = "update"
@@ -308,8 +308,7 @@ class Settings:
         return name in self._given
 
     def is_read_back(self, name: str) -> bool:
-        """Return whether the next start with the same command reads what :meth:`save` writes.
-        """
+        """Return whether the next start with the same command reads what :meth:`save` writes."""
         return self.file is not None and self.is_file_read and name not in self._overridden
 
     def put(self, name: str, value: SettingValue) -> None:
@@ -338,9 +337,9 @@ class Settings:
         """Change settings while running: all of them, or none if one of them is not valid.
 
         A setting that is read only at the start keeps its current value, while tools and the file
-        receive the new one. The same is true of the settings of Apache's broker that are not used
-        here, and of keys in the file that belong to another program. Differs from Apache, which
-        ignores an unknown key and replies that it was set.
+        receive the new one. The same is true of settings of Apache that are not used here, and of
+        keys in the file that belong to another program. Differs from Apache, which ignores an
+        unknown key and replies that it was set.
 
         :param save: whether to write them to the file as well.
         :returns: the settings whose value has changed.
@@ -551,7 +550,7 @@ class Settings:
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
-    """Return the setting that a misspelt name probably means; "" if there is no similar one."""
+    """Return the setting that a misspelt name probably means; "" if no setting is similar."""
     by_lower = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), by_lower, 1, _SLIP)
     return by_lower[near[0]] if near else ""

@@ -3,11 +3,12 @@
 Exit statuses are Apache's: 0 when the settings were printed, 1 for a bad command line, 255 (its
 -1) for a start that failed, also if a settings file cannot be read or a store could not be stopped
 cleanly, 253 (its -3) for settings that are not valid for a broker or a store that cannot be loaded,
-252 (its -4) for two kinds of replication at once. 254 (its -2) is not used. Differs from Apache:
-ROCKETMQ_HOME is not needed, because nothing is read from an installation folder. Differs from
-Apache: every setting that is not valid ends with 253, so that a supervisor does not start such a
-broker again and again. Apache's broker ignores a value of the wrong type, and ends with 255 for a
-port above 65535.
+252 (its -4) for two kinds of replication at once. 254 (its -2) is not used.
+Differs from Apache: ROCKETMQ_HOME is not needed, because nothing is read from an installation
+folder.
+Differs from Apache: every setting that is not valid ends with 253, so that a supervisor does not
+start such a broker again and again. Apache's broker ignores a value of the wrong type, and ends
+with 255 for a port above 65535.
 
 Source: BrokerStartup, NamesrvStartup @5.3.3.
 """
@@ -76,7 +77,7 @@ _ACL_2: Final = {
 _PORT_MAX: Final = 65_535
 #: The difference between a slave's accessMessageInMemoryMaxRatio and its given value, percent.
 _SLAVE_MEMORY_LESS: Final = 10
-#: Other roles of Apache's name server, and the part that is missing here.
+#: Other roles of the name server in Apache, and the part that is missing here.
 _OTHER_NAME_SERVERS: Final = {
     "clusterTest": "routes that are not known here are not asked for elsewhere",
     "enableControllerInNamesrv": "there is no controller here",

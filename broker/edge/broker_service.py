@@ -214,7 +214,7 @@ class BrokerService(Service):
     # --- for monitoring
 
     def _answers_fault(self) -> str:
-        return "" if self._ready else "the broker does not answer yet, or no more"
+        return "" if self._ready else "the broker does not answer yet, or no longer"
 
     def _name_servers_fault(self) -> str:
         """Return why clients cannot find the broker; one name server that knows it is enough."""

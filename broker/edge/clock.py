@@ -73,7 +73,7 @@ def now_ms() -> int:
 
 
 def raise_open_files_limit() -> int:
-    """Raise RLIMIT_NOFILE to what the system allows.
+    """Raise RLIMIT_NOFILE to the limit that the system allows.
 
     Each connection and each open file of the store takes one descriptor; the usual soft limit is
     1024.
@@ -105,9 +105,9 @@ def _raised_limit() -> int:
 def give_back_large_blocks() -> None:
     """Map each large memory block separately, so that it is returned to the system when freed.
 
-    By default, glibc raises the size from which it maps blocks each time a mapped block is freed.
-    Frames of many megabytes that grow side by side are then copied again and again, and leave holes
-    that are too small for any of them.
+    With its default settings, glibc raises the size from which it maps blocks each time a mapped
+    block is freed. Frames of many megabytes that grow side by side are then copied again and again,
+    and leave holes that are too small for any of them.
     """
     if _mallopt is not None:
         _mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)

@@ -150,8 +150,7 @@ def _store_folders(settings: Settings) -> None:
 
 
 def _store_files(settings: Settings) -> None:
-    """:raises StoreError, SettingsError: when files are missing or have another size or type.
-    """
+    """:raises StoreError, SettingsError: when files are missing or have another size or type."""
     try:
         _check_store_files(settings)
     except OSError as error:

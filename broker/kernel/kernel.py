@@ -70,7 +70,7 @@ class Kernel:
         self.host = host
         steady_ms = host.steady.now_ms
         self.identity = Identity(settings, host.now_ms())
-        #: Gives slices to long work, which gets at most half of the reactor's time.
+        #: Gives slices to long work, which uses at most half of the time of the reactor.
         self.background = Scheduler(steady_ms)
         #: Gives slices to work for which clients wait, after other connections have had their turn.
         self.foreground = Scheduler(steady_ms, lambda run: host.run_soon(run))
@@ -113,7 +113,7 @@ class Kernel:
         self.append = self.appender.append
         self.require_access = self.dispatcher.require_access
         self.may_publish = self.dispatcher.may_publish
-        #: Stores records on other masters, for a slave that stands in for its own master; None: it
+        #: Stores records on other masters while this slave stands in for its own master; None: it
         #: cannot do so.
         self.escape: Escape | None = None
         #: Called with the answers of the name servers to each registration; there is at least one
@@ -234,7 +234,7 @@ class Kernel:
     # --- health
 
     def _store_fault(self) -> str:
-        """Return why messages are refused: those of senders, or on a slave those of its master."""
+        """Return why messages from senders are refused, or on a slave messages from its master."""
         return self.store.fault(takes_messages=not self.is_slave)
 
     def _tables_fault(self) -> str:

@@ -1,4 +1,4 @@
-"""Checks of a broker's settings that do not depend on the host."""
+"""Checks of broker settings that do not depend on the host."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class BrokerStats:
         self._add_to(self._item(key), count, size, requests)
 
     def _item(self, key: Key) -> _Item:
-        """Return the item of a key, or the common item if the key has no counters of its own."""
+        """Return the item of a key, or the common item if the key is not counted separately."""
         item = self._items.get(key)
         return self._new_item(key) if item is None else item
 
@@ -167,7 +167,7 @@ class BrokerStats:
     def _new_item(self, key: Key) -> _Item:
         """Begin to count a key; its earlier samples are zero.
 
-        :returns: the common item, if the key does not get counters of its own.
+        :returns: the common item, if the key does not get its own counters.
         """
         if not self._is_counted(key):
             return self._others
@@ -252,7 +252,7 @@ class BrokerStats:
                 if key[0] == table]
 
     def popped_sums(self) -> dict[tuple[str, str, bool], Sums]:
-        """Return the popped messages since the start, by topic, group and whether a retry."""
+        """Return the sums of popped messages by topic, group and whether they were retries."""
         return {key: Sums(count, size) for key, (count, size) in self._popped.items()}
 
     def window(self, seconds: int, now_ms: int, *key: str) -> Window:

@@ -101,8 +101,7 @@ class Hooks(PluginRegistry):
         return rows
 
     def collect_setting_checks(self) -> list[SettingCheck]:
-        """Return the checks of all plugins; a check with a bug of its own counts as passed.
-        """
+        """Return the checks of all plugins; a check with a bug counts as passed."""
         return [replace(check, run=self._checked(implementation, check.run))
                 for implementation in self._implementations("register_setting_checks")
                 for check in self._rows_of("register_setting_checks", implementation, SettingCheck)]

@@ -1,7 +1,7 @@
 """The members of a broker and of a name server that plugins may use.
 
-The constructor of a plugin receives an object with these members; a test may pass an object of its
-own. ``twistmq.broker.api`` exports both protocols, and states how long their members are kept.
+The constructor of a plugin receives an object with these members; a test may pass its own object.
+``twistmq.broker.api`` exports both protocols, and states how long their members are kept.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Broker(Server, Protocol):
 
     @property
     def background(self) -> Scheduler:
-        """``lane`` for long work without urgency, which gets at most half of the reactor's time."""
+        """``lane`` for long work without urgency, at most half of the time of the reactor."""
 
     @property
     def foreground(self) -> Scheduler:

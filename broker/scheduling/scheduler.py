@@ -5,8 +5,8 @@ stop all of them. Threads would not help: they would share the interpreter lock,
 would need a lock. Long work is therefore a generator, which yields wherever it can pause and
 returns its result. The scheduler runs a generator for a slice of a few milliseconds, lets the
 reactor serve other events, and continues with the next slice. Most work is done within its first
-slice and costs no more than a function call. Every piece of work belongs to a lane, and the lanes
-of a scheduler get slices in turn, so that one kind of work cannot delay the other kinds.
+slice and costs about as much as a function call. Every piece of work belongs to a lane, and the
+lanes of a scheduler get slices in turn, so that one kind of work cannot delay the other kinds.
 
 Source: none; Apache's broker has threads for it.
 """
@@ -56,7 +56,7 @@ class Scheduler:
     :param now_ms: the clock for durations.
     :param run_soon: calls a function once the reactor has served other events; work continues at
         that time. None: :meth:`step` is called periodically, each :meth:`period_ms`, and work gets
-        at most half of the reactor's time.
+        at most half of the time of the reactor.
     """
 
     def __init__(

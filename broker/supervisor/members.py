@@ -29,7 +29,7 @@ PORT_STEP: Final = 10
 _PORT_MAX: Final = 65_535
 _LOCAL: Final = "127.0.0.1"
 _STORE: Final = "storePathRootDir"
-#: The own settings file of a broker, below its store.
+#: A broker's own settings file, below its store.
 _OWN_FILE: Final = os.path.join("config", "broker.conf")
 
 

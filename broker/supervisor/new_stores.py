@@ -64,8 +64,8 @@ def give_tables(io: IStoreIO, settings: Settings, members: Sequence[Member]) -> 
         # still counts as new.
         for file, body in ((_GROUPS, groups), (_TOPICS, topics)):
             ConfigFile(io, _path(folders[name], file)).save_bytes(body.encode_pretty())
-        _log.info("the new broker {name} is given {topics} topics and {groups} groups of the "
-                  "others", name=name, topics=len(topics.topic_config_table),
+        _log.info("the new broker {name} receives {topics} topics and {groups} groups of the other "
+                  "brokers", name=name, topics=len(topics.topic_config_table),
                   groups=len(groups.subscription_group_table))
     return new
 

@@ -86,7 +86,7 @@ class SupervisorService(Service):
     def status(self) -> int:
         """The exit status after all brokers have ended: the first one that is not 0."""
         found = [broker.status for broker in self.brokers if broker.status]
-        # A broker that was ended by a signal has no exit status of its own.
+        # A broker that was ended by a signal does not have an exit status.
         return min(found[0], EXIT_FAILED) if found else EXIT_OK
 
     def startService(self) -> None:

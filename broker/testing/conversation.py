@@ -44,7 +44,7 @@ def read_commands(data: bytes) -> list[RemotingCommand]:
     decoder = FrameDecoder()
     commands = [decode_command(frame) for frame in decoder.feed(data)]
     assert not decoder.failure, decoder.failure
-    assert not decoder.pending_bytes, f"{decoder.pending_bytes} bytes are no whole frame"
+    assert not decoder.pending_bytes, f"{decoder.pending_bytes} bytes are not a complete frame"
     return commands
 
 

@@ -100,7 +100,7 @@ class Peer:
         return True
 
     def run_later(self, frames: Sequence[Frame]) -> None:
-        raise AssertionError("it may always go on")
+        raise AssertionError("it may always continue")
 
 
 class KernelBox:

@@ -119,7 +119,7 @@ class StoreModel:
         for each in sent:
             for queue, (first, _) in each.offsets.items():
                 end = self._end_of(queue)
-                require(first == end, each, "does not go on with", end)
+                require(first == end, each, "does not continue with", end)
             require(not self.log or each.start >= self.log[-1].end, each, "overwrites a message")
             self.log.append(each)
 
@@ -141,7 +141,8 @@ class StoreModel:
         """
         before, self.log = self.log, self._walk(store)
         require(
-            store.commit_log.min_offset <= self.min_offset, "files are gone that nobody removed")
+            store.commit_log.min_offset <= self.min_offset, "files are missing that were not "
+                                                            "removed")
         self._removed_to = max(self._removed_to, self.min_offset)
         self.min_offset = store.commit_log.min_offset
         found = {(each.start, each.data) for each in self.log}
@@ -209,7 +210,8 @@ class StoreModel:
         for (topic, key), sent in keys.items():
             found = store.reader.query(topic, key, 64, 0, _FOREVER_MS)[0]
             wanted = [each.data for each in sent]
-            require(all(each in wanted for each in found), "key", key, "finds what it should not")
+            require(all(each in wanted for each in found), "key", key,
+                    "finds messages that it should not")
             for each in sent:
                 if each.start >= max(self.keys_from, self._removed_to):
                     require(each.data in found, each, "is not found by key", key)
@@ -233,8 +235,9 @@ class StoreModel:
         for each in expected:
             entries = store.queues.entries(topic, queue_id, each.offsets[topic, queue_id][0], 1)
             expected_entry = (each.start, len(each.data), each.tags_code)
-            require(entries == [expected_entry], each, "is not what its queue says:", entries)
+            require(entries == [expected_entry], each,
+                    "does not match the entry in its queue:", entries)
         if expected:
             end = expected[-1].offsets[topic, queue_id][1]
             require(store.queues.max_offset(topic, queue_id) == end,
-                    f"{topic}-{queue_id} goes on behind", expected[-1])
+                    f"{topic}-{queue_id} continues after", expected[-1])

@@ -8,6 +8,7 @@ Source: Message @5.3.3.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -188,6 +189,11 @@ def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> M
         raise OptionError(f"the topic is {topic!r}: give its name, or a Message")
     if not options:
         return Message(topic, body)
+    if "delay_ms" in options and isinstance(options["delay_ms"], int):
+        warnings.warn("give delay_s, in seconds, in place of delay_ms", DeprecationWarning,
+                      stacklevel=3)
+        options = {name: value for name, value in options.items() if name != "delay_ms"} | {
+            "delay_s": options["delay_ms"] / 1000}
     for name in options:
         if name not in _ARGUMENTS:
             raise OptionError(unknown_name(

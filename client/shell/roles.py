@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -83,7 +84,11 @@ def parts_of(
     """
     mine, others = divide(rows, given)
     if isinstance(name_servers, kind):
-        raise OptionError("a client to share is given as client=...")
+        if client is not None:
+            raise OptionError("give one client to share")
+        warnings.warn("give a client to share as client=..., not in the place of the name servers",
+                      DeprecationWarning, stacklevel=3)
+        name_servers, client = None, name_servers
     if client is None:
         known = {row.name for row in CLIENT}
         for name in others:

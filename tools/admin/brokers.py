@@ -102,11 +102,11 @@ def reset_flush_offset(session: Session, *, broker: str, offset: int) -> Iterato
 def replication_status(
     session: Session, *, broker: str | None, cluster: str | None
 ) -> Iterator[Row]:
-    """Show the lag of slaves behind their masters.
+    """Show the replication lag of slaves.
 
     There is a row for each connection, and for each broker without connections.
 
-    A slave knows the last reported end of its master's log. Without its master, or if that end is
+    A slave knows the last reported end of the master's log. Without its master, or if that end is
     before its own end, it does not know its lag.
     """
     places = session.brokers(broker, cluster, slaves=True)

@@ -156,7 +156,7 @@ class Admin(click.Group):
             return super().invoke(ctx)
         except click.UsageError as error:
             path = (error.ctx or ctx).command_path
-            _say(f"{error.format_message()} ({path} --help says more)")
+            _say(f"{error.format_message()} ({path} --help shows more)")
             return EXIT_FAILED
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -243,7 +243,7 @@ def _run(row: Command, given: dict[str, Any]) -> int:
 def _completing_session(given: Mapping[str, Any], timeout_s: float) -> Session:
     """Return a client for completion, which cannot prompt for a secret key.
 
-    :param given: the options typed so far.
+    :param given: the options typed up to now.
     :raises ValueError: when a secret key would have to be prompted for.
     """
     from twistmq.tools.admin.session import Session

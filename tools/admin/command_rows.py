@@ -1,4 +1,4 @@
-"""The table of commands, with the names, groups and options of Apache's mqadmin 5.3.3.
+"""The table of commands, with the same names, groups and options as mqadmin 5.3.3 of Apache.
 
 Help, completion and COMMANDS.md are made from it. Packages add further rows with an entry point of
 the group ``twistmq.admin``, which names a module with ``COMMANDS``.

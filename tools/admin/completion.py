@@ -1,7 +1,7 @@
 """Shell completion of the names of topics, groups and clusters that the servers know.
 
-The servers are taken from the options typed so far, or from NAMESRV_ADDR. All servers together have
-half a second, and the names found by then are offered. Failures are silent, because an error
+The servers are taken from the options already typed, or from NAMESRV_ADDR. All servers together
+have half a second, and the names found by then are offered. Failures are silent, because an error
 message would disturb typing.
 """
 
@@ -65,7 +65,7 @@ def completer(
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]] | None:
     """Return the completion of an option's value; None if there is no completion for it.
 
-    :param session: makes a client from the options typed so far; its requests end after the given
+    :param session: makes a client from the options already typed; its requests end after the given
         seconds.
     """
     find = _FINDS.get(option.name)

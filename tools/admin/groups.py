@@ -270,7 +270,7 @@ def _progress_of_all(session: Session) -> Iterator[Row]:
                stats.consume_tps, sum(map(_difference, stats.offset_table.values())))
 
 
-# # --- the state of a group's clients
+# # --- the state of the clients of a group
 
 def running_info(
     session: Session, group: str, client: str, broker: str | None = None, *, stack: bool = False
@@ -298,7 +298,7 @@ def running_info(
 def consumer_status(
     session: Session, *, group: str, client: str | None, broker: str | None, stack: bool
 ) -> Result:
-    """Show the state of a group's clients, or the full report of one client."""
+    """Show the state of the clients of a group, or the full report of one client."""
     if client is not None:
         return Table(STATUS, _status(running_info(session, group, client, broker, stack=stack)))
     return _status_of_all(session, group, broker, stack)

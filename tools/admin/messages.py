@@ -107,7 +107,7 @@ def _by_either_id(
     try:
         ip, port, offset = parse_offset_message_id(text)
         brackets = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-        # Both kinds of ids look the same: if the address in it is not that of a broker, a client
+        # Both kinds of ids look the same: if its address does not belong to a broker, a client
         # assigned the id.
         known = {each.address: each.name for each in session.all_brokers()}
         if brackets in known:

@@ -93,8 +93,7 @@ def _reset_queue(
 def _reset(
     session: Session, group: str, topic: str, at_ms: int, force: bool, route_topic: str | None
 ) -> Iterator[Row]:
-    """Reset all queues of a topic through its brokers, or without clients by commits.
-    """
+    """Reset all queues of a topic through its brokers, or without clients by commits."""
     header = ResetOffsetRequestHeader(group=group, topic=topic, timestamp=at_ms, is_force=force)
     found: dict[MessageQueue, int] = {}
 

@@ -28,7 +28,7 @@ BROKER_NAME: Final = Option("broker", ("-b", "--brokerName"), "The broker of thi
                             required=True)
 CLUSTER: Final = Option("cluster", ("-c", "--clusterName", "--cluster"),
                         "The brokers of this cluster.")
-#: A light queue has no route of its own.
+#: A light queue does not have its own route.
 ROUTE_TOPIC: Final = Option("route_topic", ("-c", "--cluster"),
                             "The topic or cluster whose route is used, for a light queue.")
 QUEUE: Final = Option("queue", ("-i", "--queueId"), "The queue's number.", "int", required=True)

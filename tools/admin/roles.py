@@ -30,10 +30,10 @@ _LOOK_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The state of a broker, as reported by itself.
+    """The state that a broker reports.
 
     :param log_end: the end of its commit log, bytes.
-    :param fault: the fault of its store; empty if there is no fault.
+    :param fault: the fault of its store; empty without a fault.
     """
 
     name: str

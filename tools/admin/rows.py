@@ -17,8 +17,8 @@ GROUPS: Final[dict[str, str]] = {
     "ha": "Replication",
 }
 
-#: The type of an option's value. ``path`` names a file to read, ``time`` is ms since 1970, and the
-#: command prompts for a ``secret`` if it is "-".
+#: The type of the value of an option. ``path`` names a file to read, ``time`` is ms since 1970, and
+#: the command prompts for a ``secret`` if it is "-".
 Kind: TypeAlias = Literal["text", "int", "float", "bool", "flag", "time", "path", "choice",
                           "secret"]
 

@@ -28,7 +28,7 @@ __all__ = ["SENT", "check_send_time", "cluster_send_time", "send_again", "send_m
 #: The columns for sent messages.
 SENT: Final = ("broker", "queue", "offset", "status", "message", "offset_message")
 
-#: The names of Apache's client for the result of a send.
+#: The names for the result of a send in Apache's client.
 _STATUS: Final = {
     ResponseCode.SUCCESS: "SEND_OK", ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",

@@ -156,7 +156,7 @@ def delete_topic(session: Session, *, topic: str, cluster: str) -> Iterator[Row]
 def update_topic_perm(
     session: Session, *, topic: str, broker: str | None, cluster: str | None, perm: int
 ) -> Iterator[Row]:
-    """Change the permissions of a topic's queues."""
+    """Change the permissions for the queues of a topic."""
     queues = {data.broker_name: data for data in session.route(topic).queue_datas}
     places = [each for each in session.brokers(broker, cluster) if each.name in queues]
     if not places:
@@ -204,14 +204,14 @@ def topic_route(session: Session, *, topic: str, as_list: bool) -> Iterator[Row]
 
 
 def topic_stats(session: Session, broker: Broker, topic: str) -> TopicStatsTable:
-    """Return the offset bounds of a topic's queues on a broker."""
+    """Return the offset bounds of the queues of a topic on a broker."""
     reply = session.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO,
                         GetTopicStatsInfoRequestHeader(topic=topic))
     return TopicStatsTable.decode_reply(reply.body)
 
 
 def topic_status(session: Session, *, topic: str, route_topic: str | None) -> Iterator[Row]:
-    """Show the offset bounds of a topic's queues."""
+    """Show the offset bounds of the queues of a topic."""
     places = session.brokers_of(topic, route_topic)
     for _, stats in session.each(places, lambda each: topic_stats(session, each, topic)):
         assert isinstance(stats, TopicStatsTable)

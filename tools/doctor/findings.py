@@ -63,7 +63,7 @@ def as_table(findings: Sequence[Finding]) -> str:
     from tabulate import tabulate  # only a printed table needs it
 
     return tabulate([(finding.level, finding.check, _cell(finding)) for finding in findings],
-                    ("", "checked", "found, and what to mend"), tablefmt="simple",
+                    ("", "checked", "found, and how to fix it"), tablefmt="simple",
                     disable_numparse=True)
 
 

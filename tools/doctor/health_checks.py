@@ -1,5 +1,4 @@
-"""The faults that a running broker reports itself, which its page ``/health`` also shows.
-"""
+"""The faults that a running broker reports itself, which its page ``/health`` also shows."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def network_findings(
             return
         yield fine(_NAME_SERVER, f"{url} names {len(addresses)}")
     if kind == "broker" and not addresses:
-        yield warning(_NAME_SERVER, "none is given: no client can find this broker",
+        yield warning(_NAME_SERVER, "no name server is given: clients cannot find this broker",
                       "give the name servers: -n HOST:PORT;HOST:PORT, or namesrvAddr")
     for address in addresses:
         if looks_names_up(settings):
@@ -146,7 +146,8 @@ def _told_address(kind: str, settings: Settings, host: Host) -> Finding:
     """Check brokerIP1, the address to which name servers direct clients."""
     told, listens = settings.text("brokerIP1").strip(), settings.text("bindAddress")
     if told in WILDCARDS:
-        return broken(_ADDRESS, f"clients are told brokerIP1={told}, which nobody can connect to",
+        return broken(_ADDRESS,
+                      f"clients are told brokerIP1={told}, to which no client can connect",
                       "set brokerIP1 to the address at which clients reach this host")
     try:
         address = ipaddress.ip_address(resolved(settings, "brokerIP1"))
@@ -170,9 +171,10 @@ def _told_address(kind: str, settings: Settings, host: Host) -> Finding:
         return warning(_ADDRESS, f"{what}, which is not an address of this host",
                        "right for NAT or a published port that leads here; otherwise set brokerIP1")
     if host.is_container and not settings.is_given("brokerIP1"):
-        return warning(_ADDRESS, f"{what}, the container's own address: outside its network nobody "
-                                 "reaches it", "set brokerIP1 to the host's address or name, and "
-                                               "publish the same port numbers")
+        return warning(_ADDRESS, f"{what}, the container's own address: it cannot be reached from "
+                                 "outside its network",
+                       "set brokerIP1 to the host's address or name, and publish the same port "
+                       "numbers")
     return fine(_ADDRESS, what)
 
 

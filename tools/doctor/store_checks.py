@@ -123,8 +123,8 @@ def _disk(
                             "(mappedFileSizeCommitLog)", room)
     elif space.used_ratio >= store.clean_forcibly_ratio:
         yield warning(_DISK, f"{text}: from {store.clean_forcibly_ratio:.0%} "
-                             "(diskSpaceCleanForciblyRatio) on messages are removed whatever their "
-                             "age", room)
+                             "(diskSpaceCleanForciblyRatio) on, messages are removed regardless of "
+                             "their age", room)
     else:
         yield fine(_DISK, text)
     if space.inodes_free is not None and space.inodes_free < _INODES_LEAST:
@@ -135,8 +135,8 @@ def _disk(
         yield warning(_DISK, f"{folder} is on {kind} ({mount}): messages are gone with the machine "
                              "or the container", "keep the store on a disk, or a volume")
     elif kind in _REMOTE:
-        yield warning(_DISK, f"{folder} is on {kind} ({mount}): what is synced, and who holds the "
-                             "lock, is what another host says", "use a disk of this host")
+        yield warning(_DISK, f"{folder} is on {kind} ({mount}): syncs and locks depend on another "
+                             "host", "use a disk of this host")
 
 
 def _file_system(folder: Path) -> tuple[str, str]:
@@ -178,9 +178,9 @@ def _lock(root: Path, running: bool) -> Iterator[Finding]:
         if running:
             yield fine(_STORE, f"{root} is used by {who}")
         else:
-            yield broken(_STORE, f"{root} is locked by {who}, a broker of ours or of Apache's",
+            yield broken(_STORE, f"{root} is locked by {who}, a broker of twistmq or of Apache",
                          "stop it, or give this one a store of its own (storePathRootDir, --data); "
-                         "--running if it is this server itself")
+                         "use --running if it is this server itself")
     elif running:
         yield broken(_STORE, f"no process uses {root}: the broker does not run on it",
                      "see the log, and which storePathRootDir the running one has")
@@ -205,7 +205,8 @@ def _sizes(folder: Path, size: int) -> Iterator[Finding]:
         found = wrong[-1].stat().st_size
         yield broken(_STORE, f"{wrong[-1]} has {found} bytes, mappedFileSizeCommitLog says {size}: "
                              "a broker does not start on it",
-                     f"set mappedFileSizeCommitLog={found}, what the store was made with" if found
+                     f"set mappedFileSizeCommitLog={found}, the size with which the store was "
+                     "made" if found
                      else f"remove the empty file {wrong[-1]}")
 
 
@@ -224,5 +225,5 @@ def _times(root: Path, now_ms: int) -> Iterator[Finding]:
     if newest > now_ms + _SKEW_MS:
         behind = (newest - now_ms) // 1000
         yield broken(_CLOCK, f"the newest message was stored {behind} s from now: this clock, or "
-                             "the one before, is wrong",
+                             "the previous one, is wrong",
                      "set it, and keep it correct with NTP: age, delays and time-outs depend on it")

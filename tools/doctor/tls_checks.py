@@ -27,7 +27,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 def tls_findings(settings: Settings, now_ms: int) -> Iterator[Finding]:
-    """Check the files that a start would load; without TLS settings there are no findings."""
+    """Check the files that a start would load; a server without TLS settings has no findings."""
     try:
         server = tls_server_options(settings)
         client = tls_client_options(settings) if tls_enabled(settings) else None

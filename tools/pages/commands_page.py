@@ -68,7 +68,8 @@ def commands_page() -> str:
             parts.append(f"\n## {GROUPS.get(group, group)} ({group})\n\n"
                          "| command | what | options, **needed** | columns | codes |\n"
                          "| --- | --- | --- | --- | --- |\n" + "\n".join(lines) + "\n")
-    parts.append("\n## Commands of mqadmin that are not available\n\n| command | why |\n| --- | --- |\n"
+    parts.append("\n## Commands of mqadmin that are not available\n\n| command | why |\n"
+                 "| --- | --- |\n"
                  + "\n".join(f"| `{name}` | {why} |" for name, why in LEFT_OUT.items()) + "\n")
     return "".join(parts)
 

@@ -38,12 +38,12 @@ of this class; methods marked with `@hookimpl` implement hooks of the same name:
 word_filter = "word_filter:WordFilter"
 ```
 
-An implementation takes any subset of a hook's arguments, by name. The types of arguments and results
-are described under [Types](#types); `AnyHandler` is a `RequestHandler` with any header, `TagsCode`
-is a function from a record to a number, and `BrokerError` is any error with a response code. The
-names that a plugin can import are listed under [Modules](#modules-that-plugins-import). In a
-checkout, [tests/plugin_package](../tests/plugin_package) contains a package with every hook. The
-settings `plugins.enabled` and `plugins.disabled` select the plugins to use.
+An implementation takes any subset of a hook's arguments, by name. The types of arguments and
+results are described under [Types](#types); `AnyHandler` is a `RequestHandler` with any header,
+`TagsCode` is a function from a record to a number, and `BrokerError` is any error with a response
+code. The names that a plugin can import are listed under [Modules](#modules-that-plugins-import).
+In a checkout, [tests/plugin_package](../tests/plugin_package) contains a package with every hook.
+The settings `plugins.enabled` and `plugins.disabled` select the plugins to use.
 
 ## A complete plugin
 
@@ -165,18 +165,17 @@ def word_filter(address, topic):
   without a broker. The entry point `words = "word_tools.rows"` of the group `twistmq.admin` names a
   module, whose `COMMANDS` are
   `Command(name, group, help, "word_tools.show:show", options, codes, columns)` of
-  `twistmq.broker.api.admin_commands`. `show(session, broker=..., topic=...)` receives the options by
-  name, with None for an option that is not given, and returns a row for each line, with one value
-  per column. `session.brokers(broker)` returns the broker that `-b` names, or all masters, and
-  `session.ask(each.address, code, header)` sends one request. A group is one of the groups in the
-  help, by title or by mqadmin's name (`topic`), or a new one. `plugins/static_topic/admin_rows.py`
-  contains two commands.
+  `twistmq.broker.api.admin_commands`. `show(session, broker=..., topic=...)` receives the options
+  by name, with None for an option that is not given, and returns a row for each line, with one
+  value per column. `session.brokers(broker)` returns the broker that `-b` names, or all masters,
+  and `session.ask(each.address, code, header)` sends one request. A group is one of the groups in
+  the help, by title or by mqadmin's name (`topic`), or a new one.
+  `plugins/static_topic/admin_rows.py` contains two commands.
 - How does it log? With `log = Logger()` of `twisted.logger` in its class.
 - Hooks that run before a broker exists are static or class methods: `register_settings`,
   `register_setting_checks`, `register_commands`, `register_store_files` and
   `register_supervisor_pages`; write `@staticmethod` above `@hookimpl`.
-- Which codes are free? The codes from 30,000 to 99,999, which neither Apache's brokers nor twistmq
-  use.
+- Which codes are free? From 30,000 to 99,999: neither Apache's brokers nor twistmq use any of them.
 - How is a header read? The row names its class. A field without a default is required, a field
   `queue_id` is `queueId` on the wire, and a request that does not fit is refused before the handler
   is called. Fields are `str`, `int` or `bool`, or one of these `| None`. Without a class,
@@ -193,8 +192,8 @@ def word_filter(address, topic):
   is the plugin that provides the interface, or None; of several plugins, it is the one that is
   called first. The stock plugins `orderly` and `timer` provide `IQueueLocks` and `ITimedDelivery`,
   and so does any plugin that replaces them.
-- Can hooks be switched on and off? After `broker.hooks.add(name, object)` the hooks of an object are
-  called, and after `broker.hooks.remove(name)` they are no longer called.
+- Can hooks be switched on and off? After `broker.hooks.add(name, object)` the hooks of an object
+  are called, and after `broker.hooks.remove(name)` they are no longer called.
 
 ## Testing a plugin
 

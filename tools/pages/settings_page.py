@@ -19,8 +19,8 @@ __all__ = ["settings_page", "stock_plugin_rows"]
 _HEAD = """\
 # Settings
 
-`twistmq broker -c broker.conf key=value ...` reads a Java `.properties` file. The command line takes
-precedence over the file, and the file over the defaults on this page. Names without a dot are
+`twistmq broker -c broker.conf key=value ...` reads a Java `.properties` file. The command line
+takes precedence over the file, and the file over the defaults on this page. Names without a dot are
 Apache's, with Apache's defaults. Names with a dot are our own, except `tls.*`, which are system
 properties of Apache's servers. `-m` prints the settings in **bold**. A key that is not on this page
 is kept and named in a warning; a value of the wrong type stops the start. `~` stands for `$HOME`,

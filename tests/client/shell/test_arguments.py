@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from tests.client.core.box import NAMESRV, Box, route, routes
 from twistmq.broker.testing import running_broker
 from twistmq.client import (
+    Client,
     Consumer,
     Denied,
     Message,
@@ -25,6 +26,7 @@ from twistmq.client import (
     SendResult,
     aio,
 )
+from twistmq.client.base.messages import message_of
 from twistmq.client.core.consumer.handler_calls import check_run, run_steps
 from twistmq.client.core.producer.recalls import recall
 from twistmq.client.shell.lookup import name_servers_of
@@ -43,7 +45,7 @@ MESSAGES: list[tuple[str, dict[str, Any]]] = [
     ("keys are 1", {"keys": 1}),
     ("is 5", {"sharding_key": 5}),
     ("delay_s is -5", {"delay_s": -5}),
-    ("did you mean delay_s? there are ", {"delay_ms": 5}),
+    ("did you mean delay_s? there are ", {"delay": 5}),
     ("did you mean tags?", {"tag": "eu"}),
     ("did you mean properties?", {"headers": {}}),
     ("did you mean sharding_key?", {"shardingkey": "a"}),
@@ -244,3 +246,27 @@ class RunTests(TestCase):
             self.assertEqual(handled, [b"x"])
 
         return self.on_thread(work)
+
+
+class FormerArgumentTests(SynchronousTestCase):
+    """Arguments of 0.1, which work once more and warn."""
+
+    def test_a_delay_in_milliseconds(self) -> None:
+        """It is a delay in seconds."""
+        message = message_of("T", b"x", {"delay_ms": 1500})
+        self.assertEqual(message.all_properties()["TIMER_DELAY_MS"], "1500")
+        [warning] = self.flushWarnings()
+        self.assertEqual(warning["category"], DeprecationWarning)
+        self.assertIn("delay_s", warning["message"])
+
+    def test_a_client_in_the_place_of_the_name_servers(self) -> None:
+        """It is shared, as one that is given by its name."""
+        with Client("127.0.0.1:9") as client:
+            producer = Producer(client)  # type: ignore[arg-type]
+            self.assertIs(producer.client, client)
+            [warning] = self.flushWarnings()
+            self.assertIn("client=", warning["message"])
+            self.assertRaises(OptionError, Producer, client, client=client)
+            self.assertRaises(OptionError, Producer, "127.0.0.1:9", client=client)
+            error = self.assertRaises(OptionError, Producer, client="127.0.0.1:9")
+            self.assertIn("client is a str", str(error))
