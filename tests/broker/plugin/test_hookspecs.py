@@ -57,7 +57,7 @@ class SpecificationTests(SynchronousTestCase):
         for name in declared():
             text = inspect.getdoc(getattr(hookspecs, name)) or ""
             self.assertRegex(text, r"^[A-Z].+\.$|^[A-Z].+\.\n", msg=name)
-            self.assertRegex(text, "Cost class: (once|rare|request|batch)", msg=name)
+            self.assertRegex(text, r"Cost class:\s(once|rare|request|batch)", msg=name)
 
     def test_facade_knows_each(self) -> None:
         """The broker calls each hook somewhere: the facade names all of them."""

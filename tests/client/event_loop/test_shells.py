@@ -94,7 +94,7 @@ class MethodTests(SynchronousTestCase):
             error = self.assertRaises(OptionError, module.Consumer, client=client, group="g",
                                       topics="T", retry_wait_s=1.0)
             self.assertIn("retry_wait_s", str(error))
-            self.assertRaises(OptionError, module.Producer, client, no_option=1)
+            self.assertRaises(OptionError, module.Producer, client=client, no_option=1)
 
 
 class LoopTests(TestCase):

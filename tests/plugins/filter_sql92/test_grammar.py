@@ -130,7 +130,7 @@ class RefusalTests(SynchronousTestCase):
 
     def test_long_and_deep_expressions_are_refused(self) -> None:
         """What is long, deep or much is refused; parentheses and signs alone are not deep."""
-        self.assertIn("over 65536", self.refusal("a = 1" + " " * TEXT_SIZE_MAX))
+        self.assertIn("more than 65536", self.refusal("a = 1" + " " * TEXT_SIZE_MAX))
         self.assertIn("more than 3000", self.refusal("(" * TOKENS_MAX + "a"))
         self.assertIn("nested more than 100", self.refusal("NOT " * (DEPTH_MAX + 1) + "a"))
         self.assertIn("nested more than 100", self.refusal("a" + " = TRUE" * (DEPTH_MAX + 1)))

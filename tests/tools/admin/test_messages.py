@@ -185,7 +185,7 @@ class FindTests(MessageCase):
             producer.send(Message("T", b"not zlib", keys=["n"], sys_flag=SYS_COMPRESSED))
         bodies = {row["keys"]: row["body"] for row in self.rows("printMsg", "-t", "T")}
         self.assertEqual(bodies["z"], "long " * 9)
-        self.assertTrue(bodies["n"].startswith("<8 bytes do not decompress"))
+        self.assertTrue(bodies["n"].startswith("<8 bytes cannot be decompressed"))
         self.assertIn("no encoding", self.refusal("printMsg", "-t", "T", "-c", "none-such"))
 
 
