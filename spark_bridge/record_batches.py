@@ -80,7 +80,7 @@ class BatchBuilder:
     :param rows: the filter for records; by default all records become rows.
     :param check_crc: whether each body is compared with the CRC of its record.
     :param skip_damaged: whether damaged records are counted instead of raising an error.
-    :param skip_unreadable: the same for bodies that do not decompress or are not a valid batch.
+    :param skip_unreadable: the same for bodies that cannot be decompressed or are not a valid batch.
     """
 
     def __init__(self, columns: Sequence[Column], rows: RowFilter | None = None, *,

@@ -27,7 +27,8 @@ __all__ = ["Forked"]
 _PROGRAM: Final = """
 import json, os, signal, sys
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.edge import command_line, boot, broker_service, services, starter
+from twistmq.broker.edge import boot, broker_service, services, starter
+from twistmq.tools import command_line
 
 services.load_hooks(boot.broker_settings(None, {}))
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)

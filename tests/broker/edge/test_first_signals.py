@@ -27,7 +27,8 @@ def at_import(event, arguments):
 if main == "twistd":
     from twisted.scripts.twistd import run as main
 else:
-    from twistmq.broker.edge import entry, first_signals
+    from twistmq.broker.edge import first_signals
+    from twistmq.tools import entry
     main = entry.main
 sys.addaudithook(at_import)
 sys.exit(main())
