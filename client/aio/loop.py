@@ -175,8 +175,8 @@ def _call_and_tell(
 class AsyncioShell(Shell):
     """Runs coroutines of the core in the loop in which the first call runs."""
 
-    def __init__(self, name_servers: NameServers, given: dict[str, Any]) -> None:
-        super().__init__(name_servers, given)
+    def __init__(self, name_servers: NameServers, arguments: dict[str, Any]) -> None:
+        super().__init__(name_servers, arguments)
         #: The running tasks; a loop itself holds no strong references to tasks.
         self._spawned: set[asyncio.Task[None]] = set()
 

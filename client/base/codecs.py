@@ -81,7 +81,7 @@ _ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports
 
 
 @cache
-def _found(name: str) -> ModuleType | str:
+def _imported(name: str) -> ModuleType | str:
     """Return a module, or the reason why its import fails; the import is tried only once."""
     try:
         return import_module(name)
@@ -91,31 +91,31 @@ def _found(name: str) -> ModuleType | str:
 
 def _module(name: str) -> Any:
     """Return a module of the extra; :raises ImportError: when it is not installed."""
-    found = _found(name)
-    if isinstance(found, str):
-        raise ImportError(found)
-    return found
+    module = _imported(name)
+    if isinstance(module, str):
+        raise ImportError(module)
+    return module
 
 
 def _compress_lz4(body: bytes, level: int) -> bytes:
     # Java can only read frames whose blocks are independent.
-    found: bytes = _module(_LZ4).compress(body, block_linked=False)
-    return found
+    data: bytes = _module(_LZ4).compress(body, block_linked=False)
+    return data
 
 
 def _compress_zstd(body: bytes, level: int) -> bytes:
-    found: bytes = _module(_ZSTD).compress(body, level)
-    return found
+    data: bytes = _module(_ZSTD).compress(body, level)
+    return data
 
 
 def _decompressor_lz4() -> Decompressor:
-    found: Decompressor = _module(_LZ4).LZ4FrameDecompressor()
-    return found
+    decompressor: Decompressor = _module(_LZ4).LZ4FrameDecompressor()
+    return decompressor
 
 
 def _decompressor_zstd() -> Decompressor:
-    found: Decompressor = _module(_ZSTD).ZstdDecompressor()
-    return found
+    decompressor: Decompressor = _module(_ZSTD).ZstdDecompressor()
+    return decompressor
 
 
 #: The codecs by their names in options.
@@ -158,7 +158,7 @@ def decompress(body: bytes, sys_flag: int, bytes_max: int = BODY_SIZE_MAX) -> by
     if codec is None:
         raise Undecodable(f"compression type {(sys_flag & SYS_COMPRESSION_MASK) >> 8} is not known")
     try:
-        found = _decompressed(codec, body, bytes_max + 1)
+        data = _decompressed(codec, body, bytes_max + 1)
     except ImportError as error:
         raise Undecodable(
             f"{len(body)} bytes are compressed by {codec.name}, and its package is missing "
@@ -166,37 +166,37 @@ def decompress(body: bytes, sys_flag: int, bytes_max: int = BODY_SIZE_MAX) -> by
     except Exception as error:  # each package raises its own error types
         raise Undecodable(
             f"{len(body)} bytes cannot be decompressed by {codec.name}: {error}") from None
-    if len(found) > bytes_max:
+    if len(data) > bytes_max:
         raise Undecodable(f"{len(body)} bytes decompress to more than {bytes_max}")
-    return found
+    return data
 
 
-def _decompressed(codec: Codec, body: bytes, most: int) -> bytes:
-    """Decompress a body, and stop after ``most`` bytes.
+def _decompressed(codec: Codec, body: bytes, limit: int) -> bytes:
+    """Decompress a body, and stop after ``limit`` bytes.
 
     :raises EOFError: when bytes are missing, and ValueError: when there are too many frames.
     """
     try:
         stream = codec.decompressor()
     except ImportError as error:
-        return _by_arrow(codec.name, body, most, error)
+        return _by_arrow(codec.name, body, limit, error)
     if codec.name != "zlib":
-        return _frames(codec, stream, body, most)
-    found = stream.decompress(body, most)
-    if not stream.eof and len(found) < most:
+        return _frames(codec, stream, body, limit)
+    data = stream.decompress(body, limit)
+    if not stream.eof and len(data) < limit:
         raise EOFError("the data ends too early")
-    return found
+    return data
 
 
-def _frames(codec: Codec, stream: Decompressor, body: bytes, most: int) -> bytes:
+def _frames(codec: Codec, stream: Decompressor, body: bytes, limit: int) -> bytes:
     """Decompress a body of LZ4 or Zstandard frames, which follow one another.
 
     A decompressor copies the bytes after its frame, so it gets the body one chunk at a time.
     """
     parts: list[bytes] = []
-    left, position, frame_count = most, 0, 1
+    remaining, position, frame_count = limit, 0, 1
     rest = b""
-    while left > 0 and (rest or position < len(body)):
+    while remaining > 0 and (rest or position < len(body)):
         if stream.eof:
             frame_count += 1
             if frame_count > FRAMES_MAX:
@@ -206,26 +206,26 @@ def _frames(codec: Codec, stream: Decompressor, body: bytes, most: int) -> bytes
         if not data:
             data = body[position:position + _CHUNK_BYTES]
             position += _CHUNK_BYTES
-        part = stream.decompress(data, left)
+        part = stream.decompress(data, remaining)
         rest = stream.unused_data if stream.eof else b""
         parts.append(part)
-        left -= len(part)
-    if not stream.eof and left > 0:
+        remaining -= len(part)
+    if not stream.eof and remaining > 0:
         raise EOFError("the data ends too early")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _by_arrow(name: str, body: bytes, most: int, missing: ImportError) -> bytes:
+def _by_arrow(name: str, body: bytes, limit: int, missing: ImportError) -> bytes:
     """Decompress with pyarrow; :raises ImportError: ``missing``, if pyarrow is not installed."""
-    pyarrow = _found("pyarrow")
+    pyarrow = _imported("pyarrow")
     if isinstance(pyarrow, str):
         raise missing
     parts: list[bytes] = []
-    left = most
+    remaining = limit
     with pyarrow.CompressedInputStream(pyarrow.BufferReader(body), name) as stream:
-        while left > 0 and (part := stream.read(min(left, 1 << 20))):
+        while remaining > 0 and (part := stream.read(min(remaining, 1 << 20))):
             parts.append(part)
-            left -= len(part)
+            remaining -= len(part)
     return b"".join(parts)
 
 

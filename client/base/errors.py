@@ -153,9 +153,10 @@ class SendFailed(ClientError):
     retriable = True
 
     def __init__(self, topic: str, attempts: list[Attempt]) -> None:
-        said = "; ".join(f"{attempt.broker_name or 'no broker'} after "
-                         f"{attempt.duration_ms:.0f} ms: {attempt.error}" for attempt in attempts)
-        super().__init__(f"cannot send to topic {topic}: {said}")
+        reasons = "; ".join(f"{attempt.broker_name or 'no broker'} after "
+                            f"{attempt.duration_ms:.0f} ms: {attempt.error}"
+                            for attempt in attempts)
+        super().__init__(f"cannot send to topic {topic}: {reasons}")
         self.attempts = attempts
         self.maybe_stored = any(
             isinstance(attempt.error, protocol.RemotingTimeout | protocol.RemotingSendError)

@@ -89,21 +89,21 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
         :raises OptionError: when a name or a value is not valid for a property, when the tag or a
             key is one by which the message could not be found, or when the times contradict.
         """
-        found = dict(self.properties)
+        properties = dict(self.properties)
         if self.tags:
-            found[names.TAGS] = self.tags
+            properties[names.TAGS] = self.tags
         if self.keys:
-            found[names.KEYS] = _joined(self.keys)
+            properties[names.KEYS] = _joined(self.keys)
         if self.sharding_key:
-            found[names.SHARDING_KEY] = self.sharding_key
+            properties[names.SHARDING_KEY] = self.sharding_key
         if self.is_timed:
-            _add_time(self, found)
+            _add_time(self, properties)
         if not self.wait_stored:
-            found[names.WAIT] = "false"
-        elif names.WAIT not in found:
-            found[names.WAIT] = "true"
-        check_properties(found)
-        return found
+            properties[names.WAIT] = "false"
+        elif names.WAIT not in properties:
+            properties[names.WAIT] = "true"
+        check_properties(properties)
+        return properties
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
@@ -148,7 +148,7 @@ def _joined(keys: object) -> str:
     return names.KEY_SEPARATOR.join(keys)
 
 
-def _add_time(message: Message, found: dict[str, str]) -> None:
+def _add_time(message: Message, properties: dict[str, str]) -> None:
     level, delay_s, at = message.delay_level, message.delay_s, message.deliver_at
     if type(level) is not int or level < 0:
         raise OptionError(f"delay_level is {level!r}: give a whole number of at least 0")
@@ -162,13 +162,13 @@ def _add_time(message: Message, found: dict[str, str]) -> None:
     if sum([level > 0, delay_s > 0, at is not None]) != 1:
         raise OptionError("a message has one of delay_level, delay_s and deliver_at")
     if level > 0:
-        found[names.DELAY] = str(level)
+        properties[names.DELAY] = str(level)
     elif delay_s > 0:
         # A message with any delay waits for at least a millisecond.
-        found[names.TIMER_DELAY_MS] = str(max(1, round(delay_s * 1000)))
+        properties[names.TIMER_DELAY_MS] = str(max(1, round(delay_s * 1000)))
     elif at is not None:
         seconds = at.timestamp() if isinstance(at, datetime) else at
-        found[names.TIMER_DELIVER_MS] = str(round(seconds * 1000))
+        properties[names.TIMER_DELIVER_MS] = str(round(seconds * 1000))
 
 
 #: The keywords of a send that belong to its message.

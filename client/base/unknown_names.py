@@ -23,17 +23,17 @@ SYNONYMS: Final[Mapping[str, str]] = {
 }
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(kind: str, name: str, known_names: Iterable[str]) -> str:
     """Describe a name that is not known.
 
     :param kind: the kind of name that was expected, such as "option".
     """
-    names = sorted(known)
+    names = sorted(known_names)
     guess = SYNONYMS.get(name.lower())
     if guess not in names:
         # Imported here, because only a program with a mistake needs it.
         from difflib import get_close_matches
 
         guess = next(iter(get_close_matches(name.lower(), names, 1, 0.7)), None)
-    meant = f", did you mean {guess}?" if guess else ";"
-    return f"there is no {kind} {name}{meant} there are {', '.join(names)}"
+    hint = f", did you mean {guess}?" if guess else ";"
+    return f"there is no {kind} {name}{hint} there are {', '.join(names)}"

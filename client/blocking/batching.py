@@ -66,11 +66,11 @@ class ThreadBatching(BatchSender[Item]):
         :returns: None when the caller has to prepare the message and pass it to :meth:`add`.
         :raises Full: when there is no room within the producer's time-out.
         """
-        known = self._plain.get(topic)
-        if known is None or not 0 < len(body) <= self._body_max:
+        template = self._plain.get(topic)
+        if template is None or not 0 < len(body) <= self._body_max:
             return None
-        key, more = known
-        return self._add(key, body, len(body) + more)
+        key, extra_bytes = template
+        return self._add(key, body, len(body) + extra_bytes)
 
     def add(
         self, message: Message, ready: Outgoing, queue: MessageQueue | None

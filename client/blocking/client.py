@@ -132,7 +132,7 @@ class Client:
         :raises RemotingError: when the server does not answer; the text names the server.
         """
         timeout_ms = None if timeout_s is None else timeout_s * 1000
-        return self.run(lambda: self.core.ask(address, code, header, body, taken=taken,
+        return self.run(lambda: self.core.ask(address, code, header, body, accepted_codes=taken,
                                               timeout_ms=timeout_ms))
 
     def ask_name_server(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:

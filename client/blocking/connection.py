@@ -136,15 +136,15 @@ class Connection:
 
     def wait_for_request(self, code: int) -> RemotingCommand:
         """Wait until the server sends a request with this code; :returns: the request."""
-        found: list[RemotingCommand] = []
+        matching: list[RemotingCommand] = []
 
         def take() -> bool:
-            found.extend([command for command in self.requests if command.code == code][:1])
-            return bool(found)
+            matching.extend([command for command in self.requests if command.code == code][:1])
+            return bool(matching)
 
         self._receive_until(take, None)
-        self.requests.remove(found[0])
-        return found[0]
+        self.requests.remove(matching[0])
+        return matching[0]
 
     def answer(self, request: RemotingCommand, code: int, body: bytes = b"") -> None:
         """Answer a request that the server sent.
@@ -171,11 +171,11 @@ class Connection:
             self._receive(deadline)
 
     def _receive(self, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
             raise RemotingTimeout("no reply in time")
         try:
-            self._socket.settimeout(left)
+            self._socket.settimeout(remaining_s)
             data = self._socket.recv(_READ_SIZE)
         except TimeoutError:
             raise RemotingTimeout("no reply in time") from None

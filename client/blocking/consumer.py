@@ -98,37 +98,37 @@ class Consumer(BlockingMember[T]):
         same holds when the consumer is closed inside the loop.
         """
         self._check_open()
-        taken: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
+        line: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
         is_over = Flag()
-        turn = Turn(self.member, lambda: self._give_back(taken))
+        turn = Turn(self.member, lambda: self._give_back(line))
         turn.begin()
         # A message stays in the line until it is finished: a Ctrl-C may come between any two steps.
         try:
             while not self._stopped.is_set():
-                if not taken:
+                if not line:
                     self._finish()
-                    self._take(taken, is_over)
+                    self._take(line, is_over)
                     continue
-                held, message = taken[0]
+                held, message = line[0]
                 if message.lost:
                     self._post(self._handling.release, [message])
-                    taken.popleft()
+                    line.popleft()
                 elif not self._handling.is_decodable(held, message):
-                    taken.popleft()
+                    line.popleft()
                 elif self._handling.acknowledges:
                     yield message
-                    if taken:
+                    if line:
                         self._finished.append(message)
-                        taken.popleft()
+                        line.popleft()
                 else:
-                    taken.popleft()
+                    line.popleft()
                     yield message
             self._check_client()
         finally:
             turn.end()
             is_over.set()
             self._finish()
-            self._give_back(taken)
+            self._give_back(line)
 
     def acknowledge(
         self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
@@ -148,11 +148,11 @@ class Consumer(BlockingMember[T]):
         self.client.loop.run_there(lambda: self._handling.acknowledge(each))
 
     def _take(
-        self, taken: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: Flag
+        self, line: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: Flag
     ) -> None:
         """Wait for messages, and put some messages of one queue into the line.
 
-        :param taken: the line. The client's thread fills it, so that no message gets lost when the
+        :param line: the line. The client's thread fills it, so that no message gets lost when the
             wait is interrupted.
         :param is_over: whether the iteration has ended.
         """
@@ -161,7 +161,7 @@ class Consumer(BlockingMember[T]):
                 batch = self.member.take(TAKE)
                 if batch is not None:
                     self._handling.take(batch)
-                    taken.extend((batch.held, message) for message in batch.messages)
+                    line.extend((batch.held, message) for message in batch.messages)
                     return True
                 try:
                     await self.member.ready()
@@ -182,11 +182,11 @@ class Consumer(BlockingMember[T]):
         if finished:
             self._post(self._handling.succeed, finished)
 
-    def _give_back(self, taken: deque[tuple[Held[T], ReceivedMessage[T]]]) -> None:
+    def _give_back(self, line: deque[tuple[Held[T], ReceivedMessage[T]]]) -> None:
         """Return the messages of a line to the waiting ones, because its iteration ends."""
-        left = [message for _, message in taken]
-        taken.clear()
-        self._post(self._handling.release, left)
+        messages = [message for _, message in line]
+        line.clear()
+        self._post(self._handling.release, messages)
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
         self.client.loop.post(function, *arguments)

@@ -37,7 +37,7 @@ class Feeder(Generic[T]):
     ) -> None:
         self._member = member
         self._lines = lines
-        self._most = workers
+        self._capacity = workers
         self._low = workers // 2
         self._size = size
         self._room: Future[None] | None = None
@@ -70,7 +70,7 @@ class Feeder(Generic[T]):
 
     async def _feed(self) -> None:
         while not self._is_stopped:
-            if self._lines.qsize() >= self._most:
+            if self._lines.qsize() >= self._capacity:
                 self._room = Future()
                 # Workers that took batches before this line did not see that the feeder waits.
                 if not self.is_needed:
@@ -78,7 +78,7 @@ class Feeder(Generic[T]):
                 self._room = None
                 continue
             # With ordered consumption, one worker at a time handles the messages of a queue.
-            room = 1 if self._member.options.in_order else self._most - self._lines.qsize()
+            room = 1 if self._member.options.in_order else self._capacity - self._lines.qsize()
             batch = self._member.take(self._size * room)
             if batch is not None:
                 self._put(batch)
@@ -128,10 +128,10 @@ class Results(Generic[T]):
         by_queue: dict[Held[T], list[ReceivedMessage[T]]] = {}
         while self._done:
             held, messages = self._done.popleft()
-            known = by_queue.get(held)
-            if known is None:
+            collected = by_queue.get(held)
+            if collected is None:
                 by_queue[held] = list(messages)
             else:
-                known += messages
+                collected += messages
         for held, messages in by_queue.items():
             self._succeed(held, messages)

@@ -286,7 +286,7 @@ class RunningFuture(ThreadFuture[T]):
 class Outcomes(Generic[T]):
     """The outcomes of several futures that end at the same time."""
 
-    __slots__ = ("_made", "_make", "error", "is_done", "is_seen", "watched")
+    __slots__ = ("_make", "_results", "error", "is_done", "is_seen", "watched")
 
     def __init__(self) -> None:
         self.is_done = False
@@ -297,7 +297,7 @@ class Outcomes(Generic[T]):
         #: Makes the results when the first one is read.
         self._make: Callable[[], Sequence[T]] | None = None
         #: The results, once they are made. Two threads may make them; the first results count.
-        self._made: list[Sequence[T]] = []
+        self._results: list[Sequence[T]] = []
         #: The futures for which something waits.
         self.watched: list[SharedFuture[T]] = []
 
@@ -321,11 +321,11 @@ class Outcomes(Generic[T]):
 
     def result(self, index: int) -> T:
         """The result of one of the futures."""
-        made, make = self._made, self._make
-        if not made and make is not None:
-            made.append(make())
+        results, make = self._results, self._make
+        if not results and make is not None:
+            results.append(make())
             self._make = None
-        return made[0][index]
+        return results[0][index]
 
 
 class SharedFuture(RunningFuture[T]):

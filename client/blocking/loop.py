@@ -225,12 +225,12 @@ class Loop:
         def begin() -> None:
             tasks = [engine.tasks.spawn(make(), "end of the program")
                      for engine, make in self._finishing.items()]
-            left = len(tasks)
+            unfinished_count = len(tasks)
 
             def ended(_: Future[None]) -> None:
-                nonlocal left
-                left -= 1
-                if not left:
+                nonlocal unfinished_count
+                unfinished_count -= 1
+                if not unfinished_count:
                     done.set()
 
             for task in tasks:
@@ -324,24 +324,24 @@ class Loop:
         try:
             # The name is passed as bytes. A text would load the codec for names, and a fork at that
             # moment would leave a child that cannot load it.
-            found = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM,
-                                       flags=socket.AI_NUMERICHOST)
+            addresses = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM,
+                                           flags=socket.AI_NUMERICHOST)
         except (OSError, UnicodeEncodeError):
             self._in_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
                             lambda result, error: self._resolved(each, result, error))
         else:
-            each.open(found)
+            each.open(addresses)
 
     def _dropped(self, each: ClientSocket) -> None:
         self._sockets.pop((each.engine, each.number), None)
 
-    def _resolved(self, each: ClientSocket, found: Any, error: BaseException | None) -> None:
+    def _resolved(self, each: ClientSocket, addresses: Any, error: BaseException | None) -> None:
         if (each.engine, each.number) not in self._sockets:
             return
         if error is not None:
             each.lost(str(error))
         else:
-            each.open(found)
+            each.open(addresses)
 
     def _work(self, engine: Engine, effect: Work) -> None:
         self._in_thread(effect.function,

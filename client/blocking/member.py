@@ -78,8 +78,8 @@ class BlockingMember(Generic[T]):
 
         :raises OptionError: when queues are assigned.
         """
-        wanted = subscription(self.client.core.namespace.topic(topic), expression)
-        self.client.loop.run_there(lambda: self.member.subscribe(wanted))
+        new_subscription = subscription(self.client.core.namespace.topic(topic), expression)
+        self.client.loop.run_there(lambda: self.member.subscribe(new_subscription))
 
     def unsubscribe(self, topic: str) -> None:
         """Stop reading a topic."""

@@ -64,7 +64,7 @@ class PullConsumer(BlockingMember[T]):
         self._check_open()
         with self.member.polls.begin() as poll:
             self.client.run(lambda: self.member.poll(poll, max_count, timeout_s * 1000))
-            return [message for batch in poll.taken for message in batch.messages]
+            return [message for batch in poll.batches for message in batch.messages]
 
     def assign(self, queues: Sequence[MessageQueue]) -> None:
         """Read exactly these queues; ``Client.read_queues`` returns the queues of a topic.

@@ -49,7 +49,8 @@ class ClientSocket:
     """
 
     __slots__ = ("_dropped", "_host", "_is_connected", "_offset", "_secure", "_selector",
-                 "_socket", "_tls", "_unsent", "_unsent_bytes", "_wanted", "engine", "number")
+                 "_socket", "_tls", "_unsent", "_unsent_bytes", "_watched_events", "engine",
+                 "number")
 
     def __init__(
         self, engine: Engine, number: int, host: str, tls: ssl.SSLContext | None,
@@ -70,17 +71,17 @@ class ClientSocket:
         #: How many bytes of the first unsent part have been sent.
         self._offset = 0
         #: The events that the selector waits for.
-        self._wanted = 0
+        self._watched_events = 0
 
     # --- the beginning
 
-    def open(self, found: Sequence[Any]) -> None:
+    def open(self, addresses: Sequence[Any]) -> None:
         """Begin to connect to the first address that accepts an attempt.
 
-        :param found: the addresses, in the form that ``getaddrinfo`` returns.
+        :param addresses: in the form that ``getaddrinfo`` returns.
         """
         reason = "the name has no address"
-        for family, kind, protocol, _, where in found:
+        for family, kind, protocol, _, socket_address in addresses:
             try:
                 opening = socket.socket(family, kind, protocol)
             except OSError as error:
@@ -89,7 +90,7 @@ class ClientSocket:
                 continue
             opening.setblocking(False)
             opening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            code = opening.connect_ex(where)
+            code = opening.connect_ex(socket_address)
             if code in (0, errno.EINPROGRESS):
                 self._socket = opening
                 self._watch(selectors.EVENT_WRITE)
@@ -231,15 +232,15 @@ class ClientSocket:
                 os.close(self._socket.detach())
 
     def _watch(self, events: int) -> None:
-        if self._wanted == events or self._socket is None:
+        if self._watched_events == events or self._socket is None:
             return
-        if self._wanted:
+        if self._watched_events:
             self._selector.modify(self._socket, events, self)
         else:
             self._selector.register(self._socket, events, self)
-        self._wanted = events
+        self._watched_events = events
 
     def _unwatch(self) -> None:
-        if self._wanted and self._socket is not None:
+        if self._watched_events and self._socket is not None:
             self._selector.unregister(self._socket)
-            self._wanted = 0
+            self._watched_events = 0

@@ -87,10 +87,10 @@ class ThreadRoom(Room):
                 self._settle()
                 if is_true():
                     return True
-                left = _LOOK_S if deadline is None else deadline - time.monotonic()
-                if left <= 0:
+                remaining_s = _LOOK_S if deadline is None else deadline - time.monotonic()
+                if remaining_s <= 0:
                     return False
-                self._changed.wait(min(left, _LOOK_S))
+                self._changed.wait(min(remaining_s, _LOOK_S))
         finally:
             self._waiting -= 1
 
@@ -151,8 +151,8 @@ class ThreadRoom(Room):
                 self._failures.append((outcome, count, error))
             else:
                 # The total stays right, but it is no longer checked whether the program saw these.
-                last, more, first = self._failures[-1]
-                self._failures[-1] = last, more + count, first
+                last, earlier_count, first = self._failures[-1]
+                self._failures[-1] = last, earlier_count + count, first
         finally:
             self.lock.release()
 
@@ -161,12 +161,12 @@ class ThreadRoom(Room):
         with self.lock:
             self._settle()
             failures, self._failures = self._failures, []
-            left = self.count
+            unanswered_count = self.count
         unseen = [(count, error) for outcome, count, error in failures if not outcome.is_seen]
         if unseen:
             log.error("producer group %s: %d messages of send_soon failed, and the program did not "
                       "look at their futures; the first error: %s", self._group,
                       sum(count for count, _ in unseen), unseen[0][1])
-        if left:
+        if unanswered_count:
             log.error("producer group %s: %d messages of send_soon have no answer at the end of "
-                      "the producer: they may be lost", self._group, left)
+                      "the producer: they may be lost", self._group, unanswered_count)

@@ -34,9 +34,9 @@ def bench(
     arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
     with guarded():
         if kind == "consumer":
-            found = consumer_load(where, topic, seconds, batch, arguments)
+            figures = consumer_load(where, topic, seconds, batch, arguments)
         else:
-            found = producer_load(where, topic, size, 1 if kind == "latency" else under_way,
-                                  batch, seconds, arguments)
-        click.echo(json.dumps(found) if is_json else "\n".join(
-            f"{name}: {value}" for name, value in found.items()))
+            figures = producer_load(where, topic, size, 1 if kind == "latency" else under_way,
+                                    batch, seconds, arguments)
+        click.echo(json.dumps(figures) if is_json else "\n".join(
+            f"{name}: {value}" for name, value in figures.items()))

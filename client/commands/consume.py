@@ -69,7 +69,7 @@ def consume(
     """
     if (group and begin not in ("first", "last")) or (group and end):
         raise click.UsageError("a group begins at 'first' or 'last', and has no --to")
-    _check_place(begin)
+    _check_begin(begin)
     # A group waits for missing topics and brokers, and logs that it does.
     logging.getLogger("twistmq.client").setLevel(logging.WARNING if group else logging.ERROR)
     arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
@@ -99,7 +99,7 @@ class _Unreadable:
 
 
 def _print(
-    found: Iterator[ReceivedMessage[Any]], form: str, is_json: bool, unreadable: _Unreadable, *,
+    messages: Iterator[ReceivedMessage[Any]], form: str, is_json: bool, unreadable: _Unreadable, *,
     at_once: bool,
 ) -> None:
     """Print messages.
@@ -113,7 +113,7 @@ def _print(
     write = sys.stdout.buffer.write
     last = time.monotonic()
     marked = unreadable.option == "deliver"
-    for number, message in enumerate(found, 1):
+    for number, message in enumerate(messages, 1):
         try:
             write(json_line(message, marked=marked) if is_json
                   else formatted(form, message, marked=marked))
@@ -138,7 +138,7 @@ def _of_group(
     from twistmq.client.core.consumer.subscriptions import sql
 
     # A member acknowledges a message when the next one is requested, so all must be requested.
-    wanted = sql(sql_text) if sql_text else tag
+    expression = sql(sql_text) if sql_text else tag
     with Client(where, **arguments) as client:
         # A missing topic is an error, as it is without a group.
         client.read_queues(topic)
@@ -146,7 +146,7 @@ def _of_group(
         damaged: Any = "deliver" if unreadable.option == "stop" else unreadable.option
         # The value of a message is the message itself, so every body is accepted.
         consumer: Consumer[Any] = Consumer(
-            client=client, group=group, topics={topic: wanted},
+            client=client, group=group, topics={topic: expression},
             start="first" if begin == "first" else "last", order="queue" if order else None,
             decode=lambda message: message, damaged=damaged)
         with consumer:
@@ -176,21 +176,21 @@ def _of_queues(
     with Client(where, **arguments) as client:
         newer = _NewQueues(client, topic, begin)
         away = newer.away
-        places = newer.first(to_end)
-        ends = {queue: client.max_offset(queue) for queue in places} if to_end else {}
+        offsets = newer.first(to_end)
+        ends = {queue: client.max_offset(queue) for queue in offsets} if to_end else {}
         # The queues from which the next message must be pulled without others.
         alone: set[Any] = set()
-        while places:
+        while offsets:
             idle = True
-            for queue in list(places):
-                if to_end and places[queue] >= ends[queue]:
-                    del places[queue]
+            for queue in list(offsets):
+                if to_end and offsets[queue] >= ends[queue]:
+                    del offsets[queue]
                     continue
                 if away.is_left_alone(queue):
                     continue
                 try:
                     result = client.pull(
-                        queue, places[queue], expression=sql_text or tag,
+                        queue, offsets[queue], expression=sql_text or tag,
                         expression_type="SQL92" if sql_text else "TAG",
                         max_count=1 if queue in alone else 32)
                 except BrokerError as error:
@@ -200,8 +200,8 @@ def _of_queues(
                 away.over(queue)
                 damaged: list[DamagedMessage[bytes]] = []
                 messages: list[ReceivedMessage[Any]] = messages_of(
-                    result, queue, tags, None, damaged, places[queue])
-                places[queue] = result.next_offset
+                    result, queue, tags, None, damaged, offsets[queue])
+                offsets[queue] = result.next_offset
                 idle = idle and not result.body
                 was_alone = queue in alone
                 alone.discard(queue)
@@ -209,7 +209,7 @@ def _of_queues(
                     # With "stop" the whole command ends at that message, so delivering it with a
                     # mark suffices.
                     option = "deliver" if unreadable.option == "stop" else unreadable.option
-                    messages, places[queue], _, is_alone, skipped = sort_out(
+                    messages, offsets[queue], _, is_alone, skipped = sort_out(
                         option, result, messages, damaged, "consume", was_alone=was_alone)
                     unreadable.count += skipped
                     if is_alone:
@@ -218,7 +218,7 @@ def _of_queues(
                     if not to_end or message.offset < ends[queue]:
                         yield message
             if not to_end:
-                places.update(newer.look())
+                offsets.update(newer.look())
                 away.say()
                 if idle:
                     time.sleep(_PULL_HOLD_MS / 1000)
@@ -283,12 +283,12 @@ class _NewQueues:
             read.
         """
         failures: list[BrokerError] = []
-        found = self._places(self._client.read_queues(self._topic), failures,
-                             lambda queue: _place(self._client, queue, self._begin))
-        if failures and (are_all_needed or not found):
+        offsets = self._offsets_of(self._client.read_queues(self._topic), failures,
+                                   lambda queue: _start_offset(self._client, queue, self._begin))
+        if failures and (are_all_needed or not offsets):
             raise failures[0]
         self.away.say()
-        return found
+        return offsets
 
     def look(self) -> dict[MessageQueue, int]:
         """The queues added since the last check, and the offset from which each is read."""
@@ -301,14 +301,14 @@ class _NewQueues:
             queues = self._client.read_queues(self._topic, again=True)
         except BrokerError:
             return {}
-        return self._places(
+        return self._offsets_of(
             queues, [], lambda queue: (
                 self._client.search_offset(queue, self._since_ms) if self._begin == "last"
-                else _place(self._client, queue, self._begin)))
+                else _start_offset(self._client, queue, self._begin)))
 
-    def _places(
+    def _offsets_of(
         self, queues: list[MessageQueue], failures: list[BrokerError],
-        place: Callable[[MessageQueue], int],
+        offset_of: Callable[[MessageQueue], int],
     ) -> dict[MessageQueue, int]:
         """The offset from which each queue that is not known yet is read.
 
@@ -317,22 +317,22 @@ class _NewQueues:
         """
         from twistmq.protocol.errors import BrokerError
 
-        found: dict[MessageQueue, int] = {}
+        offsets: dict[MessageQueue, int] = {}
         for queue in queues:
             if queue in self._known or self.away.is_left_alone(queue):
                 continue
             try:
-                found[queue] = place(queue)
+                offsets[queue] = offset_of(queue)
             except BrokerError as error:
                 if not self.away.note(queue, error):
                     raise
                 failures.append(error)
             else:
                 self._known.add(queue)
-        return found
+        return offsets
 
 
-def _check_place(begin: str) -> None:
+def _check_begin(begin: str) -> None:
     """:raises BadParameter: when it is not a valid place to begin."""
     if begin in ("first", "last") or begin.isdecimal():
         return
@@ -345,7 +345,7 @@ def _check_place(begin: str) -> None:
             param_hint="--from") from None
 
 
-def _place(client: Any, queue: Any, begin: str) -> int:
+def _start_offset(client: Any, queue: Any, begin: str) -> int:
     """The offset from which a queue is read."""
     if begin == "first":
         return int(client.min_offset(queue))

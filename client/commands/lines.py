@@ -55,12 +55,12 @@ def read_messages(
 
 def _checked(keys: Iterable[str]) -> tuple[str, ...]:
     """The keys of a line; :raises ValueError: when a message cannot be found by one of them."""
-    found = tuple(keys)
-    for key in found:
+    all_keys = tuple(keys)
+    for key in all_keys:
         fault = key_fault(key)
         if fault is not None:
             raise ValueError(f"key {key!r}: {fault}")
-    return found
+    return all_keys
 
 
 def _of_json(
@@ -173,8 +173,8 @@ def formatted(form: str, message: ReceivedMessage[Any], *, marked: bool = False)
             if letter == "s":
                 parts.append(body)
             else:
-                found = fields.get(letter)
-                parts.append((found() if found else f"%{letter}").encode())
+                field = fields.get(letter)
+                parts.append((field() if field else f"%{letter}").encode())
             index += 2
         else:
             parts.append(text[index].encode())

@@ -73,8 +73,8 @@ def produce(
         try:
             _send_all(producer, paced(source, rate), batch, Bar(progress, "sent"), failed)
         finally:
-            for said, count in failed.items():
-                click.echo(f"twistmq: {count} messages {said}", err=True)
+            for outcome, count in failed.items():
+                click.echo(f"twistmq: {count} messages {outcome}", err=True)
         if failed:
             sys.exit(EXIT_FAILED)
 
@@ -101,8 +101,8 @@ def _send_all(
     waiting: deque[tuple[Any, int]] = deque()
     group: list[Message] = []
 
-    def settle(most: int) -> None:
-        while len(waiting) > most:
+    def settle(max_waiting: int) -> None:
+        while len(waiting) > max_waiting:
             future, count = waiting.popleft()
             error = future.exception()
             if error is not None:

@@ -44,16 +44,16 @@ class LoopConsumer(LoopMember[C, T]):
 
     # --- messages
 
-    async def _take(self, most: int) -> Batch[T] | None:
+    async def _take(self, max_count: int) -> Batch[T] | None:
         """Wait for messages and take some from one queue; None when the consumer stops."""
-        taken: list[Batch[T]] = []
+        batches: list[Batch[T]] = []
         is_wanted = True
 
         async def take() -> None:
             while is_wanted and not self._handling.is_stopped:
-                batch = self.member.take(most)
+                batch = self.member.take(max_count)
                 if batch is not None:
-                    taken.append(batch)
+                    batches.append(batch)
                     return
                 try:
                     await self.member.ready()
@@ -68,10 +68,10 @@ class LoopConsumer(LoopMember[C, T]):
         except BaseException:
             # The wait was cancelled, perhaps just after messages were taken.
             is_wanted = False
-            for batch in taken:
+            for batch in batches:
                 self._post(self.member.release, batch.held, batch.messages)
             raise
-        return taken[0] if taken else None
+        return batches[0] if batches else None
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage[T]]:
         """Iterate over messages; asking for the next message acknowledges the previous one.
@@ -84,35 +84,35 @@ class LoopConsumer(LoopMember[C, T]):
         handling = self._handling
         while (batch := await self._take(TAKE)) is not None:
             handling.take(batch)
-            left = list(batch.messages)
-            turn = Turn(self.member, partial(self._give_back, left))
+            remaining = list(batch.messages)
+            turn = Turn(self.member, partial(self._give_back, remaining))
             turn.begin()
             try:
-                while left:
-                    message = left[0]
+                while remaining:
+                    message = remaining[0]
                     if message.lost:
                         self._post(handling.release, [message])
                     elif handling.is_decodable(batch.held, message):
                         if handling.acknowledges:
                             yield message
-                            if not left:
+                            if not remaining:
                                 # The consumer was closed inside the loop.
                                 return
                             self._post(handling.succeed, [message])
                         else:
-                            del left[0]
+                            del remaining[0]
                             yield message
                             continue
-                    del left[0]
+                    del remaining[0]
             finally:
                 turn.end()
-                self._give_back(left)
+                self._give_back(remaining)
 
-    def _give_back(self, left: list[ReceivedMessage[T]]) -> None:
+    def _give_back(self, remaining: list[ReceivedMessage[T]]) -> None:
         """Return messages to the waiting ones, because their iteration ends."""
-        if left:
-            self._post(self._handling.release, list(left))
-            left.clear()
+        if remaining:
+            self._post(self._handling.release, list(remaining))
+            remaining.clear()
 
     @waits
     async def acknowledge(

@@ -142,9 +142,9 @@ class LoopMember(Generic[C, T]):
             coroutine.close()
             return
         self._is_closed = True
-        await self.client.shell.beside(self._left(coroutine))
+        await self.client.shell.beside(self._finish_leaving(coroutine))
 
-    async def _left(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    async def _finish_leaving(self, coroutine: Coroutine[Any, Any, None]) -> None:
         if self._is_started and not self.client.core.is_closed:
             await self.client.shell.call(coroutine)
         else:

@@ -43,25 +43,25 @@ class LoopPopConsumer(LoopConsumer[C, T]):
         :raises Closed: when the consumer is closed.
         """
         receiving = self.member.receiving
-        taken: list[Batch[T]] = []
+        batches: list[Batch[T]] = []
         is_wanted = True
 
         async def receive() -> None:
-            found = await receiving.receive(
+            received = await receiving.receive(
                 max_count, None if invisible_s is None else invisible_s * 1000, wait_s * 1000)
             if is_wanted:
-                taken.extend(found)
+                batches.extend(received)
             else:
-                receiving.unreceive(found)
+                receiving.unreceive(received)
 
         try:
             await self._call(receive())
         except BaseException:
             # The wait was cancelled, perhaps just after messages were taken.
             is_wanted = False
-            self._post(receiving.unreceive, taken)
+            self._post(receiving.unreceive, batches)
             raise
-        return [message for batch in taken for message in batch.messages]
+        return [message for batch in batches for message in batch.messages]
 
     @waits
     async def acknowledge(

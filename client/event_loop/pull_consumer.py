@@ -44,7 +44,7 @@ class LoopPullConsumer(LoopMember[C, T]):
         with self.member.polls.begin() as poll:
             if not self._at_once(self.member.poll_now, poll, max_count):
                 await self._call(self.member.poll(poll, max_count, timeout_s * 1000))
-            return [message for batch in poll.taken for message in batch.messages]
+            return [message for batch in poll.batches for message in batch.messages]
 
     @waits
     async def assign(self, queues: Sequence[MessageQueue]) -> None:

@@ -44,8 +44,8 @@ _open: set[Shell] = set()
 class Shell(ABC):
     """Runs the core of a client in an event loop."""
 
-    def __init__(self, name_servers: NameServers, given: dict[str, Any]) -> None:
-        built = build_client(name_servers, SystemClock(), given)
+    def __init__(self, name_servers: NameServers, arguments: dict[str, Any]) -> None:
+        built = build_client(name_servers, SystemClock(), arguments)
         self.core = built.core
         self._tls = built.tls
         self._loop: EventLoop

@@ -27,12 +27,12 @@ class Built(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None
 
 
-def build_client(name_servers: NameServers, clock: Clock, given: Mapping[str, Any]) -> Built:
+def build_client(name_servers: NameServers, clock: Clock, arguments: Mapping[str, Any]) -> Built:
     """Build the core of a client.
 
     :raises OptionError: when an option is invalid or no name server is given.
     """
-    values = values_of(CLIENT, given)
+    values = values_of(CLIENT, arguments)
     addresses, url = name_servers_of(name_servers)
     options = ClientOptions(
         name_servers=tuple(addresses), name_server_url=url, namespace=values["namespace"],

@@ -56,13 +56,13 @@ def fetch_name_servers(url: str) -> list[str]:
 
 def _look_up(name: str) -> list[str]:
     host, port = split_address(name)
-    found: dict[str, None] = {}
-    for family, _, _, _, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    addresses: dict[str, None] = {}
+    for family, _, _, _, socket_address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         if family == socket.AF_INET6:
-            found[f"[{where[0]}]:{port}"] = None
+            addresses[f"[{socket_address[0]}]:{port}"] = None
         elif family == socket.AF_INET:
-            found[f"{where[0]}:{port}"] = None
-    return list(found)
+            addresses[f"{socket_address[0]}:{port}"] = None
+    return list(addresses)
 
 
 def name_servers_of(where: str | Sequence[str] | None) -> tuple[list[str], str]:
@@ -100,8 +100,8 @@ def local_ip(name_servers: Sequence[str]) -> str:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((host, int(port)))
-                found: str = probe.getsockname()[0]
-                return found
+                ip: str = probe.getsockname()[0]
+                return ip
         except OSError:
             continue
     return "127.0.0.1"

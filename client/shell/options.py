@@ -65,8 +65,8 @@ class Option(msgspec.Struct, frozen=True):
             names = " or ".join(self.kinds)
             raise OptionError(f"option {self.name}: {type(value).__name__}, not {names}")
         if self.choices and value not in self.choices:
-            known = ", ".join(repr(choice) for choice in self.choices)
-            raise OptionError(f"option {self.name}: {value!r}, not one of {known}")
+            choices = ", ".join(repr(choice) for choice in self.choices)
+            raise OptionError(f"option {self.name}: {value!r}, not one of {choices}")
         if isinstance(value, int | float) and (
                 (self.low is not None and value < self.low)
                 or (self.high is not None and value > self.high)):
@@ -196,20 +196,20 @@ POP_CONSUMER: Final = (*_POP, *(row for row in CONSUMER if row.name in {
 
 
 def values_of(
-    rows: Sequence[Option], given: Mapping[str, Any], others: Collection[str] = ()
+    rows: Sequence[Option], arguments: Mapping[str, Any], others: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the values of options.
 
-    :param given: values by name; all other options have their defaults.
+    :param arguments: values by name; all other options have their defaults.
     :param others: other names that the same call accepts, for the error text.
     :raises OptionError: when a name has no row or a value is not valid for its option.
     """
-    known = {row.name: row for row in rows}
-    for name, value in given.items():
-        if name not in known:
-            raise OptionError(unknown_name("option", name, {*known, *others}))
-        known[name].check(value)
-    return {name: given.get(name, row.default) for name, row in known.items()}
+    rows_by_name = {row.name: row for row in rows}
+    for name, value in arguments.items():
+        if name not in rows_by_name:
+            raise OptionError(unknown_name("option", name, {*rows_by_name, *others}))
+        rows_by_name[name].check(value)
+    return {name: arguments.get(name, row.default) for name, row in rows_by_name.items()}
 
 
 def milliseconds(timeout_s: float | None, default_ms: float) -> float:

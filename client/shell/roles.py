@@ -60,20 +60,20 @@ class Parts(Generic[C]):
 
 
 def divide(
-    rows: Sequence[Option], given: Mapping[str, Any]
+    rows: Sequence[Option], arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Divide options into the options of a producer or consumer and the client's options.
 
     :param rows: the options of the producer or consumer.
     """
     names = {row.name for row in rows}
-    mine = {name: value for name, value in given.items() if name in names}
-    return mine, {name: value for name, value in given.items() if name not in names}
+    mine = {name: value for name, value in arguments.items() if name in names}
+    return mine, {name: value for name, value in arguments.items() if name not in names}
 
 
 def parts_of(
     name_servers: NameServers, client: C | None, kind: type[C], rows: Sequence[Option],
-    given: Mapping[str, Any], **more: Any,
+    arguments: Mapping[str, Any], **more: Any,
 ) -> Parts[C]:
     """Return the given client, or a new one that is made with the client's part of the options.
 
@@ -82,7 +82,7 @@ def parts_of(
     :param more: further arguments of a new client.
     :raises OptionError: when a client is given together with name servers or options of a client.
     """
-    mine, others = divide(rows, given)
+    mine, others = divide(rows, arguments)
     if isinstance(name_servers, kind):
         if client is not None:
             raise OptionError("give one client to share")
@@ -90,11 +90,11 @@ def parts_of(
                       DeprecationWarning, stacklevel=3)
         name_servers, client = None, name_servers
     if client is None:
-        known = {row.name for row in CLIENT}
+        client_names = {row.name for row in CLIENT}
         for name in others:
-            if name not in known:
+            if name not in client_names:
                 raise OptionError(unknown_name(
-                    "option", name, {*known, *(row.name for row in rows), *_NAMES}))
+                    "option", name, {*client_names, *(row.name for row in rows), *_NAMES}))
         return Parts(kind(name_servers, **more, **others), True, mine)  # type: ignore[call-arg]
     if not isinstance(client, kind):
         raise OptionError(f"client is a {type(client).__name__}, not a {kind.__module__}.Client")
@@ -108,13 +108,13 @@ def parts_of(
     return Parts(client, False, mine)
 
 
-def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:
+def build_producer(core: ClientCore, arguments: Mapping[str, Any]) -> Sender:
     """Build the core of a producer.
 
-    :param given: its options; they contain ``timeout_s``, the time-out of a send, if it differs
-        from the client's.
+    :param arguments: its options; they contain ``timeout_s``, the time-out of a send, if it
+        differs from the client's.
     """
-    own = dict(given)
+    own = dict(arguments)
     timeout_s = own.pop("timeout_s", core.options.timeout_ms / 1000)
     values_of(CLIENT, {"timeout_s": timeout_s})
     values = values_of(PRODUCER, own)
@@ -146,7 +146,7 @@ def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:
 
 
 def build_consumer(
-    core: ClientCore, group: str, topics: Topics, given: Mapping[str, Any]
+    core: ClientCore, group: str, topics: Topics, arguments: Mapping[str, Any]
 ) -> Member[Any]:
     """Build the core of a consumer."""
     # Imported here, because a producer needs none of these modules.
@@ -157,8 +157,8 @@ def build_consumer(
     from twistmq.client.core.consumer.strategies import Averagely
     from twistmq.client.shell.offset_file import OffsetFile
 
-    values = values_of(CONSUMER, given)
-    wanted = _wanted_some(core, topics)
+    values = values_of(CONSUMER, arguments)
+    subscriptions = _required_subscriptions(core, topics)
     start = _start(values["start"])
     broadcast = values["mode"] == "broadcast"
     options = MemberOptions(
@@ -171,7 +171,8 @@ def build_consumer(
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
     file = OffsetFile(core.client_id, group, values["offset_folder"]) if broadcast else None
-    member: Member[Any] = Member(core, options, wanted, sender, decode=values["decode"], file=file)
+    member: Member[Any] = Member(
+        core, options, subscriptions, sender, decode=values["decode"], file=file)
     if values["trace"]:
         member.trace = _trace(core, group)
     _listen(member, values)
@@ -180,7 +181,7 @@ def build_consumer(
 
 
 def build_pull_consumer(
-    core: ClientCore, group: str, topics: Topics | None, given: Mapping[str, Any]
+    core: ClientCore, group: str, topics: Topics | None, arguments: Mapping[str, Any]
 ) -> PullMember[Any]:
     """Build the core of a consumer that is polled."""
     # Imported here, because few programs need it.
@@ -190,7 +191,7 @@ def build_pull_consumer(
     from twistmq.client.core.consumer.pull_consumer import PullMember
     from twistmq.client.core.consumer.strategies import Averagely
 
-    values = values_of(PULL_CONSUMER, given)
+    values = values_of(PULL_CONSUMER, arguments)
     options = MemberOptions(
         group=group, start=_start(values["start"]), strategy=values["strategy"] or Averagely(),
         consume_timeout_ms=UNTIMED_MS, cache_bytes_max=values["cache_bytes_max"],
@@ -199,16 +200,16 @@ def build_pull_consumer(
     # This member sends nothing, but each member has a sender.
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
-    wanted = {} if topics is None else _wanted(core, topics)
+    subscriptions = {} if topics is None else _subscriptions_of(core, topics)
     member: PullMember[Any] = PullMember(
-        core, options, wanted, sender, decode=values["decode"])
+        core, options, subscriptions, sender, decode=values["decode"])
     _listen(member, values)
     serve_tools(core)
     return member
 
 
 def build_pop_consumer(
-    core: ClientCore, group: str, topics: Topics, given: Mapping[str, Any]
+    core: ClientCore, group: str, topics: Topics, arguments: Mapping[str, Any]
 ) -> PopMember[Any]:
     """Build the core of a consumer that pops."""
     # Imported here, because few programs need it.
@@ -217,7 +218,7 @@ def build_pop_consumer(
     from twistmq.client.core.consumer.strategies import Averagely
     from twistmq.client.core.pop.pop_consumer import PopMember
 
-    values = values_of(POP_CONSUMER, given)
+    values = values_of(POP_CONSUMER, arguments)
     start = _start(values["start"])
     if isinstance(start, int):
         raise OptionError("option start: brokers pop from the first or the last message, not from "
@@ -233,7 +234,7 @@ def build_pop_consumer(
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
     member: PopMember[Any] = PopMember(
-        core, options, _wanted_some(core, topics), sender, decode=values["decode"])
+        core, options, _required_subscriptions(core, topics), sender, decode=values["decode"])
     if values["trace"]:
         member.trace = _trace(core, group)
     _listen(member, values)
@@ -241,21 +242,21 @@ def build_pop_consumer(
     return member
 
 
-def _wanted_some(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
-    """Like ``_wanted``; :raises OptionError: when there is no topic."""
-    wanted = _wanted(core, topics)
-    if not wanted:
+def _required_subscriptions(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
+    """Like ``_subscriptions_of``; :raises OptionError: when there is no topic."""
+    subscriptions = _subscriptions_of(core, topics)
+    if not subscriptions:
         raise OptionError("a consumer reads at least one topic")
-    return wanted
+    return subscriptions
 
 
-def _wanted(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
+def _subscriptions_of(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
     """Return the subscriptions of a consumer, by the topic's name at brokers."""
     from twistmq.client.core.consumer.subscriptions import subscription, subscriptions
 
-    found = [subscription(core.namespace.topic(topic), expression)
-             for topic, expression in subscriptions(topics).items()]
-    return {each.topic: each for each in found}
+    entries = [subscription(core.namespace.topic(topic), expression)
+               for topic, expression in subscriptions(topics).items()]
+    return {each.topic: each for each in entries}
 
 
 def _start(start: Any) -> str | int:

@@ -66,8 +66,8 @@ class MemoryClient:
         self.cluster = cluster
         self.clock = _ClientClock(cluster)
         self.ip = f"10.0.1.{number}"
-        given = {"name_servers": (NAMESRV,), "client_id": f"{self.ip}@{number}", **options}
-        self.core = ClientCore(ClientOptions(**given), self.clock, cluster.chance.randrange)
+        option_values = {"name_servers": (NAMESRV,), "client_id": f"{self.ip}@{number}", **options}
+        self.core = ClientCore(ClientOptions(**option_values), self.clock, cluster.chance.randrange)
         self.engine = self.core.engine
         self.is_up = True
         #: The client does nothing until this time, like a process that was stopped.

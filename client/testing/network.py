@@ -130,7 +130,7 @@ class Pipe:
         if connection is None:
             return
         connection.pump()
-        data, connection.taken = connection.taken, b""
+        data, connection.received = connection.received, b""
         if data and not self.is_over:
             now_ms = self._now_ms()
             for part in frames_of(data) if self._faults.reorders else [data]:

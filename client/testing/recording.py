@@ -120,8 +120,8 @@ class RecordingProducer:
 
         :raises OptionError: when the message cannot be sent to any broker.
         """
-        given = message_of(topic, body, message)
-        return self._keep([given], self._sender.prepare(given), queue)
+        new_message = message_of(topic, body, message)
+        return self._keep([new_message], self._sender.prepare(new_message), queue)
 
     def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
@@ -131,8 +131,8 @@ class RecordingProducer:
 
         :raises OptionError: when the message cannot be sent to any broker.
         """
-        given = message_of(topic, body, message)
-        return self._soon([given], self._sender.prepare(given), queue)
+        new_message = message_of(topic, body, message)
+        return self._soon([new_message], self._sender.prepare(new_message), queue)
 
     def _soon(
         self, messages: Sequence[Message], ready: Outgoing, queue: MessageQueue | None
@@ -173,15 +173,15 @@ class RecordingProducer:
 
         :raises RequestTimeout: immediately, if ``reply`` is None.
         """
-        given = message_of(topic, body, message)
+        new_message = message_of(topic, body, message)
         timeout_ms = milliseconds(timeout_s, self._sender.options.timeout_ms)
-        ready, _ = prepare_request(self._sender, given, timeout_ms)
-        result = self._keep([given], ready, queue)
+        ready, _ = prepare_request(self._sender, new_message, timeout_ms)
+        result = self._keep([new_message], ready, queue)
         if self.reply is None:
-            raise RequestTimeout(f"topic {given.topic}: no reply")
+            raise RequestTimeout(f"topic {new_message.topic}: no reply")
         record = StoredMessage(0, MAGIC_V1, 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, bytes(8), 0, 0,
-                               self.reply(given), given.topic, "")
-        return ReceivedMessage(record, result.queue, 0, given.topic)
+                               self.reply(new_message), new_message.topic, "")
+        return ReceivedMessage(record, result.queue, 0, new_message.topic)
 
     def recall(self, result: SendResult) -> None:
         """Drop a message with a delayed delivery.
@@ -202,9 +202,9 @@ class RecordingProducer:
 
         :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
-        given = message_of(topic, body, message)
-        ready = prepare_half(self._sender, given)
-        return RecordedTransaction(ready.ids, lambda: self._keep([given], ready, queue))
+        new_message = message_of(topic, body, message)
+        ready = prepare_half(self._sender, new_message)
+        return RecordedTransaction(ready.ids, lambda: self._keep([new_message], ready, queue))
 
     def send_oneway(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,

@@ -30,7 +30,7 @@ class Opening:
     """
 
     def __init__(
-        self, reactor: Any, driver: Driver, number: int, place: tuple[str, int],
+        self, reactor: Any, driver: Driver, number: int, host_port: tuple[str, int],
         tls: ssl.SSLContext | None, ended: Callable[[], object],
     ) -> None:
         self._driver = driver
@@ -38,9 +38,9 @@ class Opening:
         self._ended = ended
         self._is_over = False
         self._stream: Stream | None = None
-        self._host = place[0]
+        self._host = host_port[0]
         self._tls = tls
-        self._endpoint = HostnameEndpoint(reactor, *place)
+        self._endpoint = HostnameEndpoint(reactor, *host_port)
         self._connecting: Deferred[Any] | None = None
 
     def begin(self) -> None:
@@ -136,10 +136,10 @@ class Stream(Protocol):
 
     def _opened(self) -> None:
         assert self.transport is not None
-        here: Any = self.transport.getHost()
+        address: Any = self.transport.getHost()
         opening, self._opening = self._opening, None
         if opening is not None:
-            opening.opened(self, f"{here.host}:{here.port}")
+            opening.opened(self, f"{address.host}:{address.port}")
 
     def dataReceived(self, data: bytes) -> None:
         """See ``Protocol``."""

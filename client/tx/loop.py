@@ -64,12 +64,12 @@ class Loop:
         driver = self.driver
         assert driver is not None
         try:
-            place = split_address(address)
+            host_port = split_address(address)
         except ValueError as error:
             driver.lost(number, str(error))
             return
         opening = self._opening[number] = Opening(
-            self.reactor, driver, number, place, self._tls,
+            self.reactor, driver, number, host_port, self._tls,
             lambda: self._opening.pop(number, None))
         opening.begin()
 
@@ -140,10 +140,10 @@ class _HandlerCancelled(BaseException):
 class TwistedShell(Shell):
     """Runs coroutines of the core in a reactor."""
 
-    def __init__(self, name_servers: NameServers, reactor: Any, given: dict[str, Any]) -> None:
+    def __init__(self, name_servers: NameServers, reactor: Any, arguments: dict[str, Any]) -> None:
         if reactor is None:
             raise OptionError("give the reactor, or a client that has one")
-        super().__init__(name_servers, given)
+        super().__init__(name_servers, arguments)
         self._reactor = reactor
 
     def make_loop(self, tls: ssl.SSLContext | None) -> EventLoop:

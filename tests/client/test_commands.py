@@ -401,7 +401,7 @@ class CommandTests(TestCase):
             said = []
             for module in ("entry", "command_line"):
                 code = (f"import sys; sys.argv = ['twistmq', *{words}]\n"
-                        f"from twistmq.broker.edge.{module} import main\n"
+                        f"from twistmq.tools.{module} import main\n"
                         "try: status = main()\n"
                         "except SystemExit as end: status = end.code\n"
                         "loaded = [name for name in ('twisted', 'pluggy', "

@@ -209,21 +209,21 @@ class ClientCore:
         """
         body = self.heartbeat_body()
         while (under_way := self._beating.get(address)) is not None:
-            taken = await under_way[1]
+            is_accepted = await under_way[1]
             if under_way[0] == body:
-                return taken
+                return is_accepted
             body = self.heartbeat_body()
         if not self.members:
             return False
         future: Future[bool] = Future()
         self._beating[address] = body, future
-        is_taken = False
+        is_accepted = False
         try:
-            is_taken = await self._beat(address, body, timeout_ms)
+            is_accepted = await self._beat(address, body, timeout_ms)
         finally:
             del self._beating[address]
-            future.set_result(is_taken)
-        return is_taken
+            future.set_result(is_accepted)
+        return is_accepted
 
     async def _beat(self, address: str, body: bytes, timeout_ms: float) -> bool:
         try:
@@ -276,11 +276,11 @@ class ClientCore:
 
     async def ask(
         self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
-        taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_ms: float | None = None,
+        accepted_codes: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_ms: float | None = None,
     ) -> RemotingCommand:
         """Send a request to the server at an address, once.
 
-        :param taken: the response codes for which the response is returned.
+        :param accepted_codes: the response codes for which the response is returned.
         :raises RequestRefused: when the response has another code.
         :raises RemotingError: when the server does not answer; the text names it.
         """
@@ -290,7 +290,7 @@ class ClientCore:
         reply = await self.engine.invoke(
             address, code, header, body,
             timeout_ms=self.options.timeout_ms if timeout_ms is None else timeout_ms)
-        if reply.code not in taken:
+        if reply.code not in accepted_codes:
             raise refusal(reply.code, reply.remark, address)
         return reply
 
@@ -307,7 +307,7 @@ class ClientCore:
 
     async def ask_queue(
         self, queue: MessageQueue, code: int, header: CommandHeader, *,
-        taken: tuple[int, ...] = (ResponseCode.SUCCESS,), of_slaves: bool = True,
+        accepted_codes: tuple[int, ...] = (ResponseCode.SUCCESS,), of_slaves: bool = True,
         timeout_ms: float | None = None,
     ) -> RemotingCommand:
         """Send a request to the broker of a queue, and try again if there is no answer.
@@ -315,14 +315,15 @@ class ClientCore:
         :param of_slaves: whether later attempts may go to slaves.
         :raises: like :meth:`ask`, and ``NoRoute``.
         """
-        async def once(attempt: int) -> RemotingCommand:
+        async def ask_once(attempt: int) -> RemotingCommand:
             name = await self.locate(queue, again=attempt > 0)
             broker_id = attempt if of_slaves else MASTER_ID
             address = (self.routes.reader(name, broker_id) if of_slaves
                        else self.routes.master(name))
-            return await self.ask(address, code, header, taken=taken, timeout_ms=timeout_ms)
+            return await self.ask(address, code, header, accepted_codes=accepted_codes,
+                                  timeout_ms=timeout_ms)
 
-        return await self.retried(once)
+        return await self.retried(ask_once)
 
     async def locate(self, queue: MessageQueue, *, again: bool = False) -> str:
         """Return the name of a queue's broker, and ask for its route if the broker is unknown."""
@@ -336,15 +337,15 @@ class ClientCore:
             name = self.routes.broker_of(queue)
         return name
 
-    async def retried(self, once: Callable[[int], Awaitable[T]]) -> T:
+    async def retried(self, make_attempt: Callable[[int], Awaitable[T]]) -> T:
         """Try until an attempt succeeds, with at most ``options.retries`` more attempts.
 
-        :param once: makes one attempt; its argument is the number of the attempt, from 0.
+        :param make_attempt: makes one attempt; its argument is the number of the attempt, from 0.
         """
         attempt = 0
         while True:
             try:
-                return await once(attempt)
+                return await make_attempt(attempt)
             except (RemotingError, NoRoute) as error:
                 if not error.retriable or attempt >= self.options.retries:
                     raise

@@ -70,19 +70,19 @@ class NameServers:
 
     async def ask(
         self, code: int, header: CommandHeader | None = None, *,
-        taken: tuple[int, ...] = (ResponseCode.SUCCESS,),
+        accepted_codes: tuple[int, ...] = (ResponseCode.SUCCESS,),
     ) -> RemotingCommand:
         """Ask one name server after another until one answers.
 
-        :param taken: the response codes for which the response is returned.
+        :param accepted_codes: the response codes for which the response is returned.
         :raises RequestRefused: when the response has another code.
         :raises RemotingConnectError: when no name server answers; the text has all errors.
         """
-        return await self.read(code, header, lambda reply: reply, taken=taken)
+        return await self.read(code, header, lambda reply: reply, accepted_codes=accepted_codes)
 
     async def read(
         self, code: int, header: CommandHeader | None, decode: Callable[[RemotingCommand], T], *,
-        taken: tuple[int, ...] = (ResponseCode.SUCCESS,),
+        accepted_codes: tuple[int, ...] = (ResponseCode.SUCCESS,),
     ) -> T:
         """Like :meth:`ask`, but also try the next name server if a response cannot be decoded.
 
@@ -93,28 +93,28 @@ class NameServers:
             await self._update()
         tasks = self._engine.tasks
         errors: list[str] = []
-        asked: set[str] = set()
+        asked_addresses: set[str] = set()
         under_way: dict[str, Future[RemotingCommand]] = {}
         end_ms = tasks.now_ms + self.timeout_ms
         for _ in range(max(self.retries + 1, len(self.addresses))):
-            address = self._next(asked)
+            address = self._next(asked_addresses)
             if address is None:
                 await tasks.sleep(RETRY_WAIT_MS)
                 if not self.addresses:
                     break
                 address, end_ms = self.addresses[0], tasks.now_ms + self.timeout_ms
-            asked.add(address)
+            asked_addresses.add(address)
             under_way[address] = self._engine.invoke(
                 address, code, header, timeout_ms=max(end_ms - tasks.now_ms, 1))
             while under_way:
-                is_last = self._next(asked) is None
+                is_last = self._next(asked_addresses) is None
                 ended = await self._any(under_way, None if is_last else PATIENCE_MS)
                 if ended is None:
                     self._put_last(address)
                     break
                 try:
                     reply = under_way.pop(ended).result()
-                    if reply.code not in taken:
+                    if reply.code not in accepted_codes:
                         raise refusal(reply.code, reply.remark, ended)
                     return decode(reply)
                 except RemotingError as error:
@@ -127,9 +127,9 @@ class NameServers:
         raise RemotingConnectError("no name server answers: "
                                    + ("; ".join(dict.fromkeys(errors)) or "none is known"))
 
-    def _next(self, asked: set[str]) -> str | None:
+    def _next(self, asked_addresses: set[str]) -> str | None:
         """Return the first name server that was not asked; None when all were asked."""
-        return next((each for each in self.addresses if each not in asked), None)
+        return next((each for each in self.addresses if each not in asked_addresses), None)
 
     async def _any(
         self, under_way: dict[str, Future[RemotingCommand]], patience_ms: float | None
@@ -174,10 +174,10 @@ class NameServers:
         fetch = self._fetch
         assert fetch is not None
         try:
-            found = await self._engine.in_thread(lambda: fetch(self._url))
+            addresses = await self._engine.in_thread(lambda: fetch(self._url))
         except (OSError, ValueError) as error:
             log.warning("%s returned no name servers: %s", self._url, error)
             return
-        if found and set(found) != set(self.addresses):
-            log.info("the name servers are now %s", ";".join(found))
-            self.addresses = list(found)
+        if addresses and set(addresses) != set(self.addresses):
+            log.info("the name servers are now %s", ";".join(addresses))
+            self.addresses = list(addresses)

@@ -223,9 +223,9 @@ class Routes:
         try:
             return await self.find(topic, again=again)
         except (RemotingError, RequestRefused, WireError) as error:
-            known = self._routes.get(topic)
-            if known is not None:
-                return known
+            route = self._routes.get(topic)
+            if route is not None:
+                return route
             if not isinstance(error, RequestRefused) or (
                     error.response_code != ResponseCode.TOPIC_NOT_EXIST):
                 raise
@@ -304,14 +304,14 @@ class Routes:
         :raises NoRoute: when no route names such a broker.
         """
         addresses = self.brokers.get(broker_name, {})
-        found = addresses.get(broker_id)
-        if found is None and broker_id != MASTER_ID:
-            found = addresses.get(broker_id + 1)
-        if found is None and addresses and not only:
-            found = addresses[min(addresses)]
-        if found is None:
+        address = addresses.get(broker_id)
+        if address is None and broker_id != MASTER_ID:
+            address = addresses.get(broker_id + 1)
+        if address is None and addresses and not only:
+            address = addresses[min(addresses)]
+        if address is None:
             raise NoRoute(f"no name server knows a broker {broker_name}")
-        return found
+        return address
 
     def in_turn(self, broker_name: str, attempt: int) -> str:
         """Return the address for a read attempt: first the master, then its slaves, in turn.

@@ -265,7 +265,7 @@ class Scheduler:
         waiting = list(futures)
         for future in waiting:
             # Mark the errors as handled: one may occur while an earlier future is awaited.
-            future.when_done(_taken)
+            future.when_done(_mark_awaited)
         outcomes: list[T | BaseException] = []
         for future in waiting:
             if not future.is_done:
@@ -317,5 +317,5 @@ class Scheduler:
         return self._timers[0][0] if self._timers else None
 
 
-def _taken(_: Future[Any]) -> None:
+def _mark_awaited(_: Future[Any]) -> None:
     """Do nothing; as a callback, it marks the future's outcome as awaited."""

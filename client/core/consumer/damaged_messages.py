@@ -57,17 +57,17 @@ def sort_out(
     :param was_alone: whether the pull requested only one message.
     """
     messages: list[ReceivedMessage[object]] = list(whole)  # type: ignore[arg-type]
-    left: list[DamagedMessage[object]] = list(damaged)  # type: ignore[arg-type]
+    treated: list[DamagedMessage[object]] = list(damaged)  # type: ignore[arg-type]
     next_offset, is_alone = result.next_offset, False
-    if left[-1].is_cut and left[-1].offset + 1 < next_offset and not was_alone:
-        next_offset, is_alone = left.pop().offset, True
-    for each in left if option == "stop" else ():
+    if treated[-1].is_cut and treated[-1].offset + 1 < next_offset and not was_alone:
+        next_offset, is_alone = treated.pop().offset, True
+    for each in treated if option == "stop" else ():
         messages = [message for message in messages if message.offset < each.offset]
         return Sorted(messages, each.offset, each, False, 0)
-    for each in left:
+    for each in treated:
         log.error("%s: %r is %s: %s", reader, each,
                   "left out" if option == "skip" else "handed over as it is", each.damage)
     if option == "skip":
-        return Sorted(messages, next_offset, None, is_alone, len(left))
-    messages = sorted([*messages, *left], key=lambda message: message.offset)
+        return Sorted(messages, next_offset, None, is_alone, len(treated))
+    messages = sorted([*messages, *treated], key=lambda message: message.offset)
     return Sorted(messages, next_offset, None, is_alone, 0)

@@ -82,7 +82,7 @@ class HandingOut(Generic[T]):
         """Whether there may be messages to hand out."""
         return bool(self._ready)
 
-    def take(self, most: int) -> Batch[T] | None:
+    def take(self, max_count: int) -> Batch[T] | None:
         """Hand out the next messages of one queue; the queues take turns.
 
         :returns: None when there are no messages to hand out at present.
@@ -100,9 +100,9 @@ class HandingOut(Generic[T]):
                     self.tasks.later(max(held.in_order_until_ms - now_ms, 100),
                                      self.arrived, held)
                     continue
-                messages = window.take_in_order(most, int(now_ms))
+                messages = window.take_in_order(max_count, int(now_ms))
             else:
-                messages = window.take(most, int(now_ms))
+                messages = window.take(max_count, int(now_ms))
                 self.arrived(held)
             if messages:
                 held.taken_ms = now_ms

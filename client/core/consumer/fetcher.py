@@ -222,18 +222,18 @@ class Fetcher(Generic[T]):
     ) -> list[ReceivedMessage[T]]:
         """Treat damaged messages as the option requires; :returns: the messages for the window."""
         member = self._member
-        found = sort_out(member.options.damaged, result, messages, damaged,
-                         f"group {member.group}", was_alone=held.is_alone)
-        member.damaged_count += found.skipped
-        held.is_alone = found.is_alone
-        if found.next_offset != held.next_offset:
-            held.next_offset, held.behind = found.next_offset, 0
-        if found.stopped is not None and held.stopped_at != found.next_offset:
-            held.stopped_at = found.next_offset
+        sorted_out = sort_out(member.options.damaged, result, messages, damaged,
+                              f"group {member.group}", was_alone=held.is_alone)
+        member.damaged_count += sorted_out.skipped
+        held.is_alone = sorted_out.is_alone
+        if sorted_out.next_offset != held.next_offset:
+            held.next_offset, held.behind = sorted_out.next_offset, 0
+        if sorted_out.stopped is not None and held.stopped_at != sorted_out.next_offset:
+            held.stopped_at = sorted_out.next_offset
             log.error("group %s: the queue stops at %r: %s. It is requested again every %d s until "
-                      "a tool moves the group past it", member.group, found.stopped,
-                      found.stopped.damage, STOPPED_MS / 1000)
-        return cast(list[ReceivedMessage[T]], found.messages)
+                      "a tool moves the group past it", member.group, sorted_out.stopped,
+                      sorted_out.stopped.damage, STOPPED_MS / 1000)
+        return cast(list[ReceivedMessage[T]], sorted_out.messages)
 
     async def _move(self, held: Held[T], result: PullResult) -> None:
         """Continue at the broker's offset, because the queue does not have the requested one.

@@ -132,14 +132,15 @@ class PullFlow:
     def is_full(self, now_ms: float) -> bool:
         """Whether all queues together have no room for the result of another request."""
         self._note_held(now_ms)
-        used = self._total.byte_count + self._counted * PULL_BYTES
-        return bool(used) and used + PULL_BYTES > self._bytes_max
+        used_bytes = self._total.byte_count + self._counted * PULL_BYTES
+        return bool(used_bytes) and used_bytes + PULL_BYTES > self._bytes_max
 
-    def _excess_of_all(self, window: QueueWindow[Any], now_ms: float, kept: int) -> str:
+    def _excess_of_all(self, window: QueueWindow[Any], now_ms: float, reserved_bytes: int) -> str:
         self._note_held(now_ms)
-        used = self._total.byte_count + self._counted * PULL_BYTES
+        used_bytes = self._total.byte_count + self._counted * PULL_BYTES
         # The very first pull is allowed under any limit.
-        if not used or window.byte_count <= self._bytes_max - kept - used - PULL_BYTES:
+        if not used_bytes or window.byte_count <= (
+                self._bytes_max - reserved_bytes - used_bytes - PULL_BYTES):
             return ""
         return (f"{window.byte_count} bytes, while all queues have {self._total.byte_count} and "
                 f"{self._counted} pulls under way, of at most {self._bytes_max}")

@@ -59,14 +59,14 @@ class Handling(Generic[T]):
         #: The messages that iterations took and that have no result yet, by ``id``. Only the engine
         #: accesses the dict, so that each message gets exactly one result, from the first of: the
         #: next step of the iteration, :meth:`acknowledge`, or the end of the iteration.
-        self._taken: dict[int, tuple[Held[T], ReceivedMessage[T]]] = {}
+        self._pending: dict[int, tuple[Held[T], ReceivedMessage[T]]] = {}
 
     # --- the messages of iterations; all of these methods are called in the engine
 
     def take(self, batch: Batch[T]) -> None:
         """Record a batch that an iteration took."""
         for message in batch.messages:
-            self._taken[id(message)] = (batch.held, message)
+            self._pending[id(message)] = (batch.held, message)
 
     def succeed(self, messages: Iterable[ReceivedMessage[T]]) -> None:
         """Mark messages as successful, because their iterations requested the next messages."""
@@ -84,13 +84,13 @@ class Handling(Generic[T]):
         If iterations acknowledge automatically, the close waits for their loops instead.
         """
         if not self.acknowledges:
-            self.release([message for _, message in self._taken.values()])
+            self.release([message for _, message in self._pending.values()])
 
     def succeed_taken(
         self, messages: Sequence[ReceivedMessage[T]]
     ) -> list[ReceivedMessage[T]]:
         """Mark messages of iterations as processed; :returns: all other messages."""
-        others = [message for message in messages if id(message) not in self._taken]
+        others = [message for message in messages if id(message) not in self._pending]
         self.succeed(messages)
         return others
 
@@ -102,7 +102,7 @@ class Handling(Generic[T]):
         """
         fault = ""
         for message in messages:
-            if id(message) not in self._taken:
+            if id(message) not in self._pending:
                 fault = (f"{message!r}: no iteration of this consumer handed it out, or it has its "
                          "result already")
             elif message.lost:
@@ -116,16 +116,16 @@ class Handling(Generic[T]):
         self, messages: Iterable[ReceivedMessage[T]]
     ) -> list[tuple[Held[T], list[ReceivedMessage[T]]]]:
         """Take out the messages without a result; adjacent messages of a queue stay together."""
-        found: list[tuple[Held[T], list[ReceivedMessage[T]]]] = []
+        batches: list[tuple[Held[T], list[ReceivedMessage[T]]]] = []
         for message in messages:
-            pair = self._taken.pop(id(message), None)
+            pair = self._pending.pop(id(message), None)
             if pair is None:
                 continue
-            if found and found[-1][0] is pair[0]:
-                found[-1][1].append(message)
+            if batches and batches[-1][0] is pair[0]:
+                batches[-1][1].append(message)
             else:
-                found.append((pair[0], [message]))
-        return found
+                batches.append((pair[0], [message]))
+        return batches
 
     # --- handlers
 
@@ -150,7 +150,7 @@ class Handling(Generic[T]):
         return True
 
     def _end(self, end: Callable[..., object], held: Held[T], message: ReceivedMessage[T]) -> None:
-        self._taken.pop(id(message), None)
+        self._pending.pop(id(message), None)
         end(held, [message])
 
     @property
@@ -160,56 +160,56 @@ class Handling(Generic[T]):
 
     def one_by_one(self, batch: Batch[T]) -> Steps:
         """Call the handler for each message; a call without an error has processed its message."""
-        held, left = batch.held, list(batch.messages)
+        held, remaining = batch.held, list(batch.messages)
         member, post = self._member, self._post
         try:
-            while left and not self.is_stopped and not left[0].lost:
-                message = left[0]
+            while remaining and not self.is_stopped and not remaining[0].lost:
+                message = remaining[0]
                 if self.is_decodable(held, message):
                     try:
                         yield message
                     except Exception as error:
-                        del left[0]
+                        del remaining[0]
                         post(member.fail, held, [message], failure_level(message, error))
                         if member.options.in_order:
                             break
                         continue
                     post(member.succeed, held, [message])
-                del left[0]
+                del remaining[0]
         finally:
             # Also when the worker is cancelled: the remaining messages are delivered again.
-            if left:
-                post(member.release, held, left)
+            if remaining:
+                post(member.release, held, remaining)
 
     def as_list(self, batch: Batch[T]) -> Steps:
         """Call the handler once with all messages; it returns how many it processed, or None."""
         held = batch.held
-        left = list(batch.messages)
+        remaining = list(batch.messages)
         try:
-            ready = [each for each in batch.messages if self._is_kept(held, each, left)]
+            ready = [each for each in batch.messages if self._is_kept(held, each, remaining)]
             if not ready:
                 return
             try:
                 done = _count_of((yield ready), len(ready))
             except Exception as error:
-                left.clear()
+                remaining.clear()
                 self._post(self._member.fail, held, ready, failure_level(ready[0], error))
                 return
-            left.clear()
+            remaining.clear()
             if done:
                 self._post(self._member.succeed, held, ready[:done])
             if done < len(ready):
                 self._post(self._member.fail, held, ready[done:])
         finally:
-            if left:
-                self._post(self._member.release, held, left)
+            if remaining:
+                self._post(self._member.release, held, remaining)
 
     def _is_kept(
-        self, held: Held[T], message: ReceivedMessage[T], left: list[ReceivedMessage[T]]
+        self, held: Held[T], message: ReceivedMessage[T], remaining: list[ReceivedMessage[T]]
     ) -> bool:
         if self.is_decodable(held, message):
             return True
-        left.remove(message)
+        remaining.remove(message)
         return False
 
 

@@ -150,9 +150,9 @@ class Beginnings:
 
     async def _familiarity(self, topic: str) -> Familiarity:
         """Return how well the group knew a topic before this member; it is requested once."""
-        known = self._familiar.get(topic)
-        if known is not None:
-            return known
+        familiarity = self._familiar.get(topic)
+        if familiarity is not None:
+            return familiarity
         asking = self._asking.get(topic)
         if asking is None:
             asking = self._asking[topic] = self._client.tasks.spawn(

@@ -80,7 +80,7 @@ class Member(Results[T]):
     has_offsets = True
 
     def __init__(
-        self, client: ClientCore, options: MemberOptions, wanted: Mapping[str, Subscription],
+        self, client: ClientCore, options: MemberOptions, subscriptions: Mapping[str, Subscription],
         sender: Sender, *, decode: Callable[[ReceivedMessage[T]], T] | None = None,
         file: FileAccess | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class Member(Results[T]):
             raise OptionError(f"group {options.group!r}: {fault}")
         super().__init__(client, options, sender)
         self.decode = decode
-        self.subscriptions: dict[str, Subscription] = dict(wanted)
+        self.subscriptions: dict[str, Subscription] = dict(subscriptions)
         if not options.is_broadcast:
             topic = retry_topic(self.group)
             self.subscriptions[topic] = Subscription(topic)
@@ -158,16 +158,16 @@ class Member(Results[T]):
             self.client.routes.follow(topic)
         await self.rebalance.begin()
 
-    def subscribe(self, wanted: Subscription) -> None:
+    def subscribe(self, subscription: Subscription) -> None:
         """Add or change a subscription."""
-        if wanted.topic not in self.subscriptions:
-            self.rebalance.beginnings.forget(wanted.topic)
-        self.subscriptions[wanted.topic] = wanted
-        self.client.routes.follow(wanted.topic)
+        if subscription.topic not in self.subscriptions:
+            self.rebalance.beginnings.forget(subscription.topic)
+        self.subscriptions[subscription.topic] = subscription
+        self.client.routes.follow(subscription.topic)
         self.sub_version = self.tasks.clock.wall_ms()
         for held in self.held.values():
-            if held.queue.topic == wanted.topic:
-                held.subscription = wanted
+            if held.queue.topic == subscription.topic:
+                held.subscription = subscription
         self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
         self.rebalance.wake()
 
@@ -175,7 +175,7 @@ class Member(Results[T]):
         """Stop reading a topic."""
         if self.subscriptions.pop(topic, None) is not None:
             self.sub_version = self.tasks.clock.wall_ms()
-            self.rebalance.differences.left(topic)
+            self.rebalance.differences.warn_unsubscribed(topic)
             self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
             self.rebalance.wake()
 
@@ -216,11 +216,11 @@ class Member(Results[T]):
                  if held.is_settled and (again or held.window.committable != held.committed)}
         if not table:
             return True
-        kept = await self.offsets.write(table)
+        committed = await self.offsets.write(table)
         for held in list(self.held.values()) if queues is None else queues:
-            if held.queue in kept:
-                held.committed = kept[held.queue]
-        return len(kept) == len(table)
+            if held.queue in committed:
+                held.committed = committed[held.queue]
+        return len(committed) == len(table)
 
     async def commit_beginnings(self, queues: Sequence[Held[T]]) -> None:
         """Commit the start offsets of queues that leave before their first pull.
@@ -307,7 +307,7 @@ class Member(Results[T]):
                 self._waiting.popleft().set_error(Closed("the consumer is closed"))
             self._closing = self.tasks.spawn(self._leave(timeout_ms), "close of a consumer")
             # This comes before the traces, which record the last results.
-            self.client.before_close.insert(0, self._left)
+            self.client.before_close.insert(0, self._wait_closed)
         try:
             await self._closing
         except Cancelled:
@@ -319,7 +319,7 @@ class Member(Results[T]):
         """Whether a close has completed."""
         return self._closing is not None and self._closing.is_done
 
-    async def _left(self) -> None:
+    async def _wait_closed(self) -> None:
         """Wait until the close has completed."""
         assert self._closing is not None
         await self.tasks.all_of([self._closing])
@@ -337,7 +337,7 @@ class Member(Results[T]):
                 await self.trace.close()
             await self.client.remove(self)
         finally:
-            self.client.before_close.remove(self._left)
+            self.client.before_close.remove(self._wait_closed)
 
     def _unfollow(self) -> None:
         """Stop following topics, except topics that other members of the client read."""

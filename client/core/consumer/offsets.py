@@ -115,7 +115,7 @@ class RemoteOffsets:
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """See :class:`OffsetStore`. Commits go to the master, or to a slave without a master."""
-        kept: dict[MessageQueue, int] = {}
+        committed: dict[MessageQueue, int] = {}
         asking = {queue: self._begin(queue, offset) for queue, offset in offsets.items()}
         outcomes = await self._client.tasks.all_of(list(asking.values()))
         for queue, outcome in zip(asking, outcomes, strict=True):
@@ -123,8 +123,8 @@ class RemoteOffsets:
                 log.warning("the offset %d of %s cannot be committed now: %s",
                             offsets[queue], queue, outcome)
             else:
-                kept[queue] = offsets[queue]
-        return kept
+                committed[queue] = offsets[queue]
+        return committed
 
     async def familiarity(
         self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
@@ -136,17 +136,17 @@ class RemoteOffsets:
                 at.setdefault(self._client.routes.broker_of(queue), []).append(queue)
         asking = [self._client.tasks.spawn(self._familiarity_at(name, topic, at[name]),
                                            "topics of the group") for name in sorted(at)]
-        found = Familiarity.NONE
+        familiarity = Familiarity.NONE
         for outcome in await self._client.tasks.all_of(asking):
             if isinstance(outcome, BrokerError):
                 log.info("a broker does not report where group %s has offsets: %s", self._group,
                          outcome)
-                found = max(found, Familiarity.GROUP)
+                familiarity = max(familiarity, Familiarity.GROUP)
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                found = max(found, outcome)
-        return found
+                familiarity = max(familiarity, outcome)
+        return familiarity
 
     async def written_ms(self, queue: MessageQueue) -> int:
         """See :class:`OffsetStore`. When brokers delete a topic, they delete its offsets too."""
@@ -182,18 +182,18 @@ class RemoteOffsets:
     ) -> Familiarity:
         """Like :meth:`familiarity`, by the offsets of the queues and of the first retry queue."""
         retries = MessageQueue(retry_topic(self._group), broker_name, 0)
-        asked = [*queues, retries]
+        all_queues = [*queues, retries]
         asking = [self._client.tasks.spawn(self.read(queue), "offset of the group")
-                  for queue in asked]
-        found = Familiarity.NONE
+                  for queue in all_queues]
+        familiarity = Familiarity.NONE
         offsets = await self._client.tasks.all_of(asking)
-        for queue, offset in zip(asked, offsets, strict=True):
+        for queue, offset in zip(all_queues, offsets, strict=True):
             # Version 4.9.4 answers 0 for a group that has no offset yet.
             if queue.topic == topic and isinstance(offset, int) and offset:
                 return Familiarity.TOPIC
             if isinstance(offset, BrokerError) or offset or (offset == 0 and queue == retries):
-                found = Familiarity.GROUP
-        return found
+                familiarity = Familiarity.GROUP
+        return familiarity
 
     def topic_deleted(self, queue: MessageQueue) -> None:
         """See :class:`OffsetStore`. The next commit of the topic counts as a first commit again."""
@@ -208,8 +208,9 @@ class RemoteOffsets:
         commit is made alone. Source: ConsumerOffsetManager.commitOffset @4.9.4, 5.3.3.
         """
         key = queue.topic, queue.broker_name
-        before = [task for task in (self._under_way.get(queue), self._firsts.get(key)) if task]
-        task = self._client.tasks.spawn(self._commit(queue, offset, before), "commit")
+        earlier_commits = [
+            task for task in (self._under_way.get(queue), self._firsts.get(key)) if task]
+        task = self._client.tasks.spawn(self._commit(queue, offset, earlier_commits), "commit")
         self._under_way[queue] = task
         if key not in self._known:
             self._firsts.setdefault(key, task)
@@ -224,10 +225,10 @@ class RemoteOffsets:
         return task
 
     async def _commit(
-        self, queue: MessageQueue, offset: int, before: list[Task[None]]
+        self, queue: MessageQueue, offset: int, earlier_commits: list[Task[None]]
     ) -> None:
-        if before:
-            await self._client.tasks.all_of(before)
+        if earlier_commits:
+            await self._client.tasks.all_of(earlier_commits)
         header = headers.UpdateConsumerOffsetRequestHeader(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id,
             commit_offset=offset)

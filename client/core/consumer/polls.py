@@ -22,10 +22,10 @@ T = TypeVar("T")
 class Poll(Generic[T]):
     """One call of ``poll``, with the batches that it took."""
 
-    __slots__ = ("taken",)
+    __slots__ = ("batches",)
 
     def __init__(self) -> None:
-        self.taken: list[Batch[T]] = []
+        self.batches: list[Batch[T]] = []
 
 
 class Polls(Generic[T]):
@@ -49,7 +49,7 @@ class Polls(Generic[T]):
         self._under_way.append(poll)
         try:
             yield poll
-            self._delivered.extend(poll.taken)
+            self._delivered.extend(poll.batches)
         finally:
             self._under_way.remove(poll)
 
@@ -58,7 +58,7 @@ class Polls(Generic[T]):
 
         Call it before :meth:`acknowledge`, so that a poll that ends in between is not missed.
         """
-        return any(batch in poll.taken for poll in tuple(self._under_way))
+        return any(batch in poll.batches for poll in tuple(self._under_way))
 
     def acknowledge(self, batch: Batch[T]) -> bool:
         """Forget a batch.

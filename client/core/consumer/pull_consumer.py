@@ -59,17 +59,17 @@ class PullMember(Member[T]):
         :returns: the messages by queue; empty when the time is over.
         """
         deadline_ms = self.tasks.now_ms + timeout_ms
-        taken = self.poll_now(poll, max_count)
-        while not taken and (left_ms := deadline_ms - self.tasks.now_ms) > 0:
+        batches = self.poll_now(poll, max_count)
+        while not batches and (remaining_ms := deadline_ms - self.tasks.now_ms) > 0:
             waiting = self.tasks.spawn(self.ready(), "poll")
             try:
-                await self.tasks.within(left_ms, waiting, TimeoutError)
+                await self.tasks.within(remaining_ms, waiting, TimeoutError)
             except TimeoutError:
                 return []
             finally:
                 waiting.cancel()
-            taken = self._take_all(poll, max_count)
-        return taken
+            batches = self._take_all(poll, max_count)
+        return batches
 
     def poll_now(self, poll: Poll[T], max_count: int) -> list[Batch[T]]:
         """Hand out the messages that are available.
@@ -100,25 +100,25 @@ class PullMember(Member[T]):
                 self.release(batch.held, batch.messages)
 
     def _take_all(self, poll: Poll[T], max_count: int) -> list[Batch[T]]:
-        taken: list[Batch[T]] = []
+        batches: list[Batch[T]] = []
         count = 0
         while count < max_count and (batch := self.take(max_count - count)) is not None:
-            taken.append(batch)
+            batches.append(batch)
             count += len(batch.messages)
-        poll.taken += taken
-        self._out += taken
-        return taken
+        poll.batches += batches
+        self._out += batches
+        return batches
 
     # --- queues
 
-    def subscribe(self, wanted: Subscription) -> None:
+    def subscribe(self, subscription: Subscription) -> None:
         """Add or change a subscription.
 
         :raises OptionError: when queues are assigned.
         """
         if self.fixed is not None:
             raise OptionError("this consumer has assigned queues: it cannot subscribe")
-        super().subscribe(wanted)
+        super().subscribe(subscription)
 
     async def assign(self, queues: Sequence[MessageQueue]) -> None:
         """Read exactly these queues, whatever other members read.
@@ -128,16 +128,16 @@ class PullMember(Member[T]):
         """
         if self.fixed is None and self.subscriptions:
             raise OptionError("this consumer has subscriptions: no queue can be assigned to it")
-        wanted = {self._at_broker(queue) for queue in queues}
-        for topic in sorted({queue.topic for queue in wanted}):
+        assigned = {self._at_broker(queue) for queue in queues}
+        for topic in sorted({queue.topic for queue in assigned}):
             route = await self.client.routes.find(topic, again=True)
-            for queue in sorted(wanted):
+            for queue in sorted(assigned):
                 if queue.topic == topic and queue not in route.read_queues:
                     raise OptionError(f"there is no queue {queue} to read")
-        self.fixed = frozenset(wanted)
-        for topic in set(self.subscriptions) - {queue.topic for queue in wanted}:
+        self.fixed = frozenset(assigned)
+        for topic in set(self.subscriptions) - {queue.topic for queue in assigned}:
             self.unsubscribe(topic)
-        for topic in sorted({queue.topic for queue in wanted} - set(self.subscriptions)):
+        for topic in sorted({queue.topic for queue in assigned} - set(self.subscriptions)):
             super().subscribe(Subscription(topic))
         self.rebalance.wake()
 

@@ -121,19 +121,19 @@ def unwrap(
 def _whole_ones(
     body: bytes, queue: MessageQueue, damaged: list[DamagedMessage[T]]
 ) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
+    records: list[StoredMessage] = []
     position = 0
     while position < len(body):
         try:
             record = decode_record(body, position)
-            found += _each(record)
+            records += _each(record)
             position += record.size
         except (StoreDamaged, Undecodable) as error:
             one: DamagedMessage[T] = damaged_message(
                 body, position, queue, 0, _ANY_OFFSET, 0, error)
             damaged.append(one)
             position += len(one.raw)
-    return found
+    return records
 
 
 def _each(record: StoredMessage) -> list[StoredMessage]:
@@ -156,14 +156,14 @@ def _inner(record: StoredMessage) -> list[StoredMessage]:
     except (MessageIllegal, ValueError) as error:
         raise Undecodable(f"it is not a batch: {error}") from None
     flags = record.sys_flag & ~(_INNER | SYS_COMPRESSED | SYS_COMPRESSION_MASK)
-    found = []
+    messages = []
     for index, (flag, body, properties) in enumerate(parts):
-        found.append(StoredMessage(
+        messages.append(StoredMessage(
             record.size, record.magic, record.body_crc, record.queue_id, flag, base + index,
             record.physical_offset, flags, record.born_timestamp,
             record.born_host, record.store_timestamp, record.store_host, record.reconsume_times,
             record.prepared_transaction_offset, body, record.topic, properties))
-    return found
+    return messages
 
 
 def messages_of(
@@ -179,7 +179,7 @@ def messages_of(
     :param begin: the offset that the pull requested.
     :raises Undecodable: when a message is damaged and ``damaged`` is None.
     """
-    found: list[ReceivedMessage[T]] = []
+    messages: list[ReceivedMessage[T]] = []
     data, delta, topic = result.body, result.offset_delta, queue.topic
     position, total = 0, len(data)
     while position < total:
@@ -187,52 +187,52 @@ def messages_of(
             body_end, end = plain_record(data, position)
             if not end:
                 record = decode_record(data, position)
-                found += [_message(each, queue, each.queue_offset + delta, decode)
-                          for each in _each(record)]
+                messages += [_message(each, queue, each.queue_offset + delta, decode)
+                             for each in _each(record)]
                 position += record.size
                 continue
             offset = queue_offset_of(data, position) + delta
             if data.find(_RETRY_TOPIC, body_end, end) >= 0:
-                found.append(_message(data[position:end], queue, offset, decode))
+                messages.append(_message(data[position:end], queue, offset, decode))
             else:
-                found.append(ReceivedMessage(data[position:end], queue, offset, topic, decode))
+                messages.append(ReceivedMessage(data[position:end], queue, offset, topic, decode))
             position = end
         except (StoreDamaged, Undecodable) as error:
-            least = begin
-            if found:
-                least = found[-1].offset + 1
+            min_offset = begin
+            if messages:
+                min_offset = messages[-1].offset + 1
             if damaged:
-                least = max(least, damaged[-1].offset + 1)
+                min_offset = max(min_offset, damaged[-1].offset + 1)
             one: DamagedMessage[T] = damaged_message(
-                data, position, queue, least, result.next_offset, delta, error)
+                data, position, queue, min_offset, result.next_offset, delta, error)
             if damaged is None:
                 raise Undecodable(f"{one!r} is damaged: {one.damage}") from None
             position += len(one.raw)
             # The tag is reliable if the lengths are: brokers compare only hashes of tags.
             if not tags or not one.record.properties or one.tags in tags:
                 damaged.append(one)
-    return [message for message in found if message.tags in tags] if tags else found
+    return [message for message in messages if message.tags in tags] if tags else messages
 
 
 def damaged_message(
-    data: bytes, position: int, queue: MessageQueue, least: int, end: int, delta: int,
+    data: bytes, position: int, queue: MessageQueue, min_offset: int, end: int, delta: int,
     error: Exception,
 ) -> DamagedMessage[T]:
     """Return the damaged message at a position.
 
-    :param least: the lowest offset that it can have; ``end`` is one more than the highest.
+    :param min_offset: the lowest offset that it can have; ``end`` is one more than the highest.
     :param delta: the number to add to the offsets in records.
     :param error: describes the damage.
     """
     following = _following(data, position)
     raw = data[position:following or len(data)]
-    offset = least
-    place = -1
+    offset = min_offset
+    log_offset = -1
     if len(raw) >= RECORD_SIZE_MIN:
-        said = queue_offset_of(raw) + delta
-        if least <= said < end:
-            offset = said
-        place = int64_at(raw, PHYSICAL_OFFSET_POSITION)
+        stated_offset = queue_offset_of(raw) + delta
+        if min_offset <= stated_offset < end:
+            offset = stated_offset
+        log_offset = int64_at(raw, PHYSICAL_OFFSET_POSITION)
         if queue.queue_id < 0:
             # The message was popped from any queue of the topic.
             queue = MessageQueue(queue.topic, queue.broker_name,
@@ -241,11 +241,11 @@ def damaged_message(
         record = decode_record(raw, 0, False)
     except StoreDamaged:
         record = StoredMessage(
-            len(raw), 0, 0, queue.queue_id, 0, offset - delta, place, 0, 0, bytes(8), 0, bytes(8),
-            0, 0, b"", queue.topic, "")
-    why = str(error).removeprefix(f"record at byte {position}: ")
-    why = why.removeprefix(f"no record at byte {position}: ")
-    return DamagedMessage(raw, record, queue, offset, queue.topic, why, following == 0)
+            len(raw), 0, 0, queue.queue_id, 0, offset - delta, log_offset, 0, 0, bytes(8), 0,
+            bytes(8), 0, 0, b"", queue.topic, "")
+    reason = str(error).removeprefix(f"record at byte {position}: ")
+    reason = reason.removeprefix(f"no record at byte {position}: ")
+    return DamagedMessage(raw, record, queue, offset, queue.topic, reason, following == 0)
 
 
 def _following(data: bytes, position: int) -> int:

@@ -107,7 +107,7 @@ class Queries:
             set_zero_if_not_found=False)
         reply = await self._client.ask_queue(
             queue, RequestCode.QUERY_CONSUMER_OFFSET, header,
-            taken=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND))
+            accepted_codes=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND))
         if reply.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         return reply.header(offsets.QueryConsumerOffsetResponseHeader).offset
@@ -133,7 +133,7 @@ class Queries:
         header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
                              expression_type=expression_type, hold_ms=hold_ms)
 
-        async def once(attempt: int) -> PullResult:
+        async def pull_once(attempt: int) -> PullResult:
             if attempt:
                 await self._client.locate(queue, again=True)
             future: Future[PullResult] = Future()
@@ -147,7 +147,7 @@ class Queries:
             self.begin_pull(queue, header, done, attempt=attempt, hold_ms=hold_ms)
             return await future
 
-        return await self._client.retried(once)
+        return await self._client.retried(pull_once)
 
     def begin_pull(
         self, queue: MessageQueue, header: PullMessageRequestHeader,
@@ -187,11 +187,11 @@ class Queries:
             pull(name)
             return
 
-        def found(located: Future[str]) -> None:
+        def pull_from_located(located: Future[str]) -> None:
             error = located.error
             if error is None:
                 pull(located.result())
             else:
                 on_done(error if isinstance(error, Exception) else Closed("the client is closed"))
 
-        client.tasks.spawn(client.locate(queue), "route for a pull").when_done(found)
+        client.tasks.spawn(client.locate(queue), "route for a pull").when_done(pull_from_located)

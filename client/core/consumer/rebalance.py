@@ -115,7 +115,7 @@ class Rebalance(Generic[T]):
     def __init__(self, member: Member[T]) -> None:
         self._member = member
         self._client = member.client
-        self._wanted: Future[None] | None = None
+        self._waker: Future[None] | None = None
         self._is_wanted = False
         self._loop: Task[None] | None = None
         self._last_ms = float("-inf")
@@ -188,8 +188,8 @@ class Rebalance(Generic[T]):
     def wake(self) -> None:
         """Request a round soon."""
         self._is_wanted = True
-        if self._wanted is not None:
-            self._wanted.set_result(None)
+        if self._waker is not None:
+            self._waker.set_result(None)
 
     def members_changed(self, group: str) -> None:
         """Handle a broker's report that the members of a group changed."""
@@ -224,9 +224,9 @@ class Rebalance(Generic[T]):
             is_complete = await loop.turn(self.round())
             wait_ms = self._member.options.rebalance_ms if is_complete else MIN_INTERVAL_MS
             if not self._is_wanted:
-                self._wanted = Future()
-                timer = tasks.later(wait_ms, self._wanted.set_result, None)
-                await self._wanted
+                self._waker = Future()
+                timer = tasks.later(wait_ms, self._waker.set_result, None)
+                await self._waker
                 timer.cancel()
             interval_ms = (MIN_INTERVAL_MS if is_complete and not self._is_wanted
                            else WOKEN_INTERVAL_MS)
@@ -284,8 +284,8 @@ class Rebalance(Generic[T]):
                     or held.window.is_idle(int(self._client.tasks.now_ms)))]
         await self.give_up(lost)
         missing = [queue for queue in mine if queue not in member.held]
-        taken = await self._take(missing)
-        return len(taken) == len(missing), bool(lost or taken)
+        acquired = await self._take(missing)
+        return len(acquired) == len(missing), bool(lost or acquired)
 
     def _no_route(self, topic: str, error: BrokerError) -> None:
         """If a topic does not exist, note that no queue of it is older than this member."""
@@ -305,11 +305,12 @@ class Rebalance(Generic[T]):
         if not names:
             return None
         first = self._client.randrange(len(names))
-        asked = [names[first], *([names[(first + 1) % len(names)]] if len(names) > 1 else [])]
+        broker_names = [
+            names[first], *([names[(first + 1) % len(names)]] if len(names) > 1 else [])]
         errors: list[str] = []
-        for name in asked:
+        for name in broker_names:
             try:
-                members = await self._members_at(name, _MEMBERS_TIMEOUT_MS / len(asked))
+                members = await self._members_at(name, _MEMBERS_TIMEOUT_MS / len(broker_names))
             except (RemotingError, NoRoute) as error:
                 errors.append(str(error))
             except BrokerError as error:
@@ -466,18 +467,18 @@ class Rebalance(Generic[T]):
         starts = [self._client.tasks.spawn(self.first_offset(queue), "first offset")
                   for queue in queues]
         outcomes = await self._client.tasks.all_of(starts)
-        taken: list[Held[T]] = []
+        acquired: list[Held[T]] = []
         if member.is_closing:
             return []
         for queue, start in zip(queues, outcomes, strict=True):
             if isinstance(start, BaseException):
                 log.warning("the first offset of %s is not known now: %s", queue, start)
                 continue
-            taken.append(self._hold(queue, start))
-        if taken:
-            log.info("group %s: this member has got %d queues", member.group, len(taken))
-            tell(member.on_assigned, _asked_for(taken))
-        return [held.queue for held in taken]
+            acquired.append(self._hold(queue, start))
+        if acquired:
+            log.info("group %s: this member has got %d queues", member.group, len(acquired))
+            tell(member.on_assigned, _asked_for(acquired))
+        return [held.queue for held in acquired]
 
     def deleted(self, held: Held[T]) -> None:
         """Start a queue from the beginning in the next round, because its topic was deleted."""

@@ -278,7 +278,7 @@ class Results(HandingOut[T]):
         try:
             await self.tasks.within(timeout_ms, self._idle, lambda: TimeoutError())
         except TimeoutError:
-            left = [message for held in self.held.values()
-                    for message in held.window.expired(int(self.tasks.now_ms), -1, 16)]
+            unfinished = [message for held in self.held.values()
+                          for message in held.window.expired(int(self.tasks.now_ms), -1, 16)]
             log.warning("%d handlers did not end in %d ms; their messages will be delivered again: "
-                        "%s", self.running, timeout_ms, ", ".join(map(repr, left)))
+                        "%s", self.running, timeout_ms, ", ".join(map(repr, unfinished)))

@@ -20,7 +20,7 @@ __all__ = ["STRATEGIES", "Averagely", "AveragelyByCircle", "Configured", "Consis
            "MachineRoom", "MachineRoomNearby", "Strategy", "share", "sorted_members",
            "sorted_queues"]
 
-#: The number of places of each member on the ring of CONSISTENT_HASH.
+#: The number of positions of each member on the ring of CONSISTENT_HASH.
 VIRTUAL_NODES: Final = 10
 
 
@@ -85,9 +85,9 @@ class Averagely:
     ) -> list[MessageQueue]:
         """See :class:`Strategy`."""
         index = members.index(member)
-        each, more = divmod(len(queues), len(members))
-        begin = index * each + min(index, more)
-        return list(queues[begin:begin + each + (index < more)])
+        quota, remainder = divmod(len(queues), len(members))
+        begin = index * quota + min(index, remainder)
+        return list(queues[begin:begin + quota + (index < remainder)])
 
 
 class AveragelyByCircle:
@@ -103,7 +103,7 @@ class AveragelyByCircle:
 
 
 def _hash(key: str) -> int:
-    """Return a place on the ring: the first four bytes of the MD5 of the UTF-8 key, as a number."""
+    """Return a position on the ring: the first four bytes of the MD5 of the UTF-8 key."""
     # Java encodes half a surrogate pair as "?".
     digest = md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4])
@@ -112,7 +112,7 @@ def _hash(key: str) -> int:
 class ConsistentHash:
     """CONSISTENT_HASH: queues and members are on a ring; each queue belongs to the next member.
 
-    :param virtual_nodes: the number of places that each member has on the ring.
+    :param virtual_nodes: the number of positions that each member has on the ring.
     """
 
     name: Final = "CONSISTENT_HASH"
@@ -121,7 +121,7 @@ class ConsistentHash:
         if virtual_nodes < 0:
             raise ValueError(f"virtual_nodes is {virtual_nodes}, and must not be negative")
         self._virtual_nodes = virtual_nodes
-        #: The members of the last call, their places in order, and the owner of each place.
+        #: The members of the last call, their positions in order, and the owner of each.
         self._last: tuple[tuple[str, ...], list[int], list[str]] = ((), [], [])
 
     def allocate(
@@ -131,26 +131,27 @@ class ConsistentHash:
         last = self._last
         if last[0] != tuple(members):
             ring = self._ring(members)
-            places = sorted(ring)
-            self._last = last = tuple(members), places, [ring[place] for place in places]
-        _, places, owners = last
-        if not places:
+            positions = sorted(ring)
+            self._last = last = (tuple(members), positions,
+                                 [ring[position] for position in positions])
+        _, positions, owners = last
+        if not positions:
             return []
-        found = []
+        own_queues = []
         for queue in queues:
-            at = bisect_left(places, _hash(
+            at = bisect_left(positions, _hash(
                 f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
                 f"queueId={queue.queue_id}]"))
-            if owners[at % len(places)] == member:
-                found.append(queue)
-        return found
+            if owners[at % len(positions)] == member:
+                own_queues.append(queue)
+        return own_queues
 
     def _ring(self, members: Sequence[str]) -> dict[int, str]:
-        """Return the members by their places; if two places are equal, the later member wins."""
+        """Return the members by their positions; if two are equal, the later member wins."""
         ring: dict[int, str] = {}
         seen = set[str]()
         for member in members:
-            # A member that is listed twice has separate places for each time.
+            # A member that is listed twice has separate positions for each time.
             first = sum(owner == member for owner in ring.values()) if member in seen else 0
             seen.add(member)
             for number in range(first, first + self._virtual_nodes):
@@ -184,11 +185,11 @@ class MachineRoom:
         """See :class:`Strategy`."""
         index = members.index(member)
         near = [queue for queue in queues if _room_of_broker(queue.broker_name) in self._rooms]
-        each, more = divmod(len(near), len(members))
-        found = near[index * each:(index + 1) * each]
-        if index < more:
-            found.append(near[each * len(members) + index])
-        return found
+        quota, remainder = divmod(len(near), len(members))
+        own_queues = near[index * quota:(index + 1) * quota]
+        if index < remainder:
+            own_queues.append(near[quota * len(members) + index])
+        return own_queues
 
 
 class MachineRoomNearby:
@@ -219,13 +220,13 @@ class MachineRoomNearby:
         for each in members:
             members_of.setdefault(_required(self._room_of_member(each), each), []).append(each)
         own = self._room_of_member(member)
-        found: list[MessageQueue] = []
+        own_queues: list[MessageQueue] = []
         if own in queues_of:
-            found += self._inner.allocate(member, queues_of.pop(own), members_of[own])
+            own_queues += self._inner.allocate(member, queues_of.pop(own), members_of[own])
         for room in sorted(queues_of, key=_utf16):
             if room not in members_of:
-                found += self._inner.allocate(member, queues_of[room], members)
-        return found
+                own_queues += self._inner.allocate(member, queues_of[room], members)
+        return own_queues
 
 
 def _required(room: str, owner: object) -> str:

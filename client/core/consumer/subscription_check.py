@@ -59,7 +59,7 @@ class Differences:
     def __init__(self, member: Subscriber) -> None:
         self._member = member
         self._due_ms = float("-inf")
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         #: Whether the group had other members in the last round.
         self.has_others = False
 
@@ -80,10 +80,10 @@ class Differences:
             log.debug("the subscriptions of group %s are not known now: %s",
                       self._member.group, error)
 
-    def _compare(self, found: ConsumerConnection) -> None:
+    def _compare(self, group_connection: ConsumerConnection) -> None:
         member = self._member
         for topic, mine in member.subscriptions.items():
-            theirs = found.subscription_table.get(topic)
+            theirs = group_connection.subscription_table.get(topic)
             if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
                 continue
             if theirs is None:
@@ -95,13 +95,13 @@ class Differences:
                            f"{theirs.expression_type} {theirs.sub_string!r}, this one by "
                            f"{mine.kind} {mine.expression!r}: messages are lost to both")
 
-    def left(self, topic: str) -> None:
+    def warn_unsubscribed(self, topic: str) -> None:
         """Warn that this member stops reading a topic that other members may still read."""
         if self.has_others:
             log.warning("this member of group %s no longer reads topic %s: as long as others do, "
                         "the queues that are its share are not read", self._member.group, topic)
 
     def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._reported:
+            self._reported.add(text)
             log.warning("%s", text)

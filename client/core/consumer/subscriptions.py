@@ -59,22 +59,22 @@ class Subscription:
             expression_type=self.kind)
 
 
-def subscription(topic: str, wanted: str | Sql | None) -> Subscription:
+def subscription(topic: str, expression: str | Sql | None) -> Subscription:
     """Read a subscription.
 
     :param topic: the topic's name at brokers.
-    :param wanted: None, "" or "*" for all messages; "a || b" for messages with one of these tags;
-        or SQL92.
+    :param expression: None, "" or "*" for all messages; "a || b" for messages with one of these
+        tags; or SQL92.
     :raises OptionError: when the subscription is invalid.
     """
     fault = topic_fault(topic)
     if fault is not None:
         raise OptionError(f"topic {topic!r}: {fault}")
-    if isinstance(wanted, Sql):
-        if not wanted.expression.strip():
+    if isinstance(expression, Sql):
+        if not expression.expression.strip():
             raise OptionError(f"topic {topic!r}: the SQL92 expression is empty")
-        return Subscription(topic, wanted.expression, SQL92)
-    text = (wanted or ALL).strip()
+        return Subscription(topic, expression.expression, SQL92)
+    text = (expression or ALL).strip()
     if text in ("", ALL):
         return Subscription(topic)
     tags = [tag.strip() for tag in text.split("||") if tag.strip()]

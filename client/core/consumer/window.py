@@ -197,29 +197,29 @@ class QueueWindow(Generic[M]):
         self._wait_again(added)
         return len(added)
 
-    def take(self, most: int, now_ms: int) -> list[M]:
+    def take(self, max_count: int, now_ms: int) -> list[M]:
         """Hand out the next messages, for concurrent consumption."""
         waiting = self._waiting
-        if most >= len(waiting):
-            taken = list(waiting)
+        if max_count >= len(waiting):
+            messages = list(waiting)
             waiting.clear()
         else:
-            taken = [waiting.popleft() for _ in range(most)]
-        for message in taken:
+            messages = [waiting.popleft() for _ in range(max_count)]
+        for message in messages:
             message.began_ms = now_ms
-        self._running_count += len(taken)
-        return taken
+        self._running_count += len(messages)
+        return messages
 
-    def take_in_order(self, most: int, now_ms: int) -> list[M]:
+    def take_in_order(self, max_count: int, now_ms: int) -> list[M]:
         """Hand out the next messages for ordered consumption, unless some are running."""
-        return [] if self._running_count else self.take(most, now_ms)
+        return [] if self._running_count else self.take(max_count, now_ms)
 
     def forget(self, messages: Iterable[M]) -> None:
         """Remove waiting messages that should not be handed out."""
-        gone = {message.offset for message in messages}
-        if gone and not self._is_lost:
-            self._waiting = deque(each for each in self._waiting if each.offset not in gone)
-            self._count_bytes(-sum([self._unfinished.pop(offset).size for offset in gone]))
+        offsets = {message.offset for message in messages}
+        if offsets and not self._is_lost:
+            self._waiting = deque(each for each in self._waiting if each.offset not in offsets)
+            self._count_bytes(-sum([self._unfinished.pop(offset).size for offset in offsets]))
 
     def put_back(self, messages: Iterable[M]) -> None:
         """Put running messages back before all later messages, because they will be retried."""
@@ -276,13 +276,13 @@ class QueueWindow(Generic[M]):
         self._count_bytes(-byte_count)
         return count
 
-    def expired(self, now_ms: int, timeout_ms: int, most: int = EXPIRED_MAX) -> list[M]:
+    def expired(self, now_ms: int, timeout_ms: int, max_count: int = EXPIRED_MAX) -> list[M]:
         """Return the messages that have run for longer than a time-out, the oldest call first.
 
         The caller sends them back and calls :meth:`done`; later results do not count.
         """
         return [message for message in self.running()
-                if now_ms - message.began_ms > timeout_ms][:most]
+                if now_ms - message.began_ms > timeout_ms][:max_count]
 
     def correct_tags_offset(self, next_offset: int) -> None:
         """Commit an offset below which a pull found no match, if all messages are finished."""

@@ -101,19 +101,19 @@ class PopAssignments(Rebalance[T]):
     async def round(self) -> bool:
         """Update the sources of all topics; :returns: whether nothing is missing."""
         is_complete = True
-        wanted: list[MessageQueue] = []
+        assigned: list[MessageQueue] = []
         for topic in list(self._member.subscriptions):
             queues = await self._queues(topic)
             if queues is None:
                 is_complete = False
                 queues = [queue for queue in self._popping.sources if queue.topic == topic]
-            wanted += queues
+            assigned += queues
         without = self._client.namespace.without
-        taken, lost = self._popping.change([
+        added, lost = self._popping.change([
             Source(queue, MessageQueue(without(queue.topic), queue.broker_name, queue.queue_id))
-            for queue in wanted if queue.topic in self._member.subscriptions])
+            for queue in assigned if queue.topic in self._member.subscriptions])
         for listeners, sources in ((self._member.on_lost, lost),
-                                   (self._member.on_assigned, taken)):
+                                   (self._member.on_assigned, added)):
             tell(listeners, sorted(source.named for source in sources))
         self._forget_lines()
         return is_complete
@@ -151,8 +151,8 @@ class PopAssignments(Rebalance[T]):
             timeout_ms=_TIMEOUT_MS)
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
-        found = _Answer.decode_reply(reply.body).message_queue_assignments or ()
-        return sorted({each.message_queue for each in found if each.mode == _POP})
+        assignments = _Answer.decode_reply(reply.body).message_queue_assignments or ()
+        return sorted({each.message_queue for each in assignments if each.mode == _POP})
 
 
 def _brokers(route: Route) -> list[str]:

@@ -100,9 +100,9 @@ class PopMember(Member[T]):
             raise
         self._loops.append(self.tasks.spawn(self.hiding.watch_always(), "times of popped messages"))
 
-    def subscribe(self, wanted: Subscription) -> None:
+    def subscribe(self, subscription: Subscription) -> None:
         """Add or change a subscription."""
-        super().subscribe(wanted)
+        super().subscribe(subscription)
         self.popping.wake()
 
     def assigned(self) -> list[MessageQueue]:
@@ -147,16 +147,16 @@ class PopMember(Member[T]):
         if self.is_closing:
             self.tasks.spawn(self._give_back(messages), "popped too late")
             return
-        wanted = []
+        matching = []
         for message in messages:
             if not subscription.tags or message.tags in subscription.tags:
-                wanted.append(message)
+                matching.append(message)
             else:
                 # A broker only compares hashes of tags.
                 _forget_error(self.acks.add(message))
-        self.stats.pulled(source.queue.topic, self.tasks.now_ms, len(wanted), duration_ms)
+        self.stats.pulled(source.queue.topic, self.tasks.now_ms, len(matching), duration_ms)
         lines: dict[MessageQueue, list[PoppedMessage[T]]] = {}
-        for message in wanted:
+        for message in matching:
             lines.setdefault(message.line, []).append(message)
         for line, each in lines.items():
             held = self._line(line, each[0].queue, subscription)
@@ -189,14 +189,14 @@ class PopMember(Member[T]):
 
     # --- delivery
 
-    def take(self, most: int) -> Batch[T] | None:
+    def take(self, max_count: int) -> Batch[T] | None:
         """Hand out the next messages of one queue that are still hidden for long enough."""
         for held in list(self._ready):
             waiting: list[Any] = held.window.waiting()
             stale = [message for message in waiting if self._is_stale(message)]
             # A message of an ordered queue must not come before an earlier one.
             held.window.forget(waiting if stale and self.options.in_order else stale)
-        batch = super().take(most)
+        batch = super().take(max_count)
         if not self._ready:
             self.popping.wake()
         return batch
@@ -212,7 +212,7 @@ class PopMember(Member[T]):
 
         :raises Closed: when the consumer closes.
         """
-        with self.popping.wanted(float("inf")):
+        with self.popping.pop_until(float("inf")):
             await super().ready()
 
     # --- results of handlers
@@ -293,7 +293,7 @@ class PopMember(Member[T]):
         again: Sequence[ReceivedMessage[T]],
     ) -> None:
         """Send the dead letters of an ordered queue away; if this fails, they are tried again."""
-        left = list(again)
+        remaining = list(again)
         for message in over:
             assert isinstance(message, PoppedMessage)
             try:
@@ -301,8 +301,8 @@ class PopMember(Member[T]):
                 self.running -= held.window.done(message.offset)
             except BrokerError as error:
                 log.warning("%r is tried again, not sent to the dead letters: %s", message, error)
-                left.append(message)
-        self.release(held, left)
+                remaining.append(message)
+        self.release(held, remaining)
         self.tasks.later(max(held.in_order_until_ms - self.tasks.now_ms, 0), self.arrived, held)
 
     def _ended(self, count: int, held: Held[T]) -> None:

@@ -111,7 +111,7 @@ class Popping(Generic[T]):
         #: The time for which the next pops hide messages, in ms.
         self.invisible_ms = options.invisible_ms
         #: For each waiting caller: the end of its wait, by the monotonic clock, and its first pop.
-        self._wants: list[tuple[float, int]] = []
+        self._demands: list[tuple[float, int]] = []
         self._sleeping: list[Future[None]] = []
         #: The pops that have begun, the pops in flight, and the messages that these may return.
         self.begun = self.under_way = 0
@@ -120,15 +120,15 @@ class Popping(Generic[T]):
     # --- demand
 
     @contextmanager
-    def wanted(self, until_ms: float) -> Iterator[None]:
+    def pop_until(self, until_ms: float) -> Iterator[None]:
         """Pop messages while the block waits, until a time of the monotonic clock."""
-        want = until_ms, self.begun
-        self._wants.append(want)
+        demand = until_ms, self.begun
+        self._demands.append(demand)
         self.wake()
         try:
             yield
         finally:
-            self._wants.remove(want)
+            self._demands.remove(demand)
 
     def wake(self) -> None:
         """Make idle tasks check whether they should pop, because something changed."""
@@ -144,47 +144,47 @@ class Popping(Generic[T]):
         if self._member.has_ready:
             return None
         now_ms = self._client.tasks.now_ms
-        left_ms = [until_ms - now_ms for until_ms, first in self._wants
-                   if until_ms > now_ms or source.number < first]
-        return min(max(max(left_ms), 0), HOLD_MS) if left_ms else None
+        remaining_ms = [until_ms - now_ms for until_ms, first in self._demands
+                        if until_ms > now_ms or source.number < first]
+        return min(max(max(remaining_ms), 0), HOLD_MS) if remaining_ms else None
 
     # --- sources
 
-    def change(self, wanted: Sequence[Source]) -> tuple[list[Source], list[Source]]:
+    def change(self, sources: Sequence[Source]) -> tuple[list[Source], list[Source]]:
         """Pop exactly these sources; :returns: the added sources and the removed sources."""
-        queues = {source.queue for source in wanted}
+        queues = {source.queue for source in sources}
         lost = [source for queue, source in self.sources.items() if queue not in queues]
-        taken = [source for source in wanted if source.queue not in self.sources]
+        added = [source for source in sources if source.queue not in self.sources]
         for source in lost:
             # A pop in flight is not stopped: its messages belong to this member.
             source.is_dropped = True
             del self.sources[source.queue]
-        for source in taken:
+        for source in added:
             self.sources[source.queue] = source
             source.task = self._client.tasks.spawn(
                 self._pop_always(source), f"pops of {source.queue}")
         self.wake()
-        return taken, lost
+        return added, lost
 
     async def _pop_always(self, source: Source) -> None:
         """Pop a source while a caller waits, until it is dropped or the member closes."""
         while not source.is_dropped and not self._member.is_closing:
-            most, hold_ms = self._room(), self._hold_ms(source)
-            if hold_ms is None or most < 1 or self._member.is_paused or source.is_paused:
+            max_count, hold_ms = self._room(), self._hold_ms(source)
+            if hold_ms is None or max_count < 1 or self._member.is_paused or source.is_paused:
                 sleeping: Future[None] = Future()
                 self._sleeping.append(sleeping)
                 await sleeping
                 continue
-            source.number = self._begin(most)
+            source.number = self._begin(max_count)
             try:
-                wait_ms = await self._pop(source, most, hold_ms)
+                wait_ms = await self._pop(source, max_count, hold_ms)
             except BrokerError as error:
                 wait_ms = self._after(source, error)
             except Exception:
                 log.exception("a pop of %s failed, and is tried again", source.queue)
                 wait_ms = FAILED_MS
             finally:
-                self._end(most)
+                self._end(max_count)
             if wait_ms:
                 await self._client.tasks.sleep(wait_ms)
 
@@ -194,19 +194,19 @@ class Popping(Generic[T]):
         if member.flow.is_full(self._client.tasks.now_ms):
             return 0
         in_flight = sum(held.window.count for held in member.held.values())
-        left = self._options.in_flight_max - in_flight - self._expected
-        return min(left, self._options.pull_count)
+        remaining = self._options.in_flight_max - in_flight - self._expected
+        return min(remaining, self._options.pull_count)
 
-    def _begin(self, most: int) -> int:
+    def _begin(self, max_count: int) -> int:
         """Note that a pop begins; :returns: its number."""
         self.begun += 1
         self.under_way += 1
-        self._expected += most
+        self._expected += max_count
         return self.begun - 1
 
-    def _end(self, most: int) -> None:
+    def _end(self, max_count: int) -> None:
         self.under_way -= 1
-        self._expected -= most
+        self._expected -= max_count
         for listener in self.on_end:
             listener()
         # There may be room for another source.
@@ -214,7 +214,7 @@ class Popping(Generic[T]):
 
     # --- one pop
 
-    async def _pop(self, source: Source, most: int, hold_ms: float) -> float:
+    async def _pop(self, source: Source, max_count: int, hold_ms: float) -> float:
         """Pop once; :returns: the wait before the next pop, in ms."""
         member, client = self._member, self._client
         subscription = member.subscriptions.get(source.queue.topic)
@@ -223,7 +223,7 @@ class Popping(Generic[T]):
         address = client.routes.master(source.queue.broker_name)
         now_ms = client.tasks.now_ms
         source.popped_ms = client.tasks.clock.wall_ms()
-        header = self._header(source, subscription, most, hold_ms)
+        header = self._header(source, subscription, max_count, hold_ms)
         under_way = member.flow.begin(now_ms)
         try:
             reply = await client.engine.invoke(
@@ -241,7 +241,7 @@ class Popping(Generic[T]):
         return _SOON_MS if hold_ms > duration_ms < _SOON_MS else 0
 
     def _header(
-        self, source: Source, subscription: Subscription, most: int, hold_ms: float
+        self, source: Source, subscription: Subscription, max_count: int, hold_ms: float
     ) -> PopMessageRequestHeader:
         member = self._member
         if source.attempt_id is None and member.options.in_order:
@@ -250,7 +250,7 @@ class Popping(Generic[T]):
         # machine's clock does not matter.
         return PopMessageRequestHeader(
             consumer_group=member.group, topic=source.queue.topic, queue_id=source.queue.queue_id,
-            max_msg_nums=most, invisible_time=int(self.invisible_ms), poll_time=int(hold_ms),
+            max_msg_nums=max_count, invisible_time=int(self.invisible_ms), poll_time=int(hold_ms),
             init_mode=_INIT_MIN if member.options.start == "first" else _INIT_MAX, born_time=0,
             exp_type=subscription.kind, exp=subscription.expression,
             order=member.options.in_order, attempt_id=source.attempt_id)

@@ -125,7 +125,7 @@ def popped_messages(
     """
     starts = _numbers(answer.start_offset_info)
     counts = _numbers(answer.order_count_info)
-    found: list[PoppedMessage[T]] = []
+    messages: list[PoppedMessage[T]] = []
     for record in unwrap(body, MessageQueue(name, source.broker_name, source.queue_id), damaged):
         try:
             receipt = _receipt(record, answer, starts, source.broker_name)
@@ -140,8 +140,8 @@ def popped_messages(
             record, MessageQueue(name, source.broker_name, receipt.queue_id), receipt.offset, name,
             decode, receipt, MessageQueue(topic, source.broker_name, receipt.queue_id), expires_ms)
         message.earlier_attempts = _earlier(receipt, counts)
-        found.append(message)
-    return found
+        messages.append(message)
+    return messages
 
 
 def _receipt(
@@ -177,12 +177,12 @@ def _mark(topic: str) -> str:
 
 def _numbers(text: str | None) -> dict[tuple[str, str], int]:
     """Parse a field of "MARK KEY NUMBER;..."; malformed parts are left out."""
-    found: dict[tuple[str, str], int] = {}
+    numbers: dict[tuple[str, str], int] = {}
     for part in (text or "").split(";"):
         words = part.split(" ")
         if len(words) == 3 and words[2].isdecimal() and len(words[2]) <= _DIGITS_MAX:
-            found[words[0], words[1]] = int(words[2])
-    return found
+            numbers[words[0], words[1]] = int(words[2])
+    return numbers
 
 
 def _earlier(receipt: Receipt, counts: dict[tuple[str, str], int]) -> int:

@@ -60,44 +60,44 @@ class Receiving(Generic[T]):
     # --- receiving
 
     async def receive(
-        self, most: int, invisible_ms: float | None, wait_ms: float
+        self, max_count: int, invisible_ms: float | None, wait_ms: float
     ) -> list[Batch[T]]:
         """Wait for messages.
 
-        :param most: the maximum number of messages, of all queues together.
+        :param max_count: the maximum number of messages, of all queues together.
         :param invisible_ms: the time for which they are hidden; with None, the option applies.
         :returns: the messages by queue; empty when the time is over.
         :raises OptionError: when the number of messages or a time is invalid.
         :raises Closed: when the consumer closes.
         """
         member, popping = self._member, self._popping
-        if most < 1 or wait_ms < 0:
-            raise OptionError(f"receive {most} messages within {wait_ms / 1000:g} s: at least 1 "
-                              "message, and no time below 0")
+        if max_count < 1 or wait_ms < 0:
+            raise OptionError(f"receive {max_count} messages within {wait_ms / 1000:g} s: "
+                              "at least 1 message, and no time below 0")
         popping.invisible_ms = (self._options.invisible_ms if invisible_ms is None
                                 else _checked(invisible_ms, 1))
         until_ms, begun = member.tasks.now_ms + wait_ms, popping.begun
         while True:
             if member.is_closing:
                 raise Closed("the consumer is closed")
-            found = self._take_all(most)
-            if found or self._is_over(until_ms, begun):
-                await self._hide_as_asked(found)
-                return found
+            batches = self._take_all(max_count)
+            if batches or self._is_over(until_ms, begun):
+                await self._hide_as_asked(batches)
+                return batches
             await self._wait(until_ms)
 
-    def _take_all(self, most: int) -> list[Batch[T]]:
-        found: list[Batch[T]] = []
+    def _take_all(self, max_count: int) -> list[Batch[T]]:
+        batches: list[Batch[T]] = []
         count = 0
-        while count < most and (batch := self._member.take(most - count)) is not None:
-            found.append(batch)
+        while count < max_count and (batch := self._member.take(max_count - count)) is not None:
+            batches.append(batch)
             count += len(batch.messages)
             for message in batch.messages:
                 if isinstance(message, PoppedMessage):
                     message.is_received = True
         # A close does not wait for these messages, because no handler has them.
         self._member.running -= count
-        return found
+        return batches
 
     def unreceive(self, batches: Sequence[Batch[T]]) -> None:
         """Hand out messages again that did not reach the program."""
@@ -121,12 +121,12 @@ class Receiving(Generic[T]):
         member = self._member
         end: Future[None] = Future()
         self._ends.append(end)
-        left_ms = until_ms - member.tasks.now_ms
-        if left_ms <= 0:
-            left_ms += self._client.options.timeout_ms
-        timer = member.tasks.later(left_ms, end.set_result, None)
+        remaining_ms = until_ms - member.tasks.now_ms
+        if remaining_ms <= 0:
+            remaining_ms += self._client.options.timeout_ms
+        timer = member.tasks.later(remaining_ms, end.set_result, None)
         try:
-            with self._popping.wanted(until_ms), member.waiting(end):
+            with self._popping.pop_until(until_ms), member.waiting(end):
                 await end
         finally:
             timer.cancel()
@@ -137,17 +137,18 @@ class Receiving(Generic[T]):
         for each in ends:
             each.set_result(None)
 
-    async def _hide_as_asked(self, found: Sequence[Batch[T]]) -> None:
+    async def _hide_as_asked(self, batches: Sequence[Batch[T]]) -> None:
         """Change the time of messages that were popped for an earlier caller with another time."""
-        wanted = int(self._popping.invisible_ms)
-        late = [message for batch in found for message in batch.messages
-                if isinstance(message, PoppedMessage) and message.receipt.invisible_ms != wanted
+        invisible_ms = int(self._popping.invisible_ms)
+        late = [message for batch in batches for message in batch.messages
+                if isinstance(message, PoppedMessage)
+                and message.receipt.invisible_ms != invisible_ms
                 and not self._options.in_order]
         try:
-            for error in await self._acks.change_all(late, wanted):
+            for error in await self._acks.change_all(late, invisible_ms):
                 log.warning("a message is not hidden for as long as requested: %s", error)
         except BaseException:
-            self.unreceive(found)
+            self.unreceive(batches)
             raise
 
     # --- decisions about messages
@@ -160,11 +161,11 @@ class Receiving(Generic[T]):
         :raises RequestRefused, RemotingError, NoRoute: when a broker does not accept it. These
             messages may be acknowledged again.
         """
-        mine, gone = self._received(messages)
+        mine, expired = self._received(messages)
         futures = []
         for held, message in mine:
             if message.is_ending:
-                gone.append(message)
+                expired.append(message)
                 continue
             message.is_ending = True
             future = self._acks.add(message, is_patient=False)
@@ -174,8 +175,8 @@ class Receiving(Generic[T]):
         errors = [each for each in outcomes if isinstance(each, BaseException)]
         if errors:
             raise errors[0]
-        if gone:
-            raise _gone(gone)
+        if expired:
+            raise _receipt_expired(expired)
 
     def _answered(
         self, held: Held[T], message: PoppedMessage[Any], acknowledged: Future[None]
@@ -222,7 +223,7 @@ class Receiving(Generic[T]):
     ) -> tuple[list[tuple[Held[T], PoppedMessage[Any]]], list[PoppedMessage[Any]]]:
         """Divide messages into those that the program may still decide about, and all others."""
         mine: list[tuple[Held[T], PoppedMessage[Any]]] = []
-        gone = []
+        expired = []
         for message in messages:
             if not isinstance(message, PoppedMessage):
                 raise OptionError(f"{message!r} was not popped")
@@ -230,15 +231,15 @@ class Receiving(Generic[T]):
             if held is None or message.lost or message.is_ending or (
                     message not in held.window.running()
                     or message.expires_ms <= self._member.tasks.now_ms):
-                gone.append(message)
+                expired.append(message)
             else:
                 mine.append((held, message))
-        return mine, gone
+        return mine, expired
 
     def _one(self, message: ReceivedMessage[Any]) -> tuple[Held[T], PoppedMessage[Any]]:
-        mine, gone = self._received([message])
-        if gone:
-            raise _gone(gone)
+        mine, expired = self._received([message])
+        if expired:
+            raise _receipt_expired(expired)
         return mine[0]
 
     def finish(self, held: Held[T], message: PoppedMessage[Any], outcome: str) -> None:
@@ -249,7 +250,7 @@ class Receiving(Generic[T]):
         self._popping.wake()
 
 
-def _gone(messages: Sequence[PoppedMessage[Any]]) -> ReceiptExpired:
+def _receipt_expired(messages: Sequence[PoppedMessage[Any]]) -> ReceiptExpired:
     return ReceiptExpired("these have their result already, or are no longer hidden and will be "
                           "delivered again: " + ", ".join(map(repr, messages)))
 

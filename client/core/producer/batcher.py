@@ -82,14 +82,14 @@ class BatchSender(Generic[T]):
     def leave(self) -> None:
         """Release the accumulator."""
 
-    def _send_some(self, more: Callable[[], list[Batch[T]]]) -> None:
+    def _send_some(self, take_batches: Callable[[], list[Batch[T]]]) -> None:
         if not self.enter():
-            self._tasks.later(AGAIN_MS, self._send_some, more)
+            self._tasks.later(AGAIN_MS, self._send_some, take_batches)
             return
         try:
             # The full batches were begun first.
             batches, self._full = self._full, []
-            batches += more()
+            batches += take_batches()
             due_ms = self._accumulator.due_ms()
             self._is_planned = due_ms is not None
         finally:
@@ -162,11 +162,12 @@ def results_of(result: SendResult, ids: Sequence[str]) -> Sequence[SendResult]:
     count = len(ids)
     if count == 1:
         return [result]
-    places = result.offset_id.split(",")
-    if len(places) != count:
-        # A queue of whole batches returns one place for all messages.
-        places = [result.offset_id] * count
+    offset_ids = result.offset_id.split(",")
+    if len(offset_ids) != count:
+        # A queue of whole batches returns one offset id for all messages.
+        offset_ids = [result.offset_id] * count
     return [
-        SendResult(unique, place, result.queue, offset, result.code, result.transaction_id,
+        SendResult(unique, offset_id, result.queue, offset, result.code, result.transaction_id,
                    result.recall_handle, result.region, result.is_traced)
-        for offset, (unique, place) in enumerate(zip(ids, places, strict=True), result.offset)]
+        for offset, (unique, offset_id) in enumerate(
+            zip(ids, offset_ids, strict=True), result.offset)]

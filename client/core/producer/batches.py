@@ -145,17 +145,17 @@ class Accumulator(Generic[T]):
 
     def due(self, now_ms: float) -> list[Batch[T]]:
         """Return the batches whose time has come."""
-        found: list[Batch[T]] = []
+        batches: list[Batch[T]] = []
         waiting = self._open
         while waiting and next(iter(waiting.values())).due_ms <= now_ms:
-            found.append(waiting.popitem(last=False)[1])
-        return found
+            batches.append(waiting.popitem(last=False)[1])
+        return batches
 
     def flush(self) -> list[Batch[T]]:
         """Return all batches, even if their time has not come."""
-        found = list(self._open.values())
+        batches = list(self._open.values())
         self._open.clear()
-        return found
+        return batches
 
     def ended(self, batch: Batch[T]) -> None:
         """Note that the request of a batch has ended, with success or not."""

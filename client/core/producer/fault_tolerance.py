@@ -125,34 +125,34 @@ class Faults:
             self.forget(broker)
             return
         away_ms = self._table.away_ms(self._table.failure if failed else latency_ms)
-        known = self._brokers.get(broker)
-        if known is None:
+        state = self._brokers.get(broker)
+        if state is None:
             if not away_ms and reachable:
                 return
-            known = self._brokers[broker] = _Broker()
+            state = self._brokers[broker] = _Broker()
             self.is_active = True
         if not self._table.only_extends:
-            known.away_until_ms = now_ms + away_ms
+            state.away_until_ms = now_ms + away_ms
         elif away_ms:
-            known.away_until_ms = max(known.away_until_ms, now_ms + away_ms)
-        self._note_reachable(broker, known, reachable)
+            state.away_until_ms = max(state.away_until_ms, now_ms + away_ms)
+        self._note_reachable(broker, state, reachable)
 
-    def _note_reachable(self, broker: str, known: _Broker, reachable: bool) -> None:
-        known.is_reachable = reachable
+    def _note_reachable(self, broker: str, state: _Broker, reachable: bool) -> None:
+        state.is_reachable = reachable
         if reachable:
             self._unreachable.pop(broker, None)
         else:
-            self._unreachable[broker] = known
+            self._unreachable[broker] = state
 
     def is_available(self, broker: str, now_ms: float) -> bool:
         """Whether sends may go to a broker: it is neither slow nor dead."""
-        known = self._brokers.get(broker)
-        return known is None or (known.is_reachable and now_ms >= known.away_until_ms)
+        state = self._brokers.get(broker)
+        return state is None or (state.is_reachable and now_ms >= state.away_until_ms)
 
     def is_reachable(self, broker: str) -> bool:
         """Whether the last request to a broker reached it."""
-        known = self._brokers.get(broker)
-        return known is None or known.is_reachable
+        state = self._brokers.get(broker)
+        return state is None or state.is_reachable
 
     def forget(self, broker: str) -> None:
         """Forget a broker, for example because it no longer appears in a route."""
@@ -176,17 +176,17 @@ class Faults:
             return []
         # After a stop of the clock (a laptop asleep), rounds must not follow one another at once.
         self._round_ms = max(self._round_ms + ROUND_MS, now_ms)
-        found = []
-        for name, known in self._unreachable.items():
-            if now_ms >= known.probe_from_ms:
-                known.probe_from_ms = now_ms + known.probe_wait_ms
+        broker_names = []
+        for name, state in self._unreachable.items():
+            if now_ms >= state.probe_from_ms:
+                state.probe_from_ms = now_ms + state.probe_wait_ms
                 if not self._table.has_latencies:
-                    known.probe_wait_ms = min(known.probe_wait_ms * 2, PROBE_WAIT_MAX_MS)
-                found.append(name)
-        return found
+                    state.probe_wait_ms = min(state.probe_wait_ms * 2, PROBE_WAIT_MAX_MS)
+                broker_names.append(name)
+        return broker_names
 
     def probed(self, broker: str) -> None:
         """Record that a broker answered a probe."""
-        known = self._brokers.get(broker)
-        if known is not None:
-            self._note_reachable(broker, known, True)
+        state = self._brokers.get(broker)
+        if state is not None:
+            self._note_reachable(broker, state, True)

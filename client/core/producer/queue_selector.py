@@ -121,8 +121,8 @@ class MachineRoomChoice:
         self, queues: Sequence[MessageQueue], failed: Collection[str] = (), now_ms: float = 0
     ) -> MessageQueue:
         """See :class:`Choice`."""
-        known, near = self._last
-        if known is not queues:
+        last_queues, near = self._last
+        if last_queues is not queues:
             near = [queue for queue in queues
                     if queue.broker_name.partition("@")[0] in self._rooms
                     and "@" in queue.broker_name] or queues

@@ -104,10 +104,10 @@ class Replies:
         #: The waiting callers, by the id of the reply.
         self._waiting: dict[str, Future[ReceivedMessage[Any]]] = {}
         #: The heartbeats that registered this client at brokers, by address.
-        self._told: dict[str, Task[bool]] = {}
+        self._heartbeats: dict[str, Task[bool]] = {}
         client.engine.handlers[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = self._arrived
         client.engine.on_lost.append(
-            lambda connection: self._told.pop(connection.address, None))
+            lambda connection: self._heartbeats.pop(connection.address, None))
         client.on_close.append(self._close)
 
     async def request(
@@ -164,8 +164,8 @@ class Replies:
                 lambda: TimeoutError())
         except TimeoutError:
             log.debug("a broker did not answer the heartbeat before a request in time")
-        left_ms = max(deadline_ms - self._client.tasks.now_ms, 1)
-        return await sender.send(message, queue, timeout_ms=left_ms)
+        remaining_ms = max(deadline_ms - self._client.tasks.now_ms, 1)
+        return await sender.send(message, queue, timeout_ms=remaining_ms)
 
     async def _tell_brokers(self, topic: str) -> None:
         """Register this client at all brokers of the topic's clusters."""
@@ -177,10 +177,11 @@ class Replies:
             except (RemotingError, RequestRefused, NoRoute) as error:
                 log.debug("the cluster %s has no reply topic: %s", cluster, error)
         for address in client.broker_addresses():
-            if address not in self._told:
-                self._told[address] = client.tasks.spawn(
+            if address not in self._heartbeats:
+                self._heartbeats[address] = client.tasks.spawn(
                     client.heartbeat(address, _HEARTBEAT_TIMEOUT_MS), "heartbeat")
-        await client.tasks.all_of(told for told in self._told.values() if not told.is_done)
+        await client.tasks.all_of(heartbeat for heartbeat in self._heartbeats.values()
+                                  if not heartbeat.is_done)
 
     def _arrived(self, connection: Connection, pushed: RemotingCommand) -> None:
         """Handle a reply that a broker pushes.
@@ -226,14 +227,14 @@ async def reply_to(
     :raises RequestRefused: when the producer does not accept it, for example because it is gone.
     :raises SendFailed: when no broker answers.
     """
-    found = message.properties
-    cluster, client_id = found.get(CLUSTER), found.get(REPLY_TO_CLIENT)
-    if not cluster or not client_id or CORRELATION_ID not in found:
+    properties = message.properties
+    cluster, client_id = properties.get(CLUSTER), properties.get(REPLY_TO_CLIENT)
+    if not cluster or not client_id or CORRELATION_ID not in properties:
         raise OptionError(f"{message!r} is not a request message: it has no address for a reply")
     topic = f"{cluster}_REPLY_TOPIC"
     ready = sender.prepare(Message(topic, body), {
-        MSG_TYPE: _REPLY, CORRELATION_ID: found[CORRELATION_ID], REPLY_TO_CLIENT: client_id,
-        TTL: found.get(TTL) or "3000"})
+        MSG_TYPE: _REPLY, CORRELATION_ID: properties[CORRELATION_ID], REPLY_TO_CLIENT: client_id,
+        TTL: properties.get(TTL) or "3000"})
     # The cluster's topic does not belong to a namespace.
     ready.topic, ready.code = topic, RequestCode.SEND_REPLY_MESSAGE_V2
     route = await sender.client.routes.find_for_send(topic)

@@ -168,23 +168,23 @@ class Sending(msgspec.Struct):
         self._begin_ms = self._sender.client.tasks.now_ms
         self._broker_name = ""
         self._timer = self._sender.client.tasks.later(
-            self._left_ms(), self._ended, NoRoute("no name server answers in time"))
+            self._remaining_ms(), self._ended, NoRoute("no name server answers in time"))
 
-        def found(done: Future[Route]) -> None:
+        def on_route(future: Future[Route]) -> None:
             if self._timer is None or not self._timer.is_pending:
                 return
             self._timer.cancel()
-            if isinstance(done.error, RequestRefused):
+            if isinstance(future.error, RequestRefused):
                 # Neither this topic nor the template topic exists: waiting would not help.
-                self._finish(done.error)
-            elif done.error is not None:
-                self._ended(NoRoute(str(_as_exception(done.error))))
+                self._finish(future.error)
+            elif future.error is not None:
+                self._ended(NoRoute(str(_as_exception(future.error))))
             else:
-                self._send(done.result())
+                self._send(future.result())
 
-        finding.when_done(found)
+        finding.when_done(on_route)
 
-    def _left_ms(self) -> float:
+    def _remaining_ms(self) -> float:
         return max(self._deadline_ms - self._sender.client.tasks.now_ms, 0)
 
     def _send(self, route: Route) -> None:
@@ -217,16 +217,16 @@ class Sending(msgspec.Struct):
 
     def _share_ms(self, brokers: Collection[str]) -> float:
         """Return the time of an attempt: a share, while other brokers can be tried after it."""
-        left_ms = self._deadline_ms - self._begin_ms
+        remaining_ms = self._deadline_ms - self._begin_ms
         if self._is_free:
             sender = self._sender
             shares = min(sender.options.retries + 1 - self._tries,
                          sender.untried(brokers, self._failed() if self._attempts else ()))
             if shares > 1:
-                left_ms /= shares
+                remaining_ms /= shares
                 bound_ms = sender.options.attempt_timeout_ms
-                return left_ms if bound_ms is None else min(left_ms * shares, bound_ms)
-        return left_ms
+                return remaining_ms if bound_ms is None else min(remaining_ms * shares, bound_ms)
+        return remaining_ms
 
     @property
     def _is_free(self) -> bool:
@@ -250,7 +250,7 @@ class Sending(msgspec.Struct):
             self._ended(error)
             return
         assert self._target is not None
-        self._time_ms = self._left_ms()
+        self._time_ms = self._remaining_ms()
         if self._message.is_timed:
             self._send_timely(address, self._target)
         else:
@@ -366,7 +366,7 @@ class Sending(msgspec.Struct):
         again = isinstance(error, RemotingError | NoRoute) or (
             isinstance(error, RequestRefused) and error.response_code in self._retry_codes)
         if (again and self._is_free and not client.is_closed
-                and self._tries <= self._sender.options.retries and self._left_ms() > 0):
+                and self._tries <= self._sender.options.retries and self._remaining_ms() > 0):
             if self._broker_name:
                 self.attempt()
             else:
@@ -389,7 +389,7 @@ class Sending(msgspec.Struct):
         sender, client = self._sender, self._sender.client
         gate = sender.gate(self._broker_name, self._address)
         route = client.routes.known(self._message.topic)
-        if client.is_closed or self._left_ms() <= 0:
+        if client.is_closed or self._remaining_ms() <= 0:
             gate.refused(None)
             self._fail(error)
         elif (self._is_free and route is not None

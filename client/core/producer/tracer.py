@@ -87,11 +87,11 @@ class Trace:
         """Record a message or a batch that was stored."""
         if not result.is_traced:
             return
-        found = parse_properties(message.properties)
+        properties = parse_properties(message.properties)
         kind = MessageType.NORMAL
-        if names.TRAN_MSG in found:
+        if names.TRAN_MSG in properties:
             kind = MessageType.TRANSACTION_HALF
-        elif any(name in found for name in _TIMED):
+        elif any(name in properties for name in _TIMED):
             kind = MessageType.DELAY
         try:
             host = self._client.routes.master(self._client.routes.broker_of(result.queue))
@@ -99,8 +99,9 @@ class Trace:
             host = None
         self._add(Pub(
             int(self._client.tasks.clock.wall_ms() - duration_ms), result.region, self._group,
-            result.queue.topic, message.ids, found.get(names.TAGS), found.get(names.KEYS), host,
-            len(message.body), int(duration_ms), kind, result.offset_id, True))
+            result.queue.topic, message.ids, properties.get(names.TAGS),
+            properties.get(names.KEYS), host, len(message.body), int(duration_ms), kind,
+            result.offset_id, True))
 
     def consuming(
         self, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]]
@@ -109,15 +110,15 @@ class Trace:
         now_ms = self._client.tasks.clock.wall_ms()
         request_id = self._preparer.new_id()
         for message in messages:
-            found = message.properties
-            if found.get(names.TRACE_ON) == "false":
+            properties = message.properties
+            if properties.get(names.TRACE_ON) == "false":
                 continue
             if len(self._open) >= _OPEN_MAX:
                 self._open.popitem(last=False)
             self._open[(queue, message.offset)] = request_id, now_ms
             self._add(SubBefore(
-                now_ms, found.get(names.MSG_REGION), self._group, request_id, message.id,
-                message.record.reconsume_times, found.get(names.KEYS)))
+                now_ms, properties.get(names.MSG_REGION), self._group, request_id, message.id,
+                message.record.reconsume_times, properties.get(names.KEYS)))
 
     def consumed(
         self, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]], outcome: str
@@ -170,12 +171,12 @@ class Trace:
         keys: dict[str, None] = {}
         size = 0
         while self._records and len(batch) < BATCH:
-            more = record_keys(self._records[0])
-            size += sum(len(key) + 1 for key in more)
+            record_key_set = record_keys(self._records[0])
+            size += sum(len(key) + 1 for key in record_key_set)
             if batch and size > _KEYS_MAX:
                 break
             batch.append(self._records.popleft())
-            keys.update(dict.fromkeys(more))
+            keys.update(dict.fromkeys(record_key_set))
         return batch, keys
 
     async def close(self) -> None:

@@ -159,8 +159,8 @@ class MissingTests(SynchronousTestCase):
 
     def hide(self, *names: str) -> None:
         """Have imports of these modules fail."""
-        self.addCleanup(codecs._found.cache_clear)
-        codecs._found.cache_clear()
+        self.addCleanup(codecs._imported.cache_clear)
+        codecs._imported.cache_clear()
         for name in names:
             for each in [name, *(known for known in sys.modules if known.startswith(f"{name}."))]:
                 self.patch_module(each)

@@ -25,7 +25,7 @@ from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 def bodies(poll: Poll[Any]) -> list[int]:
     """The bodies of the messages that a poll took, as numbers."""
-    return [int(message.body) for batch in poll.taken for message in batch.messages]
+    return [int(message.body) for batch in poll.batches for message in batch.messages]
 
 
 def queue(number: int) -> MessageQueue:

@@ -123,7 +123,7 @@ class ReceiveTests(ReceiveCase):
         self.box.settle()
         waiting.cancel()
         self.box.settle()
-        self.assertEqual(self.box.member.popping._wants, [])
+        self.assertEqual(self.box.member.popping._demands, [])
 
     def test_what_a_program_did_not_get_is_handed_out_again(self) -> None:
         """A shell says it, when its caller was cancelled at the last moment."""
