@@ -13,6 +13,8 @@ from twistmq.tools.pages.settings_page import settings_page, stock_plugin_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+#: Paragraphs of decision pages that state no decision: they list pages or continue a table.
+MORE = re.compile(r"(Each decision is on|Plugins with two|Empty cells)")
 FOLDERS = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
            "spark_bridge")
 
@@ -65,6 +67,30 @@ class DecisionPageTests(SynchronousTestCase):
                    for name in re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", page.read_text())
                    if name not in known]
         self.assertEqual(missing, [])
+
+    def test_each_paragraph_begins_with_its_decision(self) -> None:
+        """A page is headed ``Decisions``; a paragraph begins with a short bold sentence."""
+        faults: list[str] = []
+        for page in (page for folder in FOLDERS for page in (ROOT / folder).rglob("DESIGN.md")):
+            name = page.relative_to(ROOT)
+            title, introduction, *paragraphs = page.read_text().rstrip().split("\n\n")
+            if not title.startswith("# Decisions: ") or "*why*" not in introduction:
+                faults.append(f"{name}: {title}")
+            faults += [f"{name}: {text[:60]}" for text in paragraphs
+                       if not text.startswith(("## ", "| ")) and not MORE.match(text)
+                       and not re.match(r"\*\*[^*]{1,120}\.\*\*(\s|$)", text)]
+            faults += [f"{name}: {line[:60]}" for line in page.read_text().splitlines()
+                       if len(line) > 120]
+        self.assertEqual(faults, [])
+
+    def test_each_page_is_linked(self) -> None:
+        """A reader finds each page from broker/DESIGN.md, and no link leads nowhere."""
+        linked = {ROOT / "broker/DESIGN.md"}
+        for page in (ROOT / "broker/DESIGN.md", ROOT / "plugins/DESIGN.md"):
+            linked |= {(page.parent / link).resolve()
+                       for link in re.findall(r"\]\(([^)#:]+DESIGN\.md)\)", page.read_text())}
+        pages = {page for folder in FOLDERS for page in (ROOT / folder).rglob("DESIGN.md")}
+        self.assertEqual(linked, pages)
 
 
 class ReadmeTests(SynchronousTestCase):

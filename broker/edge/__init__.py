@@ -1,1 +1,1 @@
-"""The reactor's edge: protocol, factory, services, command line."""
+"""The services that run a broker and a name server on the reactor, and the checks at a start."""
