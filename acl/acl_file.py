@@ -83,8 +83,8 @@ def _tree(data: bytes) -> Tree:
         tree = yaml.load(data, _TextLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise AclError(f"{place}not YAML") from None
+        position = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise AclError(f"{position}not YAML") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise AclError(f"not YAML ({type(error).__name__})") from None
     if tree is None or tree == "":
@@ -123,8 +123,8 @@ def with_account(data: bytes, config: PlainAccessConfig, now_ms: int) -> bytes:
     """
     tree = _tree(data)
     others = [fields for fields in _accounts(tree) if not _is(fields, config.access_key)]
-    own = [fields for fields in _accounts(tree) if _is(fields, config.access_key)]
-    changed = own[0] if own else {}
+    existing = [fields for fields in _accounts(tree) if _is(fields, config.access_key)]
+    changed = existing[0] if existing else {}
     changed |= {name: value for name, value in _given(config).items() if value is not None}
     tree[_ACCOUNTS] = [*others, changed]
     return _written(tree, now_ms)

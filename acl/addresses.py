@@ -124,14 +124,14 @@ def _out_of_scope(text: str) -> NoReturn:
 
 def _v4_ranges(text: str) -> tuple[Range, ...]:
     parts = [part.strip() for part in text.split(".")]
-    count, most = _V4
+    count, max_value = _V4
     if len(parts) != count or not parts[0].isdecimal():
         _out_of_scope(text)
-    return tuple(_range(part, 10, most, text) for part in parts)
+    return tuple(_range(part, 10, max_value, text) for part in parts)
 
 
 def _v6_ranges(text: str) -> tuple[Range, ...]:
-    count, most = _V6
+    count, max_value = _V6
     head, gap, tail = text.partition("::")
     before = head.split(":") if head else []
     after = tail.split(":") if tail else []
@@ -143,12 +143,12 @@ def _v6_ranges(text: str) -> tuple[Range, ...]:
     missing = count - len(written)
     if missing < 0 or (missing and not gap and written[-1] != "*"):
         _out_of_scope(text)
-    ranges = [_range(part, 16, most, text) for part in written]
+    ranges = [_range(part, 16, max_value, text) for part in written]
     if gap:
         at = len(before)
         ranges[at:at] = [(0, 0)] * missing
     else:
-        ranges += [(0, most)] * missing
+        ranges += [(0, max_value)] * missing
     if not any(part != "*" for part in written):
         _out_of_scope(text)
     return tuple(ranges)
@@ -157,10 +157,10 @@ def _v6_ranges(text: str) -> tuple[Range, ...]:
 _DIGITS: Final = {10: re.compile(r"[0-9]{1,3}"), 16: re.compile(r"[0-9a-fA-F]{1,4}")}
 
 
-def _range(part: str, base: int, most: int, text: str) -> Range:
+def _range(part: str, base: int, max_value: int, text: str) -> Range:
     """Parse one part: a number, a range of two numbers, or a star."""
     if part == "*":
-        return 0, most
+        return 0, max_value
     if part.startswith("-"):
         raise AclError("RangeRemoteAddressStrategy netaddress examine scope Exception "
                        f"value {part} ")
@@ -170,7 +170,7 @@ def _range(part: str, base: int, most: int, text: str) -> Range:
     if _DIGITS[base].fullmatch(low) is None or _DIGITS[base].fullmatch(high) is None:
         _out_of_scope(text)
     start, end = int(low, base), int(high, base)
-    if not start <= end <= most:
+    if not start <= end <= max_value:
         if not minus:
             _out_of_scope(text)
         raise AclError("RangeRemoteAddressStrategy netaddress examine scope Exception "

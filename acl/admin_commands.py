@@ -31,9 +31,9 @@ def _change(
     cluster: str | None, shown: str,
 ) -> Iterator[Row]:
     # Each broker of a broker name has its own file.
-    for place, _ in session.each(session.brokers(broker, cluster, slaves=True),
-                                 lambda each: session.ask(each.address, code, header)):
-        yield place.name, place.address, shown
+    for server, _ in session.each(session.brokers(broker, cluster, slaves=True),
+                                  lambda each: session.ask(each.address, code, header)):
+        yield server.name, server.address, shown
 
 
 def update_account(
@@ -70,25 +70,25 @@ def update_white_addresses(
 
 def versions(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
     """Return the versions of the account files."""
-    places = session.brokers(broker, cluster, slaves=True)
-    for place, reply in session.each(places, lambda each: session.ask(
+    servers = session.brokers(broker, cluster, slaves=True)
+    for server, reply in session.each(servers, lambda each: session.ask(
             each.address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)):
         assert isinstance(reply, RemotingCommand)
         header = reply.header(GetBrokerAclConfigResponseHeader)
         files = msgspec.json.decode(header.all_acl_file_version, type=dict[str, DataVersion])
         for file, version in sorted(files.items()):
-            yield (header.cluster_name, header.broker_name, place.address, file, version.counter,
+            yield (header.cluster_name, header.broker_name, server.address, file, version.counter,
                    Millis(version.timestamp))
 
 
 def accounts(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
     """Return the accounts."""
-    places = session.brokers(broker, cluster, slaves=True)
-    for place, reply in session.each(places, lambda each: session.ask(
+    servers = session.brokers(broker, cluster, slaves=True)
+    for server, reply in session.each(servers, lambda each: session.ask(
             each.address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)):
         assert isinstance(reply, RemotingCommand)
-        found = GetBrokerClusterAclConfigResponseBody.decode(reply.body)
-        for each in found.plain_access_configs:
-            yield (place.name, place.address, each.access_key, each.admin,
+        configs = GetBrokerClusterAclConfigResponseBody.decode(reply.body)
+        for each in configs.plain_access_configs:
+            yield (server.name, server.address, each.access_key, each.admin,
                    each.default_topic_perm, each.default_group_perm, list(each.topic_perms or []),
                    list(each.group_perms or []), each.white_remote_address)

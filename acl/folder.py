@@ -40,19 +40,19 @@ class AclFolder:
 
         :raises OSError: when a folder cannot be listed.
         """
-        left_out = {self.default_file, os.path.join(self._directory, _TOOLS_FILE)}
-        found = sorted(self._below() - left_out)
-        return [*found, *([self.default_file] if os.path.exists(self.default_file) else [])]
+        excluded = {self.default_file, os.path.join(self._directory, _TOOLS_FILE)}
+        files = sorted(self._below() - excluded)
+        return [*files, *([self.default_file] if os.path.exists(self.default_file) else [])]
 
     def _below(self) -> set[str]:
-        found: set[str] = set()
+        paths: set[str] = set()
         if not os.path.isdir(self._directory):
-            return found
+            return paths
         for folder, folders, names in os.walk(self._directory, onerror=_fail):
             # Differs from Apache: hidden folders contain other versions, of an editor or a mount.
             folders[:] = [name for name in folders if not name.startswith(".")]
-            found.update(os.path.join(folder, name) for name in names if name.endswith(_ENDINGS))
-        return found
+            paths.update(os.path.join(folder, name) for name in names if name.endswith(_ENDINGS))
+        return paths
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes, empty if it is missing; :raises OSError: if it is unreadable."""

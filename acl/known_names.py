@@ -67,6 +67,6 @@ def retry_readings(name: str) -> Iterator[tuple[str, str]]:
     if len(name) > _NAME_LENGTH_MAX:
         return
     begin = len(RETRY_GROUP_TOPIC_PREFIX)
-    for place in range(begin + 1, len(name) - 1):
-        if name[place] in _SEPARATORS:
-            yield name[begin:place], name[place + 1:]
+    for index in range(begin + 1, len(name) - 1):
+        if name[index] in _SEPARATORS:
+            yield name[begin:index], name[index + 1:]

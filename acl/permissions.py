@@ -63,15 +63,15 @@ def parse_resources(texts: Iterable[str], *, groups: bool) -> dict[str, Permissi
 
     :raises AclError: when a text is not such a pair.
     """
-    found: dict[str, Permission] = {}
+    permissions: dict[str, Permission] = {}
     for text in texts:
         pair = _pair(text)
         if pair is None:
             kind = "group" if groups else "topic"
             raise AclError(f"Parse resource permission failed for {kind}:{text}")
         name, permission = pair
-        found[retry_topic(name) if groups else name] = parse_permission(permission)
-    return found
+        permissions[retry_topic(name) if groups else name] = parse_permission(permission)
+    return permissions
 
 
 def check_resources(texts: Iterable[str]) -> None:

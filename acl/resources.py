@@ -147,11 +147,11 @@ def _named_by_properties(properties: str | None) -> Needed:
     if properties is None:
         return {}
     fields = parse_properties(properties)
-    return {**_taken_back(fields.get(TIMER_DEL_UNIQKEY)),
+    return {**_recalled(fields.get(TIMER_DEL_UNIQKEY)),
             **_light_queues(fields.get(names.INNER_MULTI_DISPATCH))}
 
 
-def _taken_back(text: str | None) -> Needed:
+def _recalled(text: str | None) -> Needed:
     """Return the permission for a message that recalls a timed message."""
     if text is None:
         return {}
@@ -187,24 +187,24 @@ def _named_by_batch(body: bytes) -> Needed:
 
 def _locks(fields: Fields, body: bytes) -> Needed:
     try:
-        wanted = UnlockBatchRequestBody.decode(body)
+        request_body = UnlockBatchRequestBody.decode(body)
     except WireError as error:
         raise AclError(str(error)) from None
-    resources = _reads(None, wanted.consumer_group)
-    for queue in wanted.mq_set:
-        resources |= _popped(queue.topic or "", wanted.consumer_group or "")
+    resources = _reads(None, request_body.consumer_group)
+    for queue in request_body.mq_set:
+        resources |= _popped(queue.topic or "", request_body.consumer_group or "")
     return resources
 
 
 def _assigns(fields: Fields, body: bytes) -> Needed:
     """Return the permission to ask for queues, or to set how they are shared."""
     try:
-        asked = _Assignment.decode(body)
+        request_body = _Assignment.decode(body)
     except WireError as error:
         raise AclError(str(error)) from None
-    if asked.topic is None or asked.consumer_group is None:
-        return _reads(asked.topic, asked.consumer_group)
-    return _popped(asked.topic, asked.consumer_group)
+    if request_body.topic is None or request_body.consumer_group is None:
+        return _reads(request_body.topic, request_body.consumer_group)
+    return _popped(request_body.topic, request_body.consumer_group)
 
 
 def _checks_client(fields: Fields, body: bytes) -> Needed:
@@ -212,11 +212,11 @@ def _checks_client(fields: Fields, body: bytes) -> Needed:
     if not body:
         return {}
     try:
-        asked = CheckClientRequestBody.decode(body)
+        request_body = CheckClientRequestBody.decode(body)
     except WireError as error:
         raise AclError(str(error)) from None
-    subscription = asked.subscription_data
-    return _reads(None if subscription is None else subscription.topic, asked.group)
+    subscription = request_body.subscription_data
+    return _reads(None if subscription is None else subscription.topic, request_body.group)
 
 
 def _running_info(fields: Fields, body: bytes) -> Needed:
@@ -349,9 +349,9 @@ def _rows() -> Iterator[tuple[int, _Row]]:
     # The handlers of reply messages check their topic, unless it is the cluster's reply topic.
     yield RequestCode.SEND_REPLY_MESSAGE, _Row("", "", _is_said_later, "properties")
     yield RequestCode.SEND_REPLY_MESSAGE_V2, _Row("", "", _is_said_later, "i")
-    said = {*_OTHERS, RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
+    special_codes = {*_OTHERS, RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
     for code, access in ACCESS.items():
-        if code not in said and access.needs and not needs_administrator(code):
+        if code not in special_codes and access.needs and not needs_administrator(code):
             yield code, _row(code, access)
 
 

@@ -43,7 +43,7 @@ _ADDRESSES_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _Content:
     """The parsed contents of a file, with a digest that shows when it has changed."""
 
     digest: bytes
@@ -64,7 +64,7 @@ class AccountTable:
     def __init__(self, folder: AclFolder, now_ms: Callable[[], int]) -> None:
         self._folder = folder
         self._now_ms = now_ms
-        self._files: dict[str, _Read] = {}
+        self._files: dict[str, _Content] = {}
         #: Digests of files that could not be used, so that each is logged once.
         self._refused: dict[str, bytes] = {}
         #: The accounts by access key, and the file of each account.
@@ -80,30 +80,30 @@ class AccountTable:
 
     def is_white(self, address: str) -> bool:
         """Whether requests from an address need no account."""
-        known = self._is_white.get(address)
-        if known is None:
+        is_match = self._is_white.get(address)
+        if is_match is None:
             if len(self._is_white) >= _ADDRESSES_MAX:
                 self._is_white.clear()
-            known = any(pattern.matches(address) for pattern in self._white)
-            self._is_white[address] = known
-        return known
+            is_match = any(pattern.matches(address) for pattern in self._white)
+            self._is_white[address] = is_match
+        return is_match
 
     def configs(self) -> list[PlainAccessConfig]:
         """Return the accounts as they are written in the files, each key once."""
-        found: dict[str | None, PlainAccessConfig] = {}
-        for read in self._files.values():
-            for config in read.file.configs:
-                found.setdefault(config.access_key, config)
-        return list(found.values())
+        by_key: dict[str | None, PlainAccessConfig] = {}
+        for content in self._files.values():
+            for config in content.file.configs:
+                by_key.setdefault(config.access_key, config)
+        return list(by_key.values())
 
     def white_addresses(self) -> list[str]:
         """Return the white addresses of all files, as they are written there."""
-        return [text for read in self._files.values() for text in read.file.white_addresses]
+        return [text for content in self._files.values() for text in content.file.white_addresses]
 
     def versions(self) -> dict[str, DataVersion]:
         """Return the version of each file that has contents."""
-        return {path: read.file.version or DataVersion(timestamp=read.read_ms)
-                for path, read in self._files.items() if read.file.has_data}
+        return {path: content.file.version or DataVersion(timestamp=content.read_ms)
+                for path, content in self._files.items() if content.file.has_data}
 
     def default_version(self) -> DataVersion:
         """Return the version of the default file."""
@@ -134,11 +134,11 @@ class AccountTable:
         except OSError as error:
             self.log.error("the accounts' files cannot be listed: {reason}", reason=error.strerror)
             return False
-        files: dict[str, _Read] = {}
+        files: dict[str, _Content] = {}
         for path in paths:
-            read = self._read_again(path)
-            if read is not None:
-                files[path] = read
+            content = self._read_again(path)
+            if content is not None:
+                files[path] = content
         changed = list(files.items()) != list(self._files.items())
         if changed:
             self._files = files
@@ -147,16 +147,16 @@ class AccountTable:
                           count=len(self.accounts), files=len(files))
         return changed
 
-    def _read_again(self, path: str) -> _Read | None:
+    def _read_again(self, path: str) -> _Content | None:
         """Return the current content of a file; None if it was never valid."""
-        old = self._files.get(path)
+        old_content = self._files.get(path)
         try:
             data = self._folder.read(path)
-            if old is not None and _digest(data) == old.digest:
+            if old_content is not None and _digest(data) == old_content.digest:
                 self._refused.pop(path, None)
-                return old
-            read = self._parse(data)
-            if old is not None and old.file.has_data and not read.file.has_data:
+                return old_content
+            content = self._parse(data)
+            if old_content is not None and old_content.file.has_data and not content.file.has_data:
                 raise AclError("it is empty")
         except (AclError, OSError) as error:
             reason = str(error) if isinstance(error, AclError) else str(error.strerror)
@@ -165,18 +165,18 @@ class AccountTable:
                 self._refused[path] = mark
                 self.log.error("{path} cannot be used, its earlier accounts stay valid: {reason}",
                                path=path, reason=reason)
-            return old
+            return old_content
         self._refused.pop(path, None)
-        return read
+        return content
 
-    def _parse(self, data: bytes) -> _Read:
-        return _Read(_digest(data), read_acl_file(data), self._now_ms())
+    def _parse(self, data: bytes) -> _Content:
+        return _Content(_digest(data), read_acl_file(data), self._now_ms())
 
     def _join(self) -> None:
         accounts: dict[str, Account] = {}
         paths: dict[str, str] = {}
-        for path, read in self._files.items():
-            for account in read.file.accounts:
+        for path, content in self._files.items():
+            for account in content.file.accounts:
                 if account.access_key in accounts:
                     self.log.warn("the access key {key} is defined more than once, the account in "
                                   "{path} is left out", key=account.access_key, path=path)
@@ -185,7 +185,7 @@ class AccountTable:
                 paths[account.access_key] = path
         self.accounts, self._paths = accounts, paths
         self._white = tuple(
-            pattern for read in self._files.values() for pattern in read.file.white_patterns)
+            pattern for content in self._files.values() for pattern in content.file.white_patterns)
         self.has_white = bool(self._white)
         self._is_white.clear()
 
@@ -232,12 +232,12 @@ class AccountTable:
         """Change a file and use the result, or leave the file as it is."""
         try:
             data = change(self._folder.read(path))
-            read = self._parse(data)
+            content = self._parse(data)
             self._folder.write(path, data)
         except OSError as error:
             raise AclError(f"{path} cannot be written: {error.strerror}") from None
         self._refused.pop(path, None)
-        self._files = {**self._files, path: read}
+        self._files = {**self._files, path: content}
         if not self.reload():
             self._join()
 

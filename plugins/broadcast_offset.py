@@ -94,11 +94,11 @@ class BroadcastOffsets:
         header = request.header
         client_id, from_proxy = client
         clients = self._table.get((header.topic, header.consumer_group))
-        known = None if clients is None else clients.get(client_id)
-        if known is None:
+        consumer = None if clients is None else clients.get(client_id)
+        if consumer is None:
             return self._offset(None, header) if from_proxy and header.queue_offset < 0 else None
-        if known.from_proxy != from_proxy or (from_proxy and header.queue_offset < 0):
-            return self._offset(known, header)
+        if consumer.from_proxy != from_proxy or (from_proxy and header.queue_offset < 0):
+            return self._offset(consumer, header)
         return None
 
     def pulled(
@@ -109,21 +109,22 @@ class BroadcastOffsets:
         client_id, from_proxy = client
         key = (header.topic, header.consumer_group)
         clients = self._table.get(key)
-        known = None if clients is None else clients.get(client_id)
-        if known is None:
+        consumer = None if clients is None else clients.get(client_id)
+        if consumer is None:
             if self.client_count >= CLIENTS_MAX:
                 return
             self.client_count += 1
-            known = self._table.setdefault(key, {})[client_id] = _Client(
+            consumer = self._table.setdefault(key, {})[client_id] = _Client(
                 from_proxy, self._broker.steady.awake_ms())
-        known.pulled_ms = self._broker.steady.awake_ms()
-        known.from_proxy = from_proxy
-        known.offsets[header.queue_id] = max(offset, known.offsets.get(header.queue_id, offset))
+        consumer.pulled_ms = self._broker.steady.awake_ms()
+        consumer.from_proxy = from_proxy
+        consumer.offsets[header.queue_id] = max(
+            offset, consumer.offsets.get(header.queue_id, offset))
 
-    def _offset(self, known: _Client | None, header: PullMessageRequestHeader) -> int:
+    def _offset(self, consumer: _Client | None, header: PullMessageRequestHeader) -> int:
         """Return where a client continues: its own offset, its group's, or a new group's."""
         topic, queue_id = header.topic, header.queue_id
-        offset = -1 if known is None else known.offsets.get(queue_id, -1)
+        offset = -1 if consumer is None else consumer.offsets.get(queue_id, -1)
         if offset < 0:
             offset = self._broker.consumer_offset.query(
                 header.consumer_group + BROADCAST_GROUP_SUFFIX, topic, queue_id)
@@ -174,18 +175,18 @@ class BroadcastOffsets:
     def _scan(self, now_ms: int) -> Generator[None, None, None]:
         for key, clients in list(self._table.items()):
             topic, group = key
-            least: dict[int, int] = {}
+            min_offsets: dict[int, int] = {}
             members = self._broker.clients.consumers.get(group)
-            there = set(members.client_ids) if members is not None else set()
+            member_ids = set(members.client_ids) if members is not None else set()
             for client_id, client in list(clients.items()):
                 if client_id not in clients:
                     continue
                 silent_ms = now_ms - client.pulled_ms
-                is_there = client_id in there
-                if is_there or silent_ms < self._expire_ms:
+                is_member = client_id in member_ids
+                if is_member or silent_ms < self._expire_ms:
                     for queue_id, offset in client.offsets.items():
-                        least[queue_id] = min(offset, least.get(queue_id, offset))
-                if silent_ms >= (self._expire_max_ms if is_there else self._expire_ms):
+                        min_offsets[queue_id] = min(offset, min_offsets.get(queue_id, offset))
+                if silent_ms >= (self._expire_max_ms if is_member else self._expire_ms):
                     del clients[client_id]
                     self.client_count -= 1
                 yield
@@ -194,7 +195,7 @@ class BroadcastOffsets:
                 continue
             if not clients:
                 del self._table[key]
-            for queue_id, offset in least.items():
+            for queue_id, offset in min_offsets.items():
                 self._broker.consumer_offset.commit(
                     "BroadcastOffset", group + BROADCAST_GROUP_SUFFIX, topic, queue_id, offset)
 

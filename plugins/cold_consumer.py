@@ -78,8 +78,8 @@ class ColdConsumers:
         """Return the number of bytes between a queue's offset and the end of the commit log."""
         store = self._broker.store
         offset = max(offset, store.queues.min_offset(topic, queue_id))
-        place = store.queues.commit_log_offset(topic, queue_id, offset)
-        return store.commit_log.max_offset - place if place >= 0 else 0
+        log_offset = store.queues.commit_log_offset(topic, queue_id, offset)
+        return store.commit_log.max_offset - log_offset if log_offset >= 0 else 0
 
 
 _SETTINGS: Final = (

@@ -110,7 +110,7 @@ class QueueLocks:
         locks = self._groups.setdefault(group, {})
         held: list[MessageQueue] = []
         new: list[MessageQueue] = []
-        taken: list[tuple[MessageQueue, str]] = []
+        expired: list[tuple[MessageQueue, str]] = []
         refused: list[tuple[MessageQueue, str]] = []
         left_out = 0
         free = LOCKS_FREE if is_known else 0
@@ -127,7 +127,7 @@ class QueueLocks:
             elif lock.client_id == client_id:
                 lock.renewed_ms = now_ms
             elif self._is_expired(lock, now_ms):
-                taken.append((queue, lock.client_id))
+                expired.append((queue, lock.client_id))
                 self._count(0, _size(queue, client_id) - _size(queue, lock.client_id))
                 lock.client_id = client_id
                 lock.renewed_ms = now_ms
@@ -140,10 +140,10 @@ class QueueLocks:
         if new:
             self.log.info("{group} locks {queue}{more} for {client}", group=group, queue=new[0],
                           more=_and_more(new), client=client_id)
-        if taken:
+        if expired:
             self.log.warn("{client} of {group} takes {queue}{more}: the lock of {holder} expired",
-                          client=client_id, group=group, queue=taken[0][0], holder=taken[0][1],
-                          more=_and_more(taken))
+                          client=client_id, group=group, queue=expired[0][0], holder=expired[0][1],
+                          more=_and_more(expired))
         if refused:
             # This happens for a moment when the queues of a group are rebalanced.
             self.log.info("{client} of {group} does not get {queue}{more}: {holder} holds it",
@@ -166,7 +166,7 @@ class QueueLocks:
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Release queues; a queue that another client holds stays locked."""
         locks = self._groups.get(group, {})
-        given: list[MessageQueue] = []
+        unlocked: list[MessageQueue] = []
         others: list[tuple[MessageQueue, str]] = []
         for queue in queues:
             lock = locks.get(queue)
@@ -175,12 +175,12 @@ class QueueLocks:
                 continue
             del locks[queue]
             self._count(-1, -_size(queue, client_id))
-            given.append(queue)
+            unlocked.append(queue)
         if not locks:
             self._groups.pop(group, None)
-        if given:
+        if unlocked:
             self.log.info("{client} of {group} unlocks {queue}{more}", client=client_id,
-                          group=group, queue=given[0], more=_and_more(given))
+                          group=group, queue=unlocked[0], more=_and_more(unlocked))
         if others:
             # This happens after a restart of this broker, which forgets the locks.
             self.log.info("{client} of {group} unlocks {queue}{more}, but {holder} holds the lock",
@@ -238,7 +238,7 @@ class LockRequests:
     def lock(self, request: Request[EmptyHeader]) -> Reply:
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _required(body)
-        queues = [queue for queue in body.mq_set if self._is_there(queue)]
+        queues = [queue for queue in body.mq_set if self._may_exist(queue)]
         if len(queues) < len(body.mq_set):
             self.log.warn("{peer} cannot lock {count} queues of topics that do not exist",
                           peer=request.channel.remote_address,
@@ -253,7 +253,7 @@ class LockRequests:
         self.locks.unlock(group, client_id, body.mq_set)
         return Reply()
 
-    def _is_there(self, queue: MessageQueue) -> bool:
+    def _may_exist(self, queue: MessageQueue) -> bool:
         """Whether a queue may exist; a static topic may use numbers beyond its physical queues."""
         return (len(queue.broker_name) <= _BROKER_NAME_LENGTH_MAX
                 and self._broker.topic_config.get(queue.topic) is not None)

@@ -121,10 +121,10 @@ class ReplyRequests:
         # Any consumer may answer there: Apache's brokers require no permission.
         if header.topic != f"{self._broker.cluster_name}_REPLY_TOPIC":
             self._broker.require_access(request, publishes=(header.topic,))
-        most = self._broker.settings.int("maxMessageSize")
-        if len(request.body) > most:
+        max_size = self._broker.settings.int("maxMessageSize")
+        if len(request.body) > max_size:
             raise MessageIllegal(
-                f"the message body has {len(request.body)} bytes, more than {most}")
+                f"the message body has {len(request.body)} bytes, more than {max_size}")
         config = self._topics.find(request)
         if self._topics.made:
             self._topics.made = False

@@ -107,8 +107,8 @@ class SendBack:
             raise BrokerError(f"look message by offset failed, {header.offset}")
         message = decode_record(data)
         broker.require_readable(request, message, (header.group,))
-        tries_most = _tries_most(request, group)
-        is_dead = message.reconsume_times >= tries_most or header.delay_level < 0
+        max_tries = _max_tries(request, group)
+        is_dead = message.reconsume_times >= max_tries or header.delay_level < 0
         level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
         if is_dead:
             topic, queue_id, level = _dead_letter_queue(broker, header.group), 0, 0
@@ -183,12 +183,12 @@ def _retry_queue_nums(group: SubscriptionGroupConfig, config: TopicConfig) -> in
     return count
 
 
-def _tries_most(request: Request[Any], group: SubscriptionGroupConfig) -> int:
+def _max_tries(request: Request[Any], group: SubscriptionGroupConfig) -> int:
     """Return the limit of a group's tries: the value of the client, if it sends one."""
-    said: int | None = request.header.max_reconsume_times
-    if said is None or request.command.version < _SAYS_TRIES_VERSION:
+    requested: int | None = request.header.max_reconsume_times
+    if requested is None or request.command.version < _SAYS_TRIES_VERSION:
         return group.retry_max_times
-    return said
+    return requested
 
 
 def _counted_topic(broker: Broker, group: str, properties: Mapping[str, str]) -> str:
@@ -221,7 +221,7 @@ class Plugin:
         group = _find_group(broker, name)
         locks: IQueueLocks | None = broker.hooks.provider(IQueueLocks)
         keeps_order = locks is not None and locks.keeps_order(name)
-        if record.reconsume_times <= _tries_most(request, group) and not keeps_order:
+        if record.reconsume_times <= _max_tries(request, group) and not keeps_order:
             return
         _log.info("message {key} goes to the dead letters of {group} after {times} tries",
                   key=record.keys[0] if record.keys else None, group=name,

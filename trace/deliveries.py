@@ -52,11 +52,11 @@ class _Queue:
 class Deliveries:
     """The deliveries of one broker.
 
-    :param most: the number of deliveries that are remembered.
+    :param max_count: the number of deliveries that are remembered.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_count: int) -> None:
+        self.max_count = max_count
         self.count = 0
         #: (group, topic, queue id) to queue.
         self._queues: dict[tuple[str, str, int], _Queue] = {}
@@ -68,7 +68,7 @@ class Deliveries:
 
         :returns: False if there are too many deliveries.
         """
-        if self.count >= self.most:
+        if self.count >= self.max_count:
             return False
         queue = self._queues.setdefault((delivery.group, topic, queue_id), _Queue())
         old = queue.deliveries.pop(queue_offset, None)
@@ -93,19 +93,20 @@ class Deliveries:
 
         :returns: for each, the consumer's address and port, and the trace record.
         """
-        found: list[tuple[bytes, SubAfter]] = []
-        for place, queue in list(self._queues.items()):
-            over = self._consumed(queue, offset_of(*place))
-            over += [(offset, ContextCode.TIME_OUT) for offset in _late(queue, now_ms - timeout_ms)]
-            for offset, code in over:
+        records: list[tuple[bytes, SubAfter]] = []
+        for key, queue in list(self._queues.items()):
+            outcomes = self._consumed(queue, offset_of(*key))
+            outcomes += [(offset, ContextCode.TIME_OUT)
+                         for offset in _late(queue, now_ms - timeout_ms)]
+            for offset, code in outcomes:
                 delivery = queue.deliveries.pop(offset, None)
                 if delivery is not None:
                     self._removed(delivery)
-                    found.append((delivery.host, delivery.ended(
+                    records.append((delivery.host, delivery.ended(
                         now_ms, ContextCode.FAILED if delivery.failed else code)))
             if not queue.deliveries:
-                del self._queues[place]
-        return found
+                del self._queues[key]
+        return records
 
     @staticmethod
     def _consumed(queue: _Queue, committed: int) -> list[tuple[int, ContextCode]]:

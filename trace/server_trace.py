@@ -88,18 +88,18 @@ class ServerTrace:
         self._topics = frozenset(filter(None, settings.text("trace.topics").split(";")))
         self._trace_topic = settings.text("msgTraceTopicName")
         #: Caches which topics are traced, because requests need this for each topic.
-        self._wanted: dict[str, bool] = {}
+        self._traced_topics: dict[str, bool] = {}
         self._region = settings.text("regionId")
         self._maker = RecordMaker(
             self._region, "true" if settings.flag("traceOn") else "false", broker.cluster_name,
             broker.unique_ids)
-        self._most = settings.int("trace.buffer_max")
+        self._buffer_max = settings.int("trace.buffer_max")
         #: Waiting records: (client, its address and port, record or facts).
         self._buffer: deque[tuple[ClientKey, bytes, Sent | TraceRecord]] = deque()
         #: Waiting records of clients for which no decision was made yet.
         self._watched: deque[tuple[ClientKey, bytes, Sent | TraceRecord]] = deque()
         self.clients = TracingClients()
-        self.deliveries = Deliveries(self._most)
+        self.deliveries = Deliveries(self._buffer_max)
         self.written = self.dropped = 0
         self._dropped_logged = 0
         self._logged_ms = broker.steady.now_ms()
@@ -108,23 +108,23 @@ class ServerTrace:
     # --- calls from requests
 
     def _wants(self, topic: str) -> bool:
-        known = self._wanted.get(topic)
-        if known is None:
-            known = topic in self._topics if self._topics else (
+        is_traced = self._traced_topics.get(topic)
+        if is_traced is None:
+            is_traced = topic in self._topics if self._topics else (
                 topic[:1] != "%" and not self._broker.topic_config.is_system_topic(topic))
-            if len(self._wanted) >= _TOPICS_MAX:
-                self._wanted.clear()
+            if len(self._traced_topics) >= _TOPICS_MAX:
+                self._traced_topics.clear()
             if topic in self._broker.topic_config.table:
                 # A refused client may use any name, so only existing topics are cached.
-                self._wanted[topic] = known
-        return known
+                self._traced_topics[topic] = is_traced
+        return is_traced
 
     @property
     def _waiting(self) -> int:
         return len(self._buffer) + len(self._watched)
 
     def _keep(self, client: ClientKey, host: bytes, entry: Sent | TraceRecord) -> None:
-        if self._waiting >= self._most:
+        if self._waiting >= self._buffer_max:
             self.dropped += 1
         else:
             self._buffer.append((client, host, entry))
@@ -132,11 +132,11 @@ class ServerTrace:
     @hookimpl
     def after_send(self, batch: SendBatch) -> None:
         last_topic = last_group = None
-        is_trace = wanted = False
+        is_trace = wants_topic = False
         channel: object = None
         host = b""
         # The room is computed once; with ``_keep`` it would be computed for each record.
-        buffer, room, dropped = self._buffer, self._most - self._waiting, 0
+        buffer, room, dropped = self._buffer, self._buffer_max - self._waiting, 0
         records_of, all_stored = batch.records, batch.all_stored
         for index, (topic, group, properties) in enumerate(batch.outlines):
             request = batch.requests[index]
@@ -146,14 +146,14 @@ class ServerTrace:
             if topic != last_topic or group != last_group:
                 last_topic, last_group = topic, group
                 is_trace = topic == self._trace_topic or group.startswith(TRACE_GROUP_PREFIX)
-                wanted = not is_trace and self._wants(topic)
+                wants_topic = not is_trace and self._wants(topic)
                 client = client_key(host, group, False)
             records = records_of[index]
             if is_trace:
                 for record in records:
                     self.clients.traced(
                         host, record.body, self._broker.steady.now_ms())
-            elif not wanted or _NO_TRACE in properties:
+            elif not wants_topic or _NO_TRACE in properties:
                 continue
             elif room <= 0:
                 dropped += len(records) or 1
@@ -181,7 +181,7 @@ class ServerTrace:
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         if not is_retry and not self._wants(topic):
             return
-        if self._waiting >= self._most:
+        if self._waiting >= self._buffer_max:
             self.dropped += len(context.messages)
             return
         broker = self._broker
@@ -227,13 +227,13 @@ class ServerTrace:
     def period_ms(self) -> int:
         return PERIOD_BUSY_MS if len(self._buffer) >= WRITE_MAX else PERIOD_MS
 
-    def write(self, now_ms: int, most: int = WRITE_MAX) -> None:
+    def write(self, now_ms: int, max_count: int = WRITE_MAX) -> None:
         """Write waiting records; records of watched clients wait for the decision on the client."""
         steady_ms = self._broker.steady.now_ms()
         if steady_ms - self._looked_ms >= PERIOD_MS:
             self._looked_ms = steady_ms
             self._look_for_consumed(now_ms)
-        self._append(self._taken(steady_ms, most), now_ms)
+        self._append(self._take_pages(steady_ms, max_count), now_ms)
         if steady_ms - self._logged_ms >= LOG_PERIOD_MS:
             self._look_back(steady_ms)
 
@@ -258,11 +258,11 @@ class ServerTrace:
                     pages.add(host, self._record(entry))
             self._append(pages, now_ms)
 
-    def _taken(self, steady_ms: int, most: int) -> Pages:
+    def _take_pages(self, steady_ms: int, remaining_count: int) -> Pages:
         """Remove the records for this write from the buffer."""
         pages = Pages()
         watched = self._watched
-        while watched and most > 0:
+        while watched and remaining_count > 0:
             client, host, entry = watched[0]
             verdict = self.clients.verdict(client, steady_ms)
             if verdict is Verdict.WAIT:
@@ -270,9 +270,9 @@ class ServerTrace:
             watched.popleft()
             if verdict is Verdict.RECORD:
                 pages.add(host, self._record(entry))
-                most -= 1
+                remaining_count -= 1
         for _ in range(min(len(self._buffer), 4 * WRITE_MAX)):
-            if most <= 0:
+            if remaining_count <= 0:
                 break
             client, host, entry = self._buffer.popleft()
             verdict = self.clients.verdict(client, steady_ms)
@@ -280,7 +280,7 @@ class ServerTrace:
                 watched.append((client, host, entry))
             elif verdict is Verdict.RECORD:
                 pages.add(host, self._record(entry))
-                most -= 1
+                remaining_count -= 1
         return pages
 
     def _record(self, entry: Sent | TraceRecord) -> TraceRecord:
@@ -331,7 +331,7 @@ class ServerTrace:
         dropped, self._dropped_logged = self.dropped - self._dropped_logged, self.dropped
         if dropped:
             self.log.warn("{count} trace records were dropped: the buffer of {most} records was "
-                          "full, or the store refused them", count=dropped, most=self._most)
+                          "full, or the store refused them", count=dropped, most=self._buffer_max)
 
     def runtime_info(self) -> Mapping[str, str]:
         return {"traceRecordsWritten": str(self.written),

@@ -52,7 +52,7 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Activity:
     """The first and last activity of a client, ms, and whether it traces."""
 
     first_ms: int
@@ -70,7 +70,7 @@ class TracingClients:
     """The clients of one broker."""
 
     def __init__(self) -> None:
-        self._seen: dict[ClientKey, _Seen] = {}
+        self._activities: dict[ClientKey, _Activity] = {}
 
     def traced(self, host: bytes, body: bytes, now_ms: int) -> None:
         """Note that a client sent trace records.
@@ -78,30 +78,30 @@ class TracingClients:
         :param host: the client's address and port.
         :param body: the body of its message.
         """
-        found = {(record.group, isinstance(record, SubBefore | SubAfter))
-                 for record in decode_records(body).records if record.group is not None}
-        for group, is_consumer in found:
-            seen = self._find(client_key(host, group, is_consumer), now_ms)
-            if seen is not None:
-                seen.traces, seen.last_ms = True, now_ms
+        groups = {(record.group, isinstance(record, SubBefore | SubAfter))
+                  for record in decode_records(body).records if record.group is not None}
+        for group, is_consumer in groups:
+            activity = self._find(client_key(host, group, is_consumer), now_ms)
+            if activity is not None:
+                activity.traces, activity.last_ms = True, now_ms
 
     def verdict(self, client: ClientKey, now_ms: int) -> Verdict:
         """Decide whether to record an activity of a client."""
-        seen = self._find(client, now_ms)
-        if seen is None:
+        activity = self._find(client, now_ms)
+        if activity is None:
             return Verdict.RECORD
-        seen.last_ms = now_ms
-        if seen.traces:
+        activity.last_ms = now_ms
+        if activity.traces:
             return Verdict.SKIP
-        return Verdict.WAIT if now_ms - seen.first_ms < WATCH_MS else Verdict.RECORD
+        return Verdict.WAIT if now_ms - activity.first_ms < WATCH_MS else Verdict.RECORD
 
-    def _find(self, client: ClientKey, now_ms: int) -> _Seen | None:
-        seen = self._seen.get(client)
-        if seen is None and len(self._seen) < CLIENTS_MAX:
-            seen = self._seen[client] = _Seen(now_ms, now_ms)
-        return seen
+    def _find(self, client: ClientKey, now_ms: int) -> _Activity | None:
+        activity = self._activities.get(client)
+        if activity is None and len(self._activities) < CLIENTS_MAX:
+            activity = self._activities[client] = _Activity(now_ms, now_ms)
+        return activity
 
     def forget_idle(self, now_ms: int) -> None:
         """Forget clients that were idle for long; called from time to time."""
-        self._seen = {client: seen for client, seen in self._seen.items()
-                      if now_ms - seen.last_ms < FORGET_MS}
+        self._activities = {client: activity for client, activity in self._activities.items()
+                            if now_ms - activity.last_ms < FORGET_MS}

@@ -194,7 +194,7 @@ class HalfQueue:
             self._unasked_ms = now_ms
             self._unasked.clear()
         size, host = message.size, message.born_host[:-_PORT_SIZE_BYTES]
-        if self._unasked.of(host) + size > self._unasked.most(host, UNASKED_BYTES):
+        if self._unasked.of(host) + size > self._unasked.maximum(host, UNASKED_BYTES):
             if not self._unasked_full:
                 self._unasked_full = True
                 self.log.warn("half messages of queue {queue_id} are checked before their own "
@@ -219,27 +219,27 @@ class HalfQueue:
         """Return the current half message; if it is unreadable, pass it and return None."""
         store = self._broker.store
         if not self._entries:
-            least = store.queues.min_offset(HALF_TOPIC, self.queue_id)
-            if self.offset < least:
+            min_offset = store.queues.min_offset(HALF_TOPIC, self.queue_id)
+            if self.offset < min_offset:
                 self.log.error("{count} messages of {topic}-{queue_id} are gone before they were "
                                "checked: checks continue at {least}, where it begins, after "
-                               "{offset}", count=least - self.offset, topic=HALF_TOPIC,
-                               queue_id=self.queue_id, least=least, offset=self.offset)
-                self.offset = least
-                self.ops.skip_to(least)
+                               "{offset}", count=min_offset - self.offset, topic=HALF_TOPIC,
+                               queue_id=self.queue_id, least=min_offset, offset=self.offset)
+                self.offset = min_offset
+                self.ops.skip_to(min_offset)
                 return None
             self._entries = store.queues.entries(
                 HALF_TOPIC, self.queue_id, self.offset, READ_COUNT)
-        place = self._entries[0][0] if self._entries else -1
+        log_offset = self._entries[0][0] if self._entries else -1
         try:
-            data = store.look_message(place)
+            data = store.look_message(log_offset)
             if data is None:
                 raise StoreDamaged("it is not in the commit log")
             return decode_record(data)
         except StoreDamaged as error:
             self.log.error("half message {offset} of {topic}-{queue_id}, at {place} of the commit "
                            "log, cannot be checked: {error}", offset=self.offset, topic=HALF_TOPIC,
-                           queue_id=self.queue_id, place=place, error=str(error))
+                           queue_id=self.queue_id, place=log_offset, error=str(error))
             self._advance()
             return None
 
@@ -303,16 +303,17 @@ class HalfQueue:
         topic = properties.get(names.REAL_TOPIC, "")
 
         #: Cached answers by account and host, because a group may have thousands of members.
-        known: dict[tuple[object, str], bool] = {}
+        is_allowed_for: dict[tuple[object, str], bool] = {}
 
         def may_be_asked(client: Client) -> bool:
             """Whether a producer may see the message; in Apache's broker every member may."""
             address = client.channel.remote_address
             key = client.owner, address.rpartition(":")[0]
-            may = known.get(key)
-            if may is None:
-                may = known[key] = self._broker.may_publish(client.owner, address, topic)
-            return may
+            is_allowed = is_allowed_for.get(key)
+            if is_allowed is None:
+                is_allowed = is_allowed_for[key] = self._broker.may_publish(
+                    client.owner, address, topic)
+            return is_allowed
 
         producer = self._broker.clients.available_producer(group, may_be_asked)
         if producer is None:

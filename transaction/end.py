@@ -58,8 +58,8 @@ class End(NamedTuple):
     key: tuple[int, int]
     #: Queue offset of the half message that the request names, which may be a copy.
     offset: int
-    #: The place of this half message in the commit log.
-    place: int
+    #: The offset of this half message in the commit log.
+    log_offset: int
     #: The real topic of the message.
     topic: str
     how: int
@@ -124,25 +124,25 @@ class EndTransaction:
                            peer=request.channel.remote_address, transaction=header.transaction_id,
                            remark=request.command.remark)
             return None
-        place, offset = header.commit_log_offset, header.tran_state_table_offset
-        message, properties = self._service.recent.find(place) or self._read(place)
+        log_offset, offset = header.commit_log_offset, header.tran_state_table_offset
+        message, properties = self._service.recent.find(log_offset) or self._read(log_offset)
         if names.CHECK_IMMUNITY_TIME_IN_SECONDS in properties:
             self._require_in_time(header, message, properties, request.now_ms)
-        require_same(message, properties, header.producer_group, offset, place)
+        require_same(message, properties, header.producer_group, offset, log_offset)
         self._broker.require_access(
             request, publishes=(properties.get(names.REAL_TOPIC, ""),))
         key = message.queue_id, origin_of(message, properties)
-        before = self._service.how_ended(key)
-        if before is not None:
+        earlier_end = self._service.how_ended(key)
+        if earlier_end is not None:
             # Differs from Apache, which delivers a message as often as it is committed.
-            if before != how:
+            if earlier_end != how:
                 raise BrokerError("The transaction has ended otherwise")
             raise _HasEnded
         record = None
         if how == SYS_TRANSACTION_COMMIT:
             record = final_record(message, properties)
             record.queue_id = self._broker.topic_config.shown_queue(record.topic, record.queue_id)
-        return End(key, offset, place, properties.get(names.REAL_TOPIC, ""), how, record)
+        return End(key, offset, log_offset, properties.get(names.REAL_TOPIC, ""), how, record)
 
     def _store(
         self, ends: Mapping[tuple[int, int], tuple[int, End]], answers: list[Handled]
@@ -165,9 +165,9 @@ class EndTransaction:
                 ended.append(end)
         self._service.ended(ended)
 
-    def _read(self, place: int) -> Half:
-        """:raises BrokerError: when there is no half message at this place."""
-        data = self._broker.store.look_message(place)
+    def _read(self, log_offset: int) -> Half:
+        """:raises BrokerError: when there is no half message at this offset."""
+        data = self._broker.store.look_message(log_offset)
         message = None if data is None else decode_record(data)
         if message is None or message.topic != HALF_TOPIC:
             raise BrokerError("Find prepared transaction message failed")

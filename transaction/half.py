@@ -150,13 +150,13 @@ def check_body(message: StoredMessage, copy: MessageRecord, properties: dict[str
     :raises BrokerError: when the properties do not contain the real topic and queue.
     """
     topic, queue_id = _real_queue(properties)
-    shown = MessageRecord(
+    record = MessageRecord(
         topic, queue_id, copy.body, copy.properties, copy.born_timestamp, copy.born_host,
         copy.store_host, [], 0, copy.flag, copy.sys_flag, copy.reconsume_times,
         copy.prepared_transaction_offset)
-    shown.queue_offset, shown.physical_offset = copy.queue_offset, copy.physical_offset
-    shown.store_timestamp = message.store_timestamp
-    return encode_record(shown)
+    record.queue_offset, record.physical_offset = copy.queue_offset, copy.physical_offset
+    record.store_timestamp = message.store_timestamp
+    return encode_record(record)
 
 
 def _real_queue(properties: Mapping[str, str]) -> tuple[str, int]:
@@ -202,20 +202,20 @@ def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
 
 def require_same(
     message: StoredMessage | MessageRecord, properties: Mapping[str, str], group: str | None,
-    queue_offset: int, place: int,
+    queue_offset: int, log_offset: int,
 ) -> None:
     """Check that a half message is the one to which its producer refers.
 
     :param group: the group of the producer.
     :param queue_offset: the queue offset in the half topic according to the producer.
-    :param place: the place in the commit log according to the producer.
+    :param log_offset: the offset in the commit log according to the producer.
     :raises BrokerError: when it is another message.
     """
     if group is None or properties.get(names.PGROUP) != group:
         raise BrokerError("The producer group wrong")
     if message.queue_offset != queue_offset:
         raise BrokerError("The transaction state table offset wrong")
-    if message.physical_offset != place:
+    if message.physical_offset != log_offset:
         raise BrokerError("The commit log offset wrong")
 
 

@@ -60,10 +60,10 @@ class ResumeCheck:
     def _find(self, message_id: str) -> StoredMessage:
         """:raises BrokerError: when no half message has this id."""
         try:
-            place = parse_offset_message_id(message_id)[2]
+            log_offset = parse_offset_message_id(message_id)[2]
         except MessageIllegal:
             raise BrokerError(_NOT_FOUND) from None
-        data = self._broker.store.look_message(place)
+        data = self._broker.store.look_message(log_offset)
         message = None if data is None else decode_record(data)
         if message is None or message.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
             raise BrokerError(_NOT_FOUND)

@@ -88,11 +88,11 @@ class TransactionMetrics:
         Topics that no longer exist are forgotten.
         """
         counts = self.saved.transaction_count
-        gone = {topic for topic in (*counts, *(topic for topic, _ in self.ends))
-                if self._broker.topic_config.get(topic) is None}
-        for topic in gone:
+        gone_topics = {topic for topic in (*counts, *(topic for topic, _ in self.ends))
+                       if self._broker.topic_config.get(topic) is None}
+        for topic in gone_topics:
             counts.pop(topic, None)
-        for key in [key for key in self.ends if key[0] in gone]:
+        for key in [key for key in self.ends if key[0] in gone_topics]:
             del self.ends[key]
         try:
             self._file.save(self.saved.encode_standard().decode())

@@ -156,18 +156,18 @@ class KnownOps:
 
         :param half_offset: the offset of the check, which ignores half messages before it.
         """
-        least = self._store.queues.min_offset(OP_HALF_TOPIC, self._queue_id)
-        if self._next < least:
+        min_offset = self._store.queues.min_offset(OP_HALF_TOPIC, self._queue_id)
+        if self._next < min_offset:
             self.log.error("{count} op messages of {topic}-{queue_id} are gone before they were "
                            "read: the half messages that they end are checked again. Reading goes "
                            "on at {least}, the beginning, after {offset}",
-                           count=least - self._next, topic=OP_HALF_TOPIC, queue_id=self._queue_id,
-                           least=least, offset=self._next)
-            self._next = least
-        self.offset = max(self.offset, least)
+                           count=min_offset - self._next, topic=OP_HALF_TOPIC,
+                           queue_id=self._queue_id, least=min_offset, offset=self._next)
+            self._next = min_offset
+        self.offset = max(self.offset, min_offset)
         entries = self._store.queues.entries(OP_HALF_TOPIC, self._queue_id, self._next, READ_COUNT)
-        for place, _, _ in entries:
-            data = self._store.look_message(place)
+        for log_offset, _, _ in entries:
+            data = self._store.look_message(log_offset)
             try:
                 if data is None:
                     raise StoreDamaged("it is not in the commit log")
@@ -176,7 +176,7 @@ class KnownOps:
                 self.log.error("op message {offset} of {topic}-{queue_id}, at {place} of the "
                                "commit log, cannot be read: the half messages that it ends are "
                                "checked again: {error}", offset=self._next, topic=OP_HALF_TOPIC,
-                               queue_id=self._queue_id, place=place, error=str(error))
+                               queue_id=self._queue_id, place=log_offset, error=str(error))
                 self._done.add(self._next)
             self._next += 1
         if not entries:
@@ -205,8 +205,8 @@ class KnownOps:
                 late.append(offset)
         if late:
             self.late.update(late)
-            most = self._store.queues.max_offset(HALF_TOPIC, self._queue_id)
-            self._until[op_offset] = (most, late)
+            max_offset = self._store.queues.max_offset(HALF_TOPIC, self._queue_id)
+            self._until[op_offset] = (max_offset, late)
         elif op_offset not in self._open:
             self._done.add(op_offset)
 

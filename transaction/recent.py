@@ -40,12 +40,12 @@ class RecentHalves:
         while self._size > self._size_max:
             self.drop(next(iter(self._halves)))
 
-    def find(self, place: int) -> Half | None:
-        """Return the half message at a place, if it is kept."""
-        return self._halves.get(place)
+    def find(self, log_offset: int) -> Half | None:
+        """Return the half message at an offset of the commit log, if it is kept."""
+        return self._halves.get(log_offset)
 
-    def drop(self, place: int) -> None:
-        """Drop the half message at a place, if it is kept."""
-        half = self._halves.pop(place, None)
+    def drop(self, log_offset: int) -> None:
+        """Drop the half message at an offset of the commit log, if it is kept."""
+        half = self._halves.pop(log_offset, None)
         if half is not None:
             self._size -= half.message.size

@@ -100,13 +100,13 @@ class TransactionService:
         """Note that half messages were committed or rolled back and need no further checks."""
         offsets: defaultdict[int, list[int]] = defaultdict(list)
         hows: list[tuple[str, int]] = []
-        for key, offset, place, topic, how, _ in ends:
+        for key, offset, log_offset, topic, how, _ in ends:
             queue_id, origin = key
-            self.recent.drop(place)
-            passed = offsets[queue_id]
-            passed.append(offset)
+            self.recent.drop(log_offset)
+            closed_offsets = offsets[queue_id]
+            closed_offsets.append(offset)
             if offset != origin:
-                passed.append(origin)
+                closed_offsets.append(origin)
             hows.append((topic, how))
             self._ended[key] = how
         counts: Counter[str] = Counter()
@@ -115,8 +115,8 @@ class TransactionService:
             counts[topic] -= count
         while len(self._ended) > ENDED_COUNT:
             self._ended.popitem(last=False)
-        for queue_id, passed in offsets.items():
-            self.batches.add(queue_id, passed)
+        for queue_id, closed_offsets in offsets.items():
+            self.batches.add(queue_id, closed_offsets)
         self.metrics.add(counts)
 
     def write_ends(self, now_ms: int) -> None:
@@ -195,20 +195,20 @@ class TransactionService:
                  for topic in topics]
         is_of_another = any(offset > queues.max_offset(topic, queue_id)
                             for topic, offset in zip(topics, saved, strict=True))
-        found = []
+        offsets = []
         for topic, offset in zip(topics, saved, strict=True):
-            least = queues.min_offset(topic, queue_id)
-            found.append(least if is_of_another else max(least, offset))
-            if offset not in (-1, found[-1]):
-                what, count = (("gone", least - offset) if offset < least else
-                               ("read again", queues.max_offset(topic, queue_id) - least))
+            min_offset = queues.min_offset(topic, queue_id)
+            offsets.append(min_offset if is_of_another else max(min_offset, offset))
+            if offset not in (-1, offsets[-1]):
+                what, count = (("gone", min_offset - offset) if offset < min_offset else
+                               ("read again", queues.max_offset(topic, queue_id) - min_offset))
                 self.log.error("checks of {topic}-{queue_id} continue at {offset}: the saved "
                                "offset was {saved}, the queue has {least} to {most}; {count} "
                                "messages are {what}",
-                               topic=topic, queue_id=queue_id, offset=found[-1], saved=offset,
-                               least=least, most=queues.max_offset(topic, queue_id), count=count,
-                               what=what)
-        return found[0], found[1]
+                               topic=topic, queue_id=queue_id, offset=offsets[-1], saved=offset,
+                               least=min_offset, most=queues.max_offset(topic, queue_id),
+                               count=count, what=what)
+        return offsets[0], offsets[1]
 
     def set_progress(self) -> Deferred[None] | None:
         """Commit the offsets of the checks once the stored copies are durable.

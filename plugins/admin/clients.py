@@ -130,9 +130,9 @@ class ClientQuestions:
         if group is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"No Any Consumer online in the consumer group: [{header.group}]")
-        one = (header.client_addr or "").strip()
+        client_id = (header.client_addr or "").strip()
         clients = [client for client in group.clients.values()
-                   if not one or client.client_id == one]
+                   if not client_id or client.client_id == client_id]
         for client in clients:
             if client.version < TELLABLE_VERSION_MIN:
                 raise RequestRefused(
@@ -141,13 +141,13 @@ class ClientQuestions:
         question = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
         answers = [client.channel.call(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question,
                                        timeout_ms=STATUS_TIMEOUT_MS) for client in clients]
-        answered: Deferred[Any] = DeferredList(answers, consumeErrors=True)
+        all_answers: Deferred[Any] = DeferredList(answers, consumeErrors=True)
 
-        def read(results: Sequence[tuple[bool, Any]]) -> Any:
+        def read_results(results: Sequence[tuple[bool, Any]]) -> Any:
             return self._broker.long_answers.answer(
                 self._read_status(clients, results), request.channel)
 
-        return answered.addCallback(read)
+        return all_answers.addCallback(read_results)
 
     def _read_status(
         self, clients: Sequence[Client], results: Sequence[tuple[bool, Any]]

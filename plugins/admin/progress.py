@@ -118,16 +118,16 @@ class ProgressRequests:
         offsets, and a queue that only the compared group knows is not an error.
         """
         header, offsets = request.header, self._broker.consumer_offset
-        least: dict[int, int] = {}
-        left_out = (header.filter_groups or "").split(",")
-        for group in offsets.groups_of_topic(header.topic) - set(left_out):
+        min_offsets: dict[int, int] = {}
+        excluded_groups = (header.filter_groups or "").split(",")
+        for group in offsets.groups_of_topic(header.topic) - set(excluded_groups):
             for queue_id, offset in offsets.offsets_in(group, header.topic).items():
                 if offset >= self._broker.store.queues.min_offset(header.topic, queue_id):
-                    least[queue_id] = min(offset, least.get(queue_id, offset))
+                    min_offsets[queue_id] = min(offset, min_offsets.get(queue_id, offset))
         for queue_id, offset in offsets.offsets_in(header.compare_group, header.topic).items():
-            if least.get(queue_id, offset) > offset:
-                least[queue_id] = LONG_MAX
-        return Reply(body=QueryCorrectionOffsetBody(least).encode())
+            if min_offsets.get(queue_id, offset) > offset:
+                min_offsets[queue_id] = LONG_MAX
+        return Reply(body=QueryCorrectionOffsetBody(min_offsets).encode())
 
     # --- cloning
 

@@ -155,11 +155,11 @@ class QueueQuestions:
     ) -> Work:
         """Read entries. Differs from Apache: the answer is limited to the size of a frame."""
         rows: list[bytes] = []
-        wanted = min(count, ENTRIES_MAX)
-        while len(rows) < wanted:
+        max_count = min(count, ENTRIES_MAX)
+        while len(rows) < max_count:
             entries, index = self._broker.store.queues.extended_entries(
                 queue.topic, queue.queue_id, index,
-                min(wanted - len(rows), _ENTRIES_AT_A_TIME))
+                min(max_count - len(rows), _ENTRIES_AT_A_TIME))
             if not entries:
                 break
             rows += [ConsumeQueueData.of(entry, unit, message_filter,

@@ -146,8 +146,9 @@ class ResetRequests:
             if consumed == -1:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                      f"THe consumer group <{group}> not exist")
-            wanted = self._offset_at(topic, queue_id, header.timestamp)
-            offsets[queue_id] = wanted if header.is_force or wanted < consumed else consumed
+            target_offset = self._offset_at(topic, queue_id, header.timestamp)
+            offsets[queue_id] = (
+                target_offset if header.is_force or target_offset < consumed else consumed)
             yield
         for client in self._members(header):
             client.channel.send_oneway(

@@ -86,8 +86,8 @@ class RuntimeQuestions:
 
         Apache's broker has no such rows.
         """
-        found = {name: check() for name, check in self._broker.health_checks.items()}
-        return {f"fault.{name}": text for name, text in found.items() if text}
+        faults = {name: check() for name, check in self._broker.health_checks.items()}
+        return {f"fault.{name}": text for name, text in faults.items() if text}
 
     def _disk_rows(self) -> dict[str, str]:
         store = self._broker.store

@@ -60,8 +60,8 @@ class SettingRequests:
         reply = changed_reply(broker.settings, changes)
         if "brokerPermission" not in changed:
             return reply
-        told = broker.topics_saved_and_registered()
-        if told is None:
+        registration = broker.topics_saved_and_registered()
+        if registration is None:
             return reply
-        answer: Deferred[Reply] = told.addCallback(lambda _: reply)
+        answer: Deferred[Reply] = registration.addCallback(lambda _: reply)
         return answer

@@ -92,8 +92,8 @@ class BloomFilter:
         """Return the bit positions of a name."""
         hashed = murmur3_128_low(name.encode())
         low, high = _signed(hashed), _signed(hashed >> 32)
-        found = []
+        bits = []
         for number in range(1, self.hash_num + 1):
             combined = _signed(low + number * high)
-            found.append((~combined if combined < 0 else combined) % self.bit_num)
-        return tuple(found)
+            bits.append((~combined if combined < 0 else combined) % self.bit_num)
+        return tuple(bits)

@@ -235,14 +235,15 @@ class ConsumerFilters(SavedTable):
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, version = subscription.topic, subscription.sub_version
         kind, expression = subscription.expression_type, subscription.sub_string
-        old = self._topics.get(topic, {}).get(group)
-        if old is not None:
-            if version < old.data.client_version:
+        existing = self._topics.get(topic, {}).get(group)
+        if existing is not None:
+            if version < existing.data.client_version:
                 return
-            is_same = (old.data.expression_type, old.data.expression) == (kind, expression)
-            if is_same or version == old.data.client_version:
+            is_same = (
+                existing.data.expression_type, existing.data.expression) == (kind, expression)
+            if is_same or version == existing.data.client_version:
                 # A version stands for exactly one subscription.
-                self._revive(old, version)
+                self._revive(existing, version)
                 return
         matches = self._compile(topic, group, kind, expression)
         if matches is None:
@@ -329,10 +330,10 @@ class ConsumerFilters(SavedTable):
 
     def _forget_answers(self) -> int:
         """Make room for new results; :returns: how many remain."""
-        every = [each.asked.known for groups in self._topics.values() for each in groups.values()]
-        for known in every:
-            known.forget_older()
-        return sum([known.count for known in every])
+        caches = [each.asked.known for groups in self._topics.values() for each in groups.values()]
+        for cache in caches:
+            cache.forget_older()
+        return sum([cache.count for cache in caches])
 
     # --- filters of pulls
 
@@ -340,22 +341,22 @@ class ConsumerFilters(SavedTable):
         self, group: str, topic: str, expression_type: str, expression: str
     ) -> MessageFilter:
         """See IConsumerFilters."""
-        made = self._broker.filters.make_filter(expression_type, expression)
-        assert made is not None
-        return self._of_retries(group, topic) or made
+        message_filter = self._broker.filters.make_filter(expression_type, expression)
+        assert message_filter is not None
+        return self._of_retries(group, topic) or message_filter
 
     def group_filter(self, group: str, topic: str, sub_version: int) -> MessageFilter:
         """See IConsumerFilters."""
         self._take_waiting(group, topic)
-        found = self._topics.get(topic, {}).get(group)
-        if found is None:
+        consumer_filter = self._topics.get(topic, {}).get(group)
+        if consumer_filter is None:
             raise RequestRefused(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
                 "The broker's consumer filter data is not exist!Your expression may be wrong!")
-        if found.data.client_version < sub_version:
+        if consumer_filter.data.client_version < sub_version:
             raise RequestRefused(ResponseCode.FILTER_DATA_NOT_LATEST,
                                  "the consumer's consumer filter data not latest")
-        return self._of_retries(group, topic) or found.passes
+        return self._of_retries(group, topic) or consumer_filter.passes
 
     def _of_retries(self, group: str, topic: str) -> RetryFilter | None:
         """Return the filter of a retry topic, where messages are filtered as in their own topic."""
@@ -376,8 +377,8 @@ class ConsumerFilters(SavedTable):
     def describe(self, group: str, topic: str) -> str:
         """See IConsumerFilters."""
         self._take_waiting(group, topic)
-        found = self._topics.get(topic, {}).get(group)
-        return "null" if found is None else found.data.encode_pretty().decode()
+        consumer_filter = self._topics.get(topic, {}).get(group)
+        return "null" if consumer_filter is None else consumer_filter.data.encode_pretty().decode()
 
 
 def _table_of(topic: str, groups: Mapping[str, _Filter]) -> FilterDataMapByTopic:

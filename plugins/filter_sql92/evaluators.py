@@ -83,9 +83,9 @@ def _evaluator(evaluate: Evaluate) -> Evaluator:
 
 def _text_of(properties: Properties, name: str) -> str | None:
     """Return a property's text; for LazyProperties, compiled code avoids a call through Python."""
-    given: object = properties
-    if isinstance(given, LazyProperties):
-        return given.get(name)
+    mapping: object = properties
+    if isinstance(mapping, LazyProperties):
+        return mapping.get(name)
     return properties.get(name)
 
 
@@ -151,50 +151,50 @@ def _last_double(text: str) -> float:
     return value if value == value else math.inf
 
 
-def within(name: str, type_: ValueType, least: int | float, most: int | float) -> Evaluator:
+def within(name: str, type_: ValueType, low: int | float, high: int | float) -> Evaluator:
     """Test whether a property lies between two numbers of one type; its text is parsed once."""
     if type_ is ValueType.DOUBLE:
-        return _DoubleWithin(name, float(least), float(most))
-    assert isinstance(least, int) and isinstance(most, int)
-    return _IntegerWithin(name, type_ is ValueType.LONG, least, most)
+        return _DoubleWithin(name, float(low), float(high))
+    assert isinstance(low, int) and isinstance(high, int)
+    return _IntegerWithin(name, type_ is ValueType.LONG, low, high)
 
 
 class _IntegerWithin(Evaluator):
-    def __init__(self, name: str, is_long: bool, least: int, most: int) -> None:
+    def __init__(self, name: str, is_long: bool, low: int, high: int) -> None:
         self.name: Final = name
         self.is_long: Final = is_long
-        self.least: Final = least
-        self.most: Final = most
+        self.low: Final = low
+        self.high: Final = high
 
     def evaluate(self, properties: Properties) -> Value:
         text = _text_of(properties, self.name)
         if text is None:
             return None
         number = to_long(text) if self.is_long else to_int(text)
-        return self.least <= number <= self.most
+        return self.low <= number <= self.high
 
 
 class _DoubleWithin(Evaluator):
-    def __init__(self, name: str, least: float, most: float) -> None:
+    def __init__(self, name: str, low: float, high: float) -> None:
         self.name: Final = name
-        self.least: Final = least
-        self.most: Final = most
+        self.low: Final = low
+        self.high: Final = high
 
     def evaluate(self, properties: Properties) -> Value:
         text = _text_of(properties, self.name)
-        return None if text is None else self.least <= _last_double(text) <= self.most
+        return None if text is None else self.low <= _last_double(text) <= self.high
 
 
 class TextEqual(Evaluator):
     """Tests whether a property equals a text."""
 
-    def __init__(self, name: str, wanted: str) -> None:
+    def __init__(self, name: str, expected: str) -> None:
         self.name: Final = name
-        self.wanted: Final = wanted
+        self.expected: Final = expected
 
     def evaluate(self, properties: Properties) -> Value:
         text = _text_of(properties, self.name)
-        return None if text is None else text == self.wanted
+        return None if text is None else text == self.expected
 
 
 class Contained(Evaluator):

@@ -296,7 +296,7 @@ def contained(operand: Operand, texts: Sequence[str], is_in: bool) -> Operand:
 
 
 def searched(
-    operand: Operand, searched_text: str, test: Callable[[str, str], bool], is_there: bool
+    operand: Operand, searched_text: str, test: Callable[[str, str], bool], expected: bool
 ) -> Operand:
     """Apply CONTAINS, STARTSWITH, ENDSWITH or one of their NOT forms.
 
@@ -308,7 +308,7 @@ def searched(
 
     def evaluate(properties: Properties) -> Value:
         value = inner(properties)
-        return isinstance(value, str) and test(value, searched_text) is is_there
+        return isinstance(value, str) and test(value, searched_text) is expected
 
     if not searched_text:
         return _operation(_BOOLEAN, lambda properties: False, "a search for nothing", operand)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
-from twistmq.plugins.filter_sql92 import expression as made
+from twistmq.plugins.filter_sql92 import expression as build
 from twistmq.plugins.filter_sql92.expression import ExpressionError, Operand
 from twistmq.plugins.filter_sql92.values import ValueType
 
@@ -101,15 +101,15 @@ def _string(token: str) -> str:
 
 
 def _order(sign: str) -> Callable[[Any, Operand, Operand], Operand]:
-    return lambda _, left, right: made.ordered(sign, left, right)
+    return lambda _, left, right: build.ordered(sign, left, right)
 
 
-def _search(test: Callable[[str, str], bool], is_there: bool) -> Callable[..., Operand]:
-    return lambda _, operand, token: made.searched(operand, _string(token), test, is_there)
+def _search(test: Callable[[str, str], bool], expected: bool) -> Callable[..., Operand]:
+    return lambda _, operand, token: build.searched(operand, _string(token), test, expected)
 
 
 def _in(is_in: bool) -> Callable[..., Operand]:
-    return lambda _, operand, *tokens: made.contained(operand, list(map(_string, tokens)), is_in)
+    return lambda _, operand, *tokens: build.contained(operand, list(map(_string, tokens)), is_in)
 
 
 @v_args(inline=True)
@@ -117,37 +117,37 @@ class _Meanings(Transformer[Token, Operand]):
     """The operands that the rules of the grammar build from their parts."""
 
     def start(self, operand: Operand) -> Operand:
-        return made.condition(operand)
+        return build.condition(operand)
 
     def either(self, *operands: Operand) -> Operand:
-        return made.either(operands)
+        return build.either(operands)
 
     def both(self, *operands: Operand) -> Operand:
-        return made.both(operands)
+        return build.both(operands)
 
     def invert(self, operand: Operand) -> Operand:
-        return made.invert(operand)
+        return build.invert(operand)
 
     def negate(self, operand: Operand) -> Operand:
-        return made.negate(operand)
+        return build.negate(operand)
 
     def equal(self, left: Operand, right: Operand) -> Operand:
-        return made.equal(left, right)
+        return build.equal(left, right)
 
     def not_equal(self, left: Operand, right: Operand) -> Operand:
-        return made.invert(made.equal(left, right))
+        return build.invert(build.equal(left, right))
 
     def is_null(self, operand: Operand) -> Operand:
-        return made.is_null(operand)
+        return build.is_null(operand)
 
     def is_not_null(self, operand: Operand) -> Operand:
-        return made.invert(made.is_null(operand))
+        return build.invert(build.is_null(operand))
 
     def between(self, operand: Operand, low: Operand, high: Operand) -> Operand:
-        return made.between(operand, low, high)
+        return build.between(operand, low, high)
 
     def not_between(self, operand: Operand, low: Operand, high: Operand) -> Operand:
-        return made.not_between(operand, low, high)
+        return build.not_between(operand, low, high)
 
     greater, greater_equal = _order(">"), _order(">=")
     less, less_equal = _order("<"), _order("<=")
@@ -157,25 +157,25 @@ class _Meanings(Transformer[Token, Operand]):
     contained, not_contained = _in(True), _in(False)
 
     def text(self, token: Token) -> Operand:
-        return made.literal(ValueType.TEXT, _string(token), token)
+        return build.literal(ValueType.TEXT, _string(token), token)
 
     def integer(self, token: Token) -> Operand:
-        return made.integer_literal(token)
+        return build.integer_literal(token)
 
     def double(self, token: Token) -> Operand:
-        return made.double_literal(token)
+        return build.double_literal(token)
 
     def true(self) -> Operand:
-        return made.boolean_literal(True)
+        return build.boolean_literal(True)
 
     def false(self) -> Operand:
-        return made.boolean_literal(False)
+        return build.boolean_literal(False)
 
     def null(self) -> Operand:
-        return made.boolean_literal(None)
+        return build.boolean_literal(None)
 
     def property(self, token: Token) -> Operand:
-        return made.property_value(str(token))
+        return build.property_value(str(token))
 
 
 def _word(token: Token) -> Token:

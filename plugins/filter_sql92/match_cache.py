@@ -24,15 +24,15 @@ class _Run:
     :param first_place: the place of the first message in the commit log, or an earlier place.
     """
 
-    def __init__(self, start: int, first_place: int) -> None:
+    def __init__(self, start: int, first_log_offset: int) -> None:
         self.start: int = start
         #: The number of results, and the results, one bit each, lowest bit first.
         self.count: int = 0
         self.answers: bytearray = bytearray()
-        #: The places of the first and the last message. A message outside this range belongs to
-        #: another topic of the same name, which was created after a deletion.
-        self.first_place: int = first_place
-        self.last_place: int = first_place
+        #: The commit log offsets of the first and the last message. A message outside this range
+        #: belongs to another topic of the same name, which was created after a deletion.
+        self.first_log_offset: int = first_log_offset
+        self.last_log_offset: int = first_log_offset
 
 
 class KnownAnswers:
@@ -46,34 +46,34 @@ class KnownAnswers:
         """The number of remembered results."""
         return sum([run.count for run in self._runs.values()])
 
-    def note(self, queue_id: int, queue_offset: int, place: int, wanted: bool) -> None:
+    def note(self, queue_id: int, queue_offset: int, log_offset: int, is_match: bool) -> None:
         """Remember a result.
 
-        :param place: the place of the message in the commit log.
+        :param log_offset: the offset of the message in the commit log.
         """
         run = self._runs.get(queue_id)
         if (
             run is None or queue_offset != run.start + run.count
-            or place <= run.last_place
+            or log_offset <= run.last_log_offset
         ):
-            run = self._runs[queue_id] = _Run(queue_offset, place)
+            run = self._runs[queue_id] = _Run(queue_offset, log_offset)
         bit = run.count & 7
         if bit == 0:
-            run.answers.append(1 if wanted else 0)
-        elif wanted:
+            run.answers.append(1 if is_match else 0)
+        elif is_match:
             run.answers[-1] |= 1 << bit
         run.count += 1
-        run.last_place = place
+        run.last_log_offset = log_offset
 
-    def find(self, queue_id: int, queue_offset: int, place: int, count: int) -> bytes:
+    def find(self, queue_id: int, queue_offset: int, log_offset: int, count: int) -> bytes:
         """Return the known results for consecutive messages, a byte each: 1 matches, 0 does not.
 
         :param queue_offset: the queue offset of the first message.
-        :param place: the place of the first message in the commit log.
+        :param log_offset: the offset of the first message in the commit log.
         :param count: the number of messages; the result may be shorter, or empty.
         """
         run = self._runs.get(queue_id)
-        if run is None or not run.first_place <= place <= run.last_place:
+        if run is None or not run.first_log_offset <= log_offset <= run.last_log_offset:
             return b""
         at = queue_offset - run.start
         end = min(at + count, run.count)

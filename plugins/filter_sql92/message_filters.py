@@ -53,8 +53,8 @@ class RetryFilter(PropertyFilter):
 
     def __init__(self, find: Callable[[str], Matches | None], cost: int = 1) -> None:
         def matches(properties: Mapping[str, str]) -> bool:
-            found = find(properties.get(RETRY_TOPIC, ""))
-            return found is None or found(properties)
+            matcher = find(properties.get(RETRY_TOPIC, ""))
+            return matcher is None or matcher(properties)
 
         super().__init__(matches)
         self.cost = cost

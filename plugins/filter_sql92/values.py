@@ -97,10 +97,10 @@ def to_double(text: str) -> float:
     """Parse a double; :raises EvaluationError: for any other text."""
     if text.isascii() and text.replace(".", "", 1).isdigit():
         return float(text)
-    found = _DOUBLE.fullmatch(text.strip(_BLANKS))
-    if found is None:
+    match = _DOUBLE.fullmatch(text.strip(_BLANKS))
+    if match is None:
         raise EvaluationError(f"not a number: {text[:_DIGITS_MAX]!r}")
-    sign, is_nan, is_infinity, decimal, hexadecimal = found.groups()
+    sign, is_nan, is_infinity, decimal, hexadecimal = match.groups()
     if is_nan:
         value = math.nan
     elif is_infinity:
@@ -174,13 +174,13 @@ def comparator(left: ValueType, right: ValueType) -> Callable[..., int]:
     if left is text and right is text:
         return lambda a, b: (a > b) - (a < b)
     if left is text:
-        read, same = _READ[right], comparator(right, right)
-        return lambda a, b: same(read(a), b)
+        convert, same = _READ[right], comparator(right, right)
+        return lambda a, b: same(convert(a), b)
     if right is text:
         if left is boolean:
             return _not_text
-        read, same = _READ[left], comparator(left, left)
-        return lambda a, b: same(a, read(b))
+        convert, same = _READ[left], comparator(left, left)
+        return lambda a, b: same(a, convert(b))
     if (left is boolean) != (right is boolean):
         return _never_equal
     if double in (left, right):

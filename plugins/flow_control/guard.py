@@ -138,25 +138,25 @@ class FlowControl:
         if count + len(frames) <= bounds.least_capacity and not is_full:
             return frames, ()
         share = bounds.least_capacity // (waiting.connection_count + 1)
-        own = 0 if is_full else max(share - own_count, 0)
-        passed = list(frames[:own])
-        count += len(passed)
+        free_count = 0 if is_full else max(share - own_count, 0)
+        accepted = list(frames[:free_count])
+        count += len(accepted)
         refusals: list[bytes] = []
         refused = 0
         capacities, otherwise = bounds.capacity_of, bounds.capacity_otherwise
-        for frame in frames[own:]:
-            found = look(frame)
-            if found is not None:
-                code, opaque, flag = found
+        for frame in frames[free_count:]:
+            head = look(frame)
+            if head is not None:
+                code, opaque, flag = head
                 if count >= capacities.get(code, otherwise) or (is_full and code in SEND.codes):
                     refused += 1
                     if not flag & ONEWAY_FLAG:
                         refusals.append(_OVERLOAD.frame(opaque))
                     continue
-            passed.append(frame)
+            accepted.append(frame)
             count += 1
         self.refused["OVERLOAD"] += refused
-        return passed, refusals
+        return accepted, refusals
 
     def due(self, frames: Sequence[Frame], waited_ms: int, waiting: WaitingRequests) -> Sorted:
         """See IFlowControl; refuse requests that waited too long or were held up by an append."""
@@ -166,7 +166,7 @@ class FlowControl:
             self._broker.steady.now_ms() - waited_ms <= self._slow_end_ms)
         if not is_late and not is_busy:
             return frames, ()
-        passed: list[Frame] = []
+        accepted: list[Frame] = []
         refusals: list[bytes] = []
         late = busy = 0
         size = waiting.request_count + len(frames)
@@ -174,11 +174,11 @@ class FlowControl:
         forms: dict[str, Refusal] = {}
         for frame in frames:
             size -= 1
-            found = look(frame)
-            if found is None:
-                passed.append(frame)
+            head = look(frame)
+            if head is None:
+                accepted.append(frame)
                 continue
-            code, opaque, flag = found
+            code, opaque, flag = head
             if is_busy and code in SEND.codes:
                 busy += 1
                 word = "PCBUSY_CLEAN_QUEUE"
@@ -186,7 +186,7 @@ class FlowControl:
                 late += 1
                 word = "TIMEOUT_CLEAN_QUEUE"
             else:
-                passed.append(frame)
+                accepted.append(frame)
                 continue
             if not flag & ONEWAY_FLAG:
                 form = forms.get(word)
@@ -195,21 +195,21 @@ class FlowControl:
                 refusals.append(form.frame_with(opaque, size))
         self.refused["TIMEOUT_CLEAN_QUEUE"] += late
         self.refused["PCBUSY_CLEAN_QUEUE"] += busy
-        return passed, refusals
+        return accepted, refusals
 
     def reject(self, frames: Sequence[Frame]) -> Sorted:
         """See IFlowControl; refuse sends while the page cache is busy; on a slave also pulls."""
         rejected = self._rejected()
-        passed: list[Frame] = []
+        accepted: list[Frame] = []
         refusals: list[bytes] = []
         for frame in frames:
-            found = look(frame)
-            if found is None or found[0] not in rejected:
-                passed.append(frame)
-            elif not found[2] & ONEWAY_FLAG:
-                refusals.append(_REJECT.frame(found[1]))
-        self.refused["REJECTREQUEST"] += len(frames) - len(passed)
-        return passed, refusals
+            head = look(frame)
+            if head is None or head[0] not in rejected:
+                accepted.append(frame)
+            elif not head[2] & ONEWAY_FLAG:
+                refusals.append(_REJECT.frame(head[1]))
+        self.refused["REJECTREQUEST"] += len(frames) - len(accepted)
+        return accepted, refusals
 
     # --- reports
 

@@ -21,10 +21,10 @@ from twistmq.broker.api.wire import (
     sketch,
 )
 
-__all__ = ["Found", "look"]
+__all__ = ["RequestHead", "look"]
 
 #: Code, opaque and flag of a request.
-Found = tuple[int, int, int]
+RequestHead = tuple[int, int, int]
 
 
 class _Begin(msgspec.Struct, gc=False):
@@ -38,7 +38,7 @@ class _Begin(msgspec.Struct, gc=False):
 _decode_begin: Final = msgspec.json.Decoder(_Begin).decode
 
 
-def look(frame: Frame) -> Found | None:
+def look(frame: Frame) -> RequestHead | None:
     """Return the request of a frame, or None if the header cannot be read; such a frame passes."""
     serialize_type, header, _ = frame
     code: int | None

@@ -61,7 +61,7 @@ class RateLimits:
         self._topic_rate = settings.int(TOPIC_RATE)
         self._topic_rates = read_topic_rates(settings)
         #: Client or topic to (remaining allowance, the time of its computation in Unix ms).
-        self._left: dict[Hashable, tuple[float, int]] = {}
+        self._allowances: dict[Hashable, tuple[float, int]] = {}
         self.refused = 0
 
     @property
@@ -89,18 +89,20 @@ class RateLimits:
 
     def _may(self, who: Hashable, rate: int, count: int, now_ms: int) -> bool:
         """Return whether a client may send this many messages now, and count them if so."""
-        left, then_ms = self._left.get(who, (float(rate), now_ms))
-        left = min(rate, left + max(0, now_ms - then_ms) * rate / 1000)
+        allowance, then_ms = self._allowances.get(who, (float(rate), now_ms))
+        allowance = min(rate, allowance + max(0, now_ms - then_ms) * rate / 1000)
         # A batch larger than a second's allowance passes when the full allowance is available.
-        may = left >= min(count, rate)
+        is_allowed = allowance >= min(count, rate)
         # Requests that were read later may have been run earlier.
-        self._left[who] = (left - count if may else left, max(then_ms, now_ms))
-        return may
+        self._allowances[who] = (
+            allowance - count if is_allowed else allowance, max(then_ms, now_ms))
+        return is_allowed
 
     def forget(self, now_ms: int) -> None:
         """Forget entries unused for a second, since their allowance is full again; periodic."""
-        self._left = {who: (left, then_ms) for who, (left, then_ms) in self._left.items()
-                      if now_ms - then_ms <= 1000 or left < 0}
+        self._allowances = {
+            who: (allowance, then_ms) for who, (allowance, then_ms) in self._allowances.items()
+            if now_ms - then_ms <= 1000 or allowance < 0}
 
 
 def _busy(who: str, rate: int) -> RequestRefused:

@@ -46,7 +46,7 @@ def waiting_counts(waiting: WaitingRequests | None) -> Counter[str]:
     if waiting is not None:
         stride = -(-waiting.request_count // LOOKS_MAX) or 1
         for frame in islice(waiting.frames(), None, None, stride):
-            found = look(frame)
-            if found is not None:
-                counts[kind_of(found[0]).processor] += stride
+            head = look(frame)
+            if head is not None:
+                counts[kind_of(head[0]).processor] += stride
     return counts

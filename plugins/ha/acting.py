@@ -36,20 +36,20 @@ class ActingMaster:
     """Knows whether one broker stands in for its master.
 
     :param exchange: asks a master for its addresses.
-    :param came: called with the addresses of a master for requests and for replication.
+    :param on_master: called with the addresses of a master for requests and for replication.
     """
 
     log = Logger()
 
     def __init__(
         self, broker: Broker, members: Members, master: MasterAddress, exchange: Exchange,
-        came: Callable[[str, str], None],
+        on_master: Callable[[str, str], None],
     ) -> None:
         self._broker = broker
         self._members = members
         self._master = master
         self._exchange = exchange
-        self._came = came
+        self._on_master = on_master
         self.is_on = broker.settings.flag(ACTING)
         #: The number of brokers of the group that name servers know, including this one.
         self.alive = broker.settings.int("totalReplicas")
@@ -73,8 +73,8 @@ class ActingMaster:
     def _notified(self, request: Request[NotifyMinBrokerIdChangeRequestHeader]) -> Reply:
         header = request.header
         if header.min_broker_id is not None:
-            self._found(header.min_broker_id, header.min_broker_addr or "",
-                        header.offline_broker_addr or "", header.ha_broker_addr or "")
+            self._note_lowest(header.min_broker_id, header.min_broker_addr or "",
+                              header.offline_broker_addr or "", header.ha_broker_addr or "")
         return Reply()
 
     def sync(self, _: int = 0) -> Deferred[None]:
@@ -96,13 +96,15 @@ class ActingMaster:
         self.alive = len(members) + (self._broker.broker_id not in members)
         lowest = min(members)
         before = self.lowest
-        gone = before[1] if before is not None and before[0] < lowest else ""
-        self._found(lowest, members[lowest], gone)
+        gone_address = before[1] if before is not None and before[0] < lowest else ""
+        self._note_lowest(lowest, members[lowest], gone_address)
 
-    def _found(self, lowest: int, address: str, gone: str, ha_address: str = "") -> None:
+    def _note_lowest(
+        self, lowest: int, address: str, gone_address: str, ha_address: str = ""
+    ) -> None:
         """Note the lowest id of the group; a broker that is not yet online does not stand in.
 
-        :param gone: the address of the broker that left, if one did.
+        :param gone_address: the address of the broker that left, if one did.
         :param ha_address: the replication port of the broker that came, if it is known.
         """
         broker = self._broker
@@ -113,11 +115,11 @@ class ActingMaster:
                       name=broker.broker_name, lowest=lowest, address=address)
         self.lowest = lowest, address
         self._act(lowest == broker.broker_id)
-        if gone:
-            self._master.left(gone)
+        if gone_address:
+            self._master.forget(gone_address)
         if lowest == MASTER_ID and address:
             if ha_address:
-                self._came(address, ha_address)
+                self._on_master(address, ha_address)
             else:
                 Deferred.fromCoroutine(self._find(address))
 

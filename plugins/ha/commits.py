@@ -63,7 +63,7 @@ class Commits:
         self._follower = follower
         self._outage = Outage()
         #: The commits that were not forwarded to the master, by "topic@group" and queue.
-        self._kept: dict[tuple[str, int], Any] = {}
+        self._kept_commits: dict[tuple[str, int], Any] = {}
 
     def rows(self, handlers: Mapping[int, AnyHandler]) -> list[AnyHandler]:
         """Return the handler of the request, which forwards it while a master is followed."""
@@ -78,23 +78,24 @@ class Commits:
             if not self._broker.is_slave:
                 return inner(request)
             if not (self._follower.hears_master and address):
-                return kept(request)
-            asked = Deferred.fromCoroutine(self._hand_on(request.header, address, request))
-            return now_or_later(asked.addCallback(answered, request))
+                return keep(request)
+            forwarding = Deferred.fromCoroutine(self._hand_on(request.header, address, request))
+            return now_or_later(forwarding.addCallback(answered, request))
 
         def answered(reply: Reply | None, request: Request[Any]) -> Handled:
             if reply is None:
-                return kept(request)
+                return keep(request)
             if _has_it(reply):
                 # This broker may know less about the topic than its master, and copies the table.
                 with suppress(RequestRefused):
                     inner(request)
             return reply
 
-        def kept(request: Request[Any]) -> Handled:
+        def keep(request: Request[Any]) -> Handled:
             reply, header = inner(request), request.header
             if not (isinstance(reply, Reply) and reply.remark):
-                self._kept[f"{header.topic}@{header.consumer_group}", header.queue_id] = header
+                key = f"{header.topic}@{header.consumer_group}", header.queue_id
+                self._kept_commits[key] = header
             return reply
 
         return replace(row, handle=handle)
@@ -102,38 +103,39 @@ class Commits:
     @property
     def has_kept(self) -> bool:
         """Whether this broker has offsets that were not forwarded to the master."""
-        return bool(self._kept)
+        return bool(self._kept_commits)
 
     def role_changed(self) -> None:
         """Forget the commits: a master owns its offsets, and a slave has a different master now."""
-        self._kept.clear()
+        self._kept_commits.clear()
 
-    async def join(self, theirs: dict[str, dict[int, int]]) -> None:
+    async def join(self, master_offsets: dict[str, dict[int, int]]) -> None:
         """Insert offsets that were kept here into the master's table where they are larger.
 
         The commits are also forwarded to the master, until it fails to answer; the remaining ones
         are forwarded with the next copy.
 
-        :param theirs: the master's offsets by "topic@group" and queue.
+        :param master_offsets: the master's offsets by "topic@group" and queue.
         """
-        address, kept, self._kept = self._follower.source, self._kept, {}
-        for (key, queue_id), header in kept.items():
-            if header.commit_offset <= theirs.get(key, {}).get(queue_id, -1):
+        address, commits, self._kept_commits = self._follower.source, self._kept_commits, {}
+        for (key, queue_id), header in commits.items():
+            if header.commit_offset <= master_offsets.get(key, {}).get(queue_id, -1):
                 continue
-            reply = await self._hand_on(header, address) if address and not self._kept else None
+            reply = None if not address or self._kept_commits else (
+                await self._hand_on(header, address))
             if not self._broker.is_slave:
                 return
             if reply is None:
-                self._kept.setdefault((key, queue_id), header)
+                self._kept_commits.setdefault((key, queue_id), header)
             if reply is None or _has_it(reply):
-                theirs.setdefault(key, {})[queue_id] = header.commit_offset
+                master_offsets.setdefault(key, {})[queue_id] = header.commit_offset
 
     async def _hand_on(
-        self, kept: Any, address: str, request: Request[Any] | None = None
+        self, commit: Any, address: str, request: Request[Any] | None = None
     ) -> Reply | None:
         """Ask the master to store an offset; :returns: its response, or None if it failed."""
         # The offset of a static topic already belongs to a part, and must not be mapped again.
-        header = forwarded(kept, self._broker.broker_name, request)
+        header = forwarded(commit, self._broker.broker_name, request)
         try:
             reply = await self._broker.host.ask_server(
                 address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS)

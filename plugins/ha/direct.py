@@ -33,12 +33,12 @@ class DirectFrames:
         #: The part of a frame's head that is still to be sent.
         self._head = b""
         #: The part of its body that is still to be sent: offset in the log, and size.
-        self._at = self._left = 0
+        self._at = self._remaining = 0
 
     @property
     def is_within(self) -> bool:
         """Whether a part of a frame is still to be sent."""
-        return bool(self._head or self._left)
+        return bool(self._head or self._remaining)
 
     def send(self, size_max: int, now_ms: int) -> None:
         """Send frames until the socket is full, or about ``size_max`` bytes are sent.
@@ -53,15 +53,16 @@ class DirectFrames:
                     frame = self._sender.next_frame(now_ms)
                     if frame is None:
                         return
-                    self._head, self._at, self._left = frame
+                    self._head, self._at, self._remaining = frame
                 if self._head:
                     self._head = self._head[self._socket.send(self._head, _MORE):]
                     continue
-                taken = self._sender.raw.send_to(self._socket.fileno(), self._at, self._left)
-                if not taken:
+                sent_size = self._sender.raw.send_to(
+                    self._socket.fileno(), self._at, self._remaining)
+                if not sent_size:
                     raise StoreError(f"the log has no bytes of {self._at} any longer")
-                self._at += taken
-                self._left -= taken
-                size += taken
+                self._at += sent_size
+                self._remaining -= sent_size
+                size += sent_size
         except BlockingIOError:
             pass  # The reactor reports when the socket takes more bytes.

@@ -36,12 +36,12 @@ __all__ = ["Exchange"]
 class Exchange:
     """The exchange requests of one broker, and its responses.
 
-    :param came: called with the master's addresses for requests and for replication.
+    :param on_master: called with the master's addresses for requests and for replication.
     """
 
-    def __init__(self, broker: Broker, came: Callable[[str, str], None]) -> None:
+    def __init__(self, broker: Broker, on_master: Callable[[str, str], None]) -> None:
         self._broker = broker
-        self._came = came
+        self._on_master = on_master
         #: The end of the log when this broker started, in bytes.
         self.first_end = 0
 
@@ -61,7 +61,7 @@ class Exchange:
         if header.master_ha_address is None:
             return Reply(header=None if broker.is_slave else self._own())
         if broker.is_slave and broker.identity.enable_acting_master and header.master_address:
-            self._came(header.master_address, header.master_ha_address)
+            self._on_master(header.master_address, header.master_ha_address)
         return Reply()
 
     async def tell(self, address: str) -> None:
@@ -79,7 +79,7 @@ class Exchange:
         reply = await self._ask(address, ExchangeHAInfoRequestHeader())
         if not reply.master_ha_address:
             return False
-        self._came(reply.master_address or address, reply.master_ha_address)
+        self._on_master(reply.master_address or address, reply.master_ha_address)
         return True
 
     async def _ask(

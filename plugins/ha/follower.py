@@ -266,7 +266,7 @@ class Follower:
         """
         self._try_ms = max(self._try_ms, self._now_ms() + pause_ms)
         # Before the first registration this is expected.
-        if why == self.fault or not (self._master.is_told or self._master.replication):
+        if why == self.fault or not (self._master.has_answer or self._master.replication):
             return
         self.fault = why
         if may_pass and not self._is_overdue:

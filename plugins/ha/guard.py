@@ -148,14 +148,14 @@ class Guard:
                f"the message at {last and last[0]} is another one than the master's")
         if not self._settings.flag("ha.resync"):
             raise LogsDiffer(f"{why}; {_ALLOW}")
-        place = sum(last) if last is not None and is_same else (
+        cut_offset = sum(last) if last is not None and is_same else (
             await self._last_common(address, begin, end))
-        if place is None:
+        if cut_offset is None:
             await self._restart(f"{why}, and no message is the same", begin, end, address)
             return
         self.log.warn("{why}; ha.resync=true: messages here from {place} on are removed", why=why,
-                      place=place)
-        await self._store.log_cut.truncate(place)
+                      place=cut_offset)
+        await self._store.log_cut.truncate(cut_offset)
 
     def _last_message(self, begin: int, end: int) -> tuple[int, int] | None:
         """Return offset and size of the last local message that ends at or before ``end``."""
@@ -168,11 +168,11 @@ class Guard:
         elif end < log.max_offset:
             at = max(at, end - end % log.file_size)
         last = None
-        for place, size in self._store.raw.messages(at):
-            if place + size > end:
+        for log_offset, size in self._store.raw.messages(at):
+            if log_offset + size > end:
                 break
-            if place >= begin:
-                last = place, size
+            if log_offset >= begin:
+                last = log_offset, size
         return last
 
     async def _last_common(self, address: str, begin: int, end: int) -> int | None:
@@ -190,25 +190,25 @@ class Guard:
                     break
         if start is None:
             return None
-        places = await self._lane.run(self._listing(start, min(end, log.next_file_start(start))))
-        low, high = 0, len(places) - 1
+        messages = await self._lane.run(self._listing(start, min(end, log.next_file_start(start))))
+        low, high = 0, len(messages) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            if await self._is_same(address, *places[middle]):
+            if await self._is_same(address, *messages[middle]):
                 low = middle
             else:
                 high = middle - 1
-        return sum(places[low])
+        return sum(messages[low])
 
     def _listing(self, start: int, end: int) -> Generator[None, None, list[tuple[int, int]]]:
         """List the messages of one file, one slice at a time."""
-        places = []
-        for place, size in self._store.raw.messages(start):
-            if place + size > end:
+        messages = []
+        for log_offset, size in self._store.raw.messages(start):
+            if log_offset + size > end:
                 break
-            places.append((place, size))
+            messages.append((log_offset, size))
             yield
-        return places
+        return messages
 
 
 def _address(text: str) -> str:

@@ -72,10 +72,10 @@ class _Versioned(Generic[B]):
         return Deferred.fromCoroutine(self._take(body))
 
     async def _take(self, body: bytes) -> None:
-        theirs = await decode_body(self._broker, self._kind, body)
-        await self._broker.slices.run(self._replacing(theirs))
+        wrapper = await decode_body(self._broker, self._kind, body)
+        await self._broker.slices.run(self._replacing(wrapper))
         self._save()
-        self._copied = theirs.data_version
+        self._copied = wrapper.data_version
 
     def is_current(self) -> bool:
         """Whether the table is still as it was copied."""
@@ -87,7 +87,7 @@ def _topics(broker: Broker) -> _Versioned[TopicConfigSerializeWrapper]:
     topics = broker.topic_config
     return _Versioned(
         broker, TopicConfigSerializeWrapper,
-        lambda theirs: broker.replacing_topics(theirs.topic_config_table, theirs.data_version),
+        lambda wrapper: broker.replacing_topics(wrapper.topic_config_table, wrapper.data_version),
         lambda: broker.topics_changed() if topics.dirty else None, lambda: topics.data_version)
 
 
@@ -96,8 +96,8 @@ def _groups(broker: Broker) -> _Versioned[SubscriptionGroupWrapper]:
     groups = broker.subscription_group
     return _Versioned(
         broker, SubscriptionGroupWrapper,
-        lambda theirs: broker.replacing_groups(
-            theirs.subscription_group_table, theirs.forbidden_table, theirs.data_version),
+        lambda wrapper: broker.replacing_groups(
+            wrapper.subscription_group_table, wrapper.forbidden_table, wrapper.data_version),
         lambda: broker.saves.save_if_changed(groups), lambda: groups.data_version)
 
 
@@ -115,16 +115,16 @@ class _Offsets:
         return Deferred.fromCoroutine(self._take(body))
 
     async def _take(self, body: bytes) -> None:
-        theirs = await decode_body(self._broker, LmqConsumerOffsetSerializeWrapper, body)
-        table, offsets = self._broker.consumer_offset, offsets_of(theirs)
+        wrapper = await decode_body(self._broker, LmqConsumerOffsetSerializeWrapper, body)
+        table, offsets = self._broker.consumer_offset, offsets_of(wrapper)
         await self._commits.join(offsets)
         if not self._broker.is_slave:
             # This broker became a master while it waited: later commits are its own.
             return
         await self._broker.slices.run(table.merging(offsets, larger_wins=False))
         # A table of 4.9.4 has no version.
-        if theirs.data_version is not None:
-            table.take_version(theirs.data_version)
+        if wrapper.data_version is not None:
+            table.take_version(wrapper.data_version)
 
     def is_current(self) -> bool:
         """Whether every offset that was committed here is known to the master."""

@@ -59,11 +59,11 @@ class _Link(Protocol):
         """Send bytes; the ones that the socket does not take wait in the transport."""
         if not self._is_full and self._write_some is not None:
             # Writing directly saves another round of the reactor.
-            taken = self._write_some(data)
-            if taken == len(data):
+            written_size = self._write_some(data)
+            if written_size == len(data):
                 return
-            if isinstance(taken, int):
-                data = data[taken:]
+            if isinstance(written_size, int):
+                data = data[written_size:]
         self._is_full = not self._is_encrypted
         self.transport.write(data)
 

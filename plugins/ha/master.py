@@ -31,15 +31,15 @@ class MasterAddress:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._told = self._told_ha = ""
+        self._reported = self._reported_ha = ""
         #: Whether a name server has answered.
-        self.is_told = False
+        self.has_answer = False
 
     @property
     def requests(self) -> str:
         """The master's port for requests; empty while no master is known."""
-        if self.given or (self._told and self._is_same_host):
-            return self.given or self._told
+        if self.given or (self._reported and self._is_same_host):
+            return self.given or self._reported
         # Only the replication port is known; by default it follows the port for requests.
         host, _, port = self._given_ha.rpartition(":")
         return f"{host}:{int(port) - 1}" if port else ""
@@ -53,20 +53,20 @@ class MasterAddress:
     def _is_same_host(self) -> bool:
         """Whether name servers report the broker that ``haMasterAddress`` names, if it is given."""
         given = self._given_ha
-        return not given or given == self._told_ha or (
-            given.rpartition(":")[0] == self._told.rpartition(":")[0])
+        return not given or given == self._reported_ha or (
+            given.rpartition(":")[0] == self._reported.rpartition(":")[0])
 
     @property
     def replication(self) -> str:
         """The master's port for replication; empty while no master is known."""
-        return self._given_ha or self._told_ha
+        return self._given_ha or self._reported_ha
 
-    def replication_of(self, said: str) -> str:
+    def replication_of(self, own_report: str) -> str:
         """Return the port for replication of a master that may have reported it itself.
 
-        :param said: the master's own report, which overrides name servers; empty without one.
+        :param own_report: the master's own report, which overrides name servers; empty without one.
         """
-        return self._given_ha or said or self._told_ha
+        return self._given_ha or own_report or self._reported_ha
 
     @property
     def _given_ha(self) -> str:
@@ -80,16 +80,16 @@ class MasterAddress:
         started may not know the master yet.
         """
         answer = next((each for each in answers if each.master_address), answers[0])
-        self.is_told = True
-        self._told = answer.master_address or ""
-        self._told_ha = answer.ha_address or self._told_ha
+        self.has_answer = True
+        self._reported = answer.master_address or ""
+        self._reported_ha = answer.ha_address or self._reported_ha
 
     def came(self, requests: str, replication: str) -> None:
         """Note the addresses of an available master, which it or a name server reported."""
-        self.is_told = True
-        self._told, self._told_ha = requests, replication
+        self.has_answer = True
+        self._reported, self._reported_ha = requests, replication
 
-    def left(self, requests: str) -> None:
+    def forget(self, requests: str) -> None:
         """Note that a broker is gone; if it was the master, it is no longer asked."""
-        if requests == self._told:
-            self._told = self._told_ha = ""
+        if requests == self._reported:
+            self._reported = self._reported_ha = ""

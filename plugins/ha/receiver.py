@@ -48,8 +48,8 @@ class Receiver:
 
     def begin(self) -> bytes:
         """Return the first bytes of the slave: its broker id, and the end of its log."""
-        said = encode_slave_id(self._slave_id) if self._slave_id is not None else b""
-        return said + encode_report(self.offset)
+        id_frame = encode_slave_id(self._slave_id) if self._slave_id is not None else b""
+        return id_frame + encode_report(self.offset)
 
     def received(self, data: bytes, now_ms: int) -> bytes:
         """Accept received bytes; :returns: the bytes that continue the log.

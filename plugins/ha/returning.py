@@ -114,12 +114,12 @@ async def has_same_log(broker: Broker, address: str) -> bool:
     begin, end = await log_range_of(broker, address)
     starts = [start for start in log.starts if begin <= start < min(end, log.max_offset)]
     firsts = [next(raw.messages(start), None) for start in dict.fromkeys(starts[:1] + starts[-1:])]
-    places = [each for each in firsts if each is not None and sum(each) <= end]
-    if not places:
+    ranges = [each for each in firsts if each is not None and sum(each) <= end]
+    if not ranges:
         raise BrokerError(f"its log goes from {begin} to {end}, the one here from "
                           f"{log.min_offset} to {log.max_offset}")
-    for place, size in places:
-        if await message_of(broker, address, place) == raw.read(place, size):
+    for log_offset, size in ranges:
+        if await message_of(broker, address, log_offset) == raw.read(log_offset, size):
             return True
     return False
 
@@ -132,16 +132,16 @@ async def take_back(broker: Broker, slave: str) -> None:
         body = await ask(broker, slave, RequestCode.GET_ALL_CONSUMER_OFFSET)
         theirs = offsets_of(await decode_body(broker, LmqConsumerOffsetSerializeWrapper, body))
         # No client is connected yet that would have to wait, so this runs without slices.
-        taken = run_to_completion(broker.consumer_offset.merging(
+        merged_count = run_to_completion(broker.consumer_offset.merging(
             _within_queues(broker, theirs), larger_wins=True))
     except BrokerError as error:
         _log.warn("the consumer offsets of the slave at {address} cannot be taken back: {error}",
                   address=slave, error=str(error))
         return
     await _take_tables_back(broker, slave)
-    if taken:
+    if merged_count:
         _log.info("{count} consumer offsets were taken back from the slave at {address}",
-                  count=taken, address=slave)
+                  count=merged_count, address=slave)
 
 
 async def _take_tables_back(broker: Broker, slave: str) -> None:

@@ -92,14 +92,14 @@ def networks(settings: Settings) -> list[Network]:
 
     :raises SettingsError: when a text is neither an address nor a network.
     """
-    found: list[Network] = []
+    peers: list[Network] = []
     for text in settings.names(PEERS):
         try:
-            found.append(ipaddress.ip_network(text, strict=False))
+            peers.append(ipaddress.ip_network(text, strict=False))
         except ValueError:
             raise settings.error(PEERS, f"contains {text!r}, which is neither an IP address nor a "
                                         "network") from None
-    return found
+    return peers
 
 
 def _check_address(settings: Settings, name: str) -> None:
@@ -130,11 +130,11 @@ def _check_port(settings: Settings) -> None:
     if not settings.is_given("haListenPort") or not settings.int("haListenPort"):
         return
     port = settings.int("haListenPort")
-    whose = ports_of(settings, "haListenPort").get(port)
+    owner = ports_of(settings, "haListenPort").get(port)
     if settings.has("namesrv.port") and port == settings.int("namesrv.port"):
-        whose = f"the name server's: namesrv.port={port}"
-    if whose is not None:
-        raise settings.error("haListenPort", f"is {whose}; choose another for one of them")
+        owner = f"the name server's: namesrv.port={port}"
+    if owner is not None:
+        raise settings.error("haListenPort", f"is {owner}; choose another for one of them")
     require_port(settings, port, "the port for slaves: haListenPort",
                  settings.text("ha.bind").strip() or None)
 
@@ -162,25 +162,26 @@ CHECKS: Final = (
 )
 
 
-def _told_where(settings: Settings) -> str:
+def _unreachable_fault(settings: Settings) -> str:
     """Why slaves on other hosts cannot connect to brokerIP2; empty if they possibly can."""
-    told, clients = (settings.text(name).strip() for name in ("brokerIP2", "brokerIP1"))
+    slave_host, client_host = (settings.text(name).strip() for name in ("brokerIP2", "brokerIP1"))
     try:
-        address = ipaddress.ip_address(told)
+        address = ipaddress.ip_address(slave_host)
     except ValueError:
         return ""
     if address.is_unspecified:
-        return f"slaves are told brokerIP2={told}, which is no address to connect to"
-    if told != clients and (address.is_loopback or address.is_link_local):
-        return (f"slaves are told brokerIP2={told}, which they do not reach from other hosts, and "
-                f"clients brokerIP1={clients}: set brokerIP2 to the address for slaves")
+        return f"slaves are told brokerIP2={slave_host}, which is no address to connect to"
+    if slave_host != client_host and (address.is_loopback or address.is_link_local):
+        return (f"slaves are told brokerIP2={slave_host}, which they do not reach from other "
+                f"hosts, and clients brokerIP1={client_host}: set brokerIP2 to the address for "
+                "slaves")
     return ""
 
 
 def replica_notices(settings: Settings) -> list[str]:
     """Return warnings for a start whose settings promise less than they seem to."""
-    told_where = "" if settings.text("brokerRole") == "SLAVE" else _told_where(settings)
-    return [*_promises(settings), *([told_where] if told_where else [])]
+    fault = "" if settings.text("brokerRole") == "SLAVE" else _unreachable_fault(settings)
+    return [*_promises(settings), *([fault] if fault else [])]
 
 
 def _promises(settings: Settings) -> list[str]:

@@ -67,9 +67,9 @@ class StrictLocks:
 
     @property
     def _others(self) -> list[str]:
-        own = self._broker.broker_id
+        own_id = self._broker.broker_id
         return [address for broker_id, address in sorted(self._acting.members.items())
-                if broker_id != own]
+                if broker_id != own_id]
 
     # --- locking
 
@@ -94,10 +94,10 @@ class StrictLocks:
         self, body: LockBatchRequestBody, held: tuple[MessageQueue, ...], quorum: int
     ) -> Reply:
         """Ask the group for the queues that this broker has locked."""
-        asked = LockBatchRequestBody(body.consumer_group, body.client_id, True, held).encode()
+        lock_body = LockBatchRequestBody(body.consumer_group, body.client_id, True, held).encode()
         counts = Counter(held)
         answers = await gatherResults([
-            Deferred.fromCoroutine(self._ask_lock(address, asked))
+            Deferred.fromCoroutine(self._ask_lock(address, lock_body))
             for address in (self._others if held else ())])
         for answer in answers:
             counts.update(set(answer))
@@ -129,10 +129,10 @@ class StrictLocks:
                 body = UnlockBatchRequestBody.decode(request.body)
                 if not body.only_this_broker:
                     # The client does not wait for the responses of the group.
-                    told = UnlockBatchRequestBody(
+                    unlock_body = UnlockBatchRequestBody(
                         body.consumer_group, body.client_id, True, body.mq_set).encode()
                     for address in self._others:
-                        Deferred.fromCoroutine(self._tell_unlock(address, told))
+                        Deferred.fromCoroutine(self._tell_unlock(address, unlock_body))
             return reply
 
         return handle

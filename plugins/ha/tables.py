@@ -127,10 +127,10 @@ class TableCopies:
     async def _copy(self, address: str) -> None:
         await self._take_reached(address)
         due_ms = self._broker.steady.now_ms()
-        due = [answer for answer in self._answers
-               if answer.waiting is None and answer.due_ms <= due_ms]
-        if due:
-            await self._ask(address, due, due_ms)
+        due_answers = [answer for answer in self._answers
+                       if answer.waiting is None and answer.due_ms <= due_ms]
+        if due_answers:
+            await self._ask(address, due_answers, due_ms)
             await self._take_reached(address)
 
     async def _take_reached(self, address: str) -> None:
@@ -144,11 +144,11 @@ class TableCopies:
         """The offset up to which messages of the log can be read."""
         return self._broker.store.dispatch.offset
 
-    async def _ask(self, address: str, due: Sequence[_Answer], due_ms: int) -> None:
+    async def _ask(self, address: str, due_answers: Sequence[_Answer], due_ms: int) -> None:
         """Request tables, and afterwards the master's log end as an upper bound for them."""
         own_end = self._broker.store.commit_log.max_offset
         bodies: list[tuple[_Answer, bytes]] = []
-        for answer in due:
+        for answer in due_answers:
             answer.due_ms = due_ms + answer.period_ms
             try:
                 bodies.append((answer, await self._body(address, answer)))
@@ -219,19 +219,19 @@ class TableCopies:
         assert answer.waiting is not None
         body, _ = answer.waiting
         answer.waiting = None
-        digest = taken = blake2b(body, digest_size=16).digest()
+        digest = applied_digest = blake2b(body, digest_size=16).digest()
         for each in answer.tables:
             # A broker that became master, or follows another one, must not apply this response.
             if not self._broker.is_slave or not (self._is_last or self._master() == address):
                 return
             is_same = digest == answer.digest and each.is_current()
-            if is_same or await self._taken(address, each, body):
+            if is_same or await self._apply(address, each, body):
                 each.copied_ms = self._broker.steady.now_ms()
             else:
-                taken = b""
-        answer.digest = taken
+                applied_digest = b""
+        answer.digest = applied_digest
 
-    async def _taken(self, address: str, copied: _Copied, body: bytes) -> bool:
+    async def _apply(self, address: str, copied: _Copied, body: bytes) -> bool:
         """Apply one table; :returns: whether that was possible."""
         try:
             waiting = copied.table.take(body)

@@ -71,16 +71,16 @@ class Exposition:
             names, values = (), ()
         kind = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily,
                 "histogram": HistogramMetricFamily}[family.kind]
-        made = kind(family.name, family.help, labels=(*family.labels, *names))
+        library_family = kind(family.name, family.help, labels=(*family.labels, *names))
         for labels, value in samples:
             if isinstance(value, Histogram):
-                made.add_metric((*labels, *values), _buckets(value), value.total)
+                library_family.add_metric((*labels, *values), _buckets(value), value.total)
             else:
-                made.add_metric((*labels, *values), value)
-        for sample in made.samples:
+                library_family.add_metric((*labels, *values), value)
+        for sample in library_family.samples:
             for name in [name for name, value in sample.labels.items() if not value]:
                 del sample.labels[name]
-        return made
+        return library_family
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, int]]:

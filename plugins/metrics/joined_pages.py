@@ -64,13 +64,13 @@ class _JoinedMetrics:
         """Request the pages and join them."""
         answers = await self._brokers.ask(_PORT, "/metrics")
         restarts = dict(self._brokers.restarts)
-        made = await self._brokers.on_thread(lambda: join_metrics(answers, restarts))
-        for name, why in made.unread.items():
+        metrics = await self._brokers.on_thread(lambda: join_metrics(answers, restarts))
+        for name, why in metrics.unread.items():
             if self._unread.get(name) != why:
                 self.log.error("the metrics of the broker {name} cannot be read: {why}",
                                name=name, why=why)
-        self._unread = made.unread
-        return made.status, made.text
+        self._unread = metrics.unread
+        return metrics.status, metrics.text
 
 
 def joined_pages(brokers: BrokerPages) -> Resource:
@@ -78,8 +78,8 @@ def joined_pages(brokers: BrokerPages) -> Resource:
     joined = _JoinedMetrics(brokers)
 
     def health() -> Deferred[tuple[int, bytes]]:
-        made: Deferred[tuple[int, bytes]] = brokers.ask(_PORT, "/health").addCallback(join_health)
-        return made
+        page: Deferred[tuple[int, bytes]] = brokers.ask(_PORT, "/health").addCallback(join_health)
+        return page
 
     return joined_root_page(SharedMaking(lambda: Deferred.fromCoroutine(joined.make())),
                             SharedMaking(health))
@@ -100,12 +100,12 @@ def join_metrics(
         if answer.status != 200:
             continue
         try:
-            found = list(text_string_to_metric_families(answer.body.decode()))
+            page_families = list(text_string_to_metric_families(answer.body.decode()))
         except ValueError as error:
             unread[name] = str(error)
             continue
         joined_count += 1
-        for family in found:
+        for family in page_families:
             joined = families.setdefault(family.name, family)
             samples = [sample._replace(labels={_BROKER_LABEL: name, **sample.labels})
                        for sample in family.samples]
@@ -144,9 +144,9 @@ def join_health(answers: Mapping[str, PageAnswer]) -> tuple[int, bytes]:
 def _health(answer: PageAnswer) -> dict[str, Any]:
     """The health of one server."""
     try:
-        found = json.loads(answer.body)
-        return {"status": str(found["status"]), "reasons": [*map(str, found["reasons"])],
-                "checks": found["checks"]}
+        health = json.loads(answer.body)
+        return {"status": str(health["status"]), "reasons": [*map(str, health["reasons"])],
+                "checks": health["checks"]}
     except (ValueError, KeyError, TypeError):
         return {"status": "broken", "checks": {},
                 "reasons": [f"it does not answer: {answer.fault or answer.status}"]}

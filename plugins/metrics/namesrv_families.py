@@ -74,10 +74,10 @@ def collect(name_server: NameServer) -> Iterator[MetricFamily]:
     registrations.add(routes.taken_count, "taken")
     registrations.add(routes.refused_count, "refused")
     yield registrations
-    left = _family("brokers_left", "counter", "Brokers that were forgotten.", "reason")
+    departures = _family("brokers_left", "counter", "Brokers that were forgotten.", "reason")
     for reason in LEAVE_REASONS:
-        left.add(routes.left_counts[reason], reason)
-    yield left
+        departures.add(routes.left_counts[reason], reason)
+    yield departures
     entries, size_bytes = name_server.kv_config.size()
     yield single(PREFIX + "kv_entries", "Values of the key-value configuration.", entries)
     yield single(PREFIX + "kv_bytes", "Their size as it counts for kv.total_size_max.", size_bytes)

@@ -100,12 +100,12 @@ class MadePage(_Page):
             request.setResponseCode(503)
             return b"as many as may wait for this page do already\n"
         self._waiting += 1
-        gone: list[object] = []
-        request.notifyFinish().addErrback(gone.append).addBoth(self._ended)
+        disconnects: list[object] = []
+        request.notifyFinish().addErrback(disconnects.append).addBoth(self._ended)
 
-        def write(made: tuple[int, bytes]) -> None:
-            if not gone:
-                status, page = made
+        def write(answer: tuple[int, bytes]) -> None:
+            if not disconnects:
+                status, page = answer
                 request.setResponseCode(status)
                 request.write(page)
                 request.finish()
@@ -113,7 +113,7 @@ class MadePage(_Page):
         def fail(failure: Failure) -> None:
             self.log.error("there is no page {path}: {why}", path=request.path.decode(),
                            why=failure.getErrorMessage())
-            if not gone:
+            if not disconnects:
                 request.setResponseCode(500)
                 request.finish()
 

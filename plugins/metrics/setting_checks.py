@@ -54,15 +54,15 @@ def require_port_of_pages(settings: Settings) -> None:
     """:raises SettingsError: when the port cannot be listened on."""
     require_number(settings, _HOST)
     port = settings.int(_PORT)
-    whose = ports_of(settings).get(port)
+    owner = ports_of(settings).get(port)
     if port and settings.has("namesrv.port") and port == settings.int("namesrv.port"):
-        whose = f"the name server's: namesrv.port={port}"
-    if whose is not None:
-        raise settings.error(_PORT, f"is {whose}; choose another for one of them")
+        owner = f"the name server's: namesrv.port={port}"
+    if owner is not None:
+        raise settings.error(_PORT, f"is {owner}; choose another for one of them")
     interface = interface_of(settings)
     try:
         require_port(settings, port, "metrics", interface)
     except BrokerError as error:
-        why = str(error).rpartition(": ")[2]
+        reason = str(error).rpartition(": ")[2]
         raise settings.error(
-            _PORT, f"cannot be listened on at {interface}: {why}") from None
+            _PORT, f"cannot be listened on at {interface}: {reason}") from None

@@ -194,11 +194,11 @@ class AckRequests:
     ) -> None:
         """:raises RequestRefused: when the message does not exist."""
         header = request.header
-        found = ranges.get((header.topic, header.queue_id))
-        if found is None:
-            found = require_range(self._broker, request)
-            ranges[header.topic, header.queue_id] = found
-        require_offset(header.topic, header.queue_id, header.offset, *found)
+        offset_range = ranges.get((header.topic, header.queue_id))
+        if offset_range is None:
+            offset_range = require_range(self._broker, request)
+            ranges[header.topic, header.queue_id] = offset_range
+        require_offset(header.topic, header.queue_id, header.offset, *offset_range)
 
     # --- BATCH_ACK_MESSAGE
 
@@ -237,9 +237,9 @@ class AckRequests:
                               left_out=left_out)
             return
         require_group(self._broker, group)
-        least = store.queues.min_offset(topic, queue_id)
-        most = store.queues.max_offset(topic, queue_id)
-        offsets = [offset for offset in ack.offsets() if least <= offset <= most]
+        min_offset = store.queues.min_offset(topic, queue_id)
+        max_offset = store.queues.max_offset(topic, queue_id)
+        offsets = [offset for offset in ack.offsets() if min_offset <= offset <= max_offset]
         if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
             for offset in offsets:
                 self._ack_in_order(request, topic, group, queue_id, offset, ack.pop_time)
@@ -255,14 +255,14 @@ class AckRequests:
         offsets: Sequence[int], index: int,
     ) -> None:
         """Note acknowledgements; :raises RequestRefused: when the revive queue does not exist."""
-        found = groups.get((key, revive_queue, invisible_time))
-        if found is None:
+        acks = groups.get((key, revive_queue, invisible_time))
+        if acks is None:
             self._state.require_revive_queue(revive_queue)
-            found = groups[key, revive_queue, invisible_time] = _Acks(
+            acks = groups[key, revive_queue, invisible_time] = _Acks(
                 key, revive_queue, invisible_time)
         for offset in offsets:
-            found.offsets[offset] = None
-        found.requests.append(index)
+            acks.offsets[offset] = None
+        acks.requests.append(index)
 
     def _store(
         self, requests: Sequence[Request[Any]], groups: _Groups, answers: list[Handled]
@@ -272,22 +272,22 @@ class AckRequests:
         Differs from Apache, which reports success even if an acknowledgement is not stored.
         """
         state = self._state
-        left: list[_Acks] = []
+        remaining: list[_Acks] = []
         for acks in groups.values():
             offsets = list(acks.offsets)
             state.in_flight.remove((acks.key.topic, acks.key.group, acks.key.queue_id),
                                      len(offsets), acks.key.pop_time)
             if not state.buffer.acknowledge(acks.key, offsets):
-                left.append(acks)
-        if left:
+                remaining.append(acks)
+        if remaining:
             records = [state.records.ack(
                 acks.key, sorted(acks.offsets), acks.revive_queue,
-                acks.key.pop_time + acks.invisible_time) for acks in left]
+                acks.key.pop_time + acks.invisible_time) for acks in remaining]
             refusals = state.records.store(records)
             for number, error in refusals.items():
-                for index in left[number].requests:
+                for index in remaining[number].requests:
                     answers[index] = Reply(error.response_code, remark=str(error))
-            self._hold_until_safe(requests, left, records[-1].next_offset, answers)
+            self._hold_until_safe(requests, remaining, records[-1].next_offset, answers)
         for index, answer in enumerate(answers):
             if answer is None:
                 answers[index] = Reply()
@@ -365,9 +365,12 @@ def require_range(broker: Broker, request: Request[Any]) -> tuple[int, int]:
             broker.store.queues.max_offset(header.topic, header.queue_id))
 
 
-def require_offset(topic: str, queue_id: int, offset: int, least: int, most: int) -> None:
+def require_offset(
+    topic: str, queue_id: int, offset: int, min_offset: int, max_offset: int
+) -> None:
     """:raises RequestRefused: when the queue has no message at this offset."""
-    if not least <= offset <= most:
+    if not min_offset <= offset <= max_offset:
         raise RequestRefused(
             ResponseCode.NO_MESSAGE,
-            f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{least}~{most}")
+            f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, "
+            f"store:{min_offset}~{max_offset}")

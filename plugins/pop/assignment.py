@@ -130,7 +130,7 @@ class Assignments:
         body = QueryAssignmentRequestBody.decode(request.body)
         queues = self._queues(body.topic, self._broker.steady.now_ms())
         if isinstance(queues, Deferred):
-            return queues.addCallback(lambda found: self._answer(body, found))
+            return queues.addCallback(lambda all_queues: self._answer(body, all_queues))
         return self._answer(body, queues)
 
     def _answer(
@@ -179,13 +179,13 @@ class Assignments:
         if not can_be_directory(topic):
             # No broker can have a topic of this name.
             return None
-        known = self._routes.get(topic)
-        most_ms = self._broker.settings.int("loadBalancePollNameServerInterval")
-        if known is not None and now_ms - known[1] <= most_ms:
-            return known[0]
-        found = Deferred.fromCoroutine(host.find_route(topic))
-        return found.addCallbacks(self._note_route, self._no_route,
-                                  callbackArgs=(topic, now_ms), errbackArgs=(topic,))
+        route = self._routes.get(topic)
+        max_age_ms = self._broker.settings.int("loadBalancePollNameServerInterval")
+        if route is not None and now_ms - route[1] <= max_age_ms:
+            return route[0]
+        lookup = Deferred.fromCoroutine(host.find_route(topic))
+        return lookup.addCallbacks(self._note_route, self._no_route,
+                                   callbackArgs=(topic, now_ms), errbackArgs=(topic,))
 
     def _note_route(
         self, route: TopicRouteData | None, topic: str, now_ms: int
@@ -208,8 +208,8 @@ class Assignments:
         failure.trap(BrokerError)
         self.log.warn("no route of {topic}: {error}", topic=topic,
                       error=failure.getErrorMessage())
-        known = self._routes.get(topic)
-        return None if known is None else known[0]
+        route = self._routes.get(topic)
+        return None if route is None else route[0]
 
     def _own_queues(self, topic: str) -> list[MessageQueue] | None:
         """Return the queues of this broker; used when no name server is configured."""

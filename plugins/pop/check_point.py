@@ -267,11 +267,11 @@ class ReviveRecords:
         self._codes = {tag: tags_code(tag) for tag in (CK_TAG, ACK_TAG, BATCH_ACK_TAG)}
 
     def store(
-        self, made: Sequence[ReviveRecord], owners: Sequence[int] | None = None
+        self, records: Sequence[ReviveRecord], owners: Sequence[int] | None = None
     ) -> dict[int, BrokerError]:
         """Append records and count them; see ``Kernel.append``."""
-        refusals = self._broker.append([each.record for each in made], owners)
-        for index, each in enumerate(made):
+        refusals = self._broker.append([each.record for each in records], owners)
+        for index, each in enumerate(records):
             self._counts.put(each.key, each.kind, refusals.get(index))
         return refusals
 

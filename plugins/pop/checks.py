@@ -64,10 +64,10 @@ def require_invisible_time(broker: Broker, invisible_ms: int, code: ResponseCode
     :param code: the response code of the refusal.
     :raises RequestRefused: when the time is negative or longer than a message can be delayed.
     """
-    most = invisible_max_ms(broker)
-    if not 0 <= invisible_ms <= most:
+    max_ms = invisible_max_ms(broker)
+    if not 0 <= invisible_ms <= max_ms:
         raise RequestRefused(
-            code, f"a message cannot be invisible for {invisible_ms} ms, only for 0 to {most} ms "
+            code, f"a message cannot be invisible for {invisible_ms} ms, only for 0 to {max_ms} ms "
             "(timerMaxDelaySec)")
 
 

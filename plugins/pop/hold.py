@@ -121,15 +121,15 @@ class PopHold:
             return self._make_room(self._of_connection, channel_id)
         return True
 
-    def _make_room(self, there: _ByConnection, channel_id: int) -> bool:
+    def _make_room(self, by_connection: _ByConnection, channel_id: int) -> bool:
         """End the oldest wait of the connection that has the most; :returns: whether one ended.
 
         :param channel_id: the connection that needs the room; it must have fewer waits.
         """
-        most = max(there.values(), key=len, default=None)
-        if most is None or len(most) <= len(there.get(channel_id, ())) + 1:
+        largest = max(by_connection.values(), key=len, default=None)
+        if largest is None or len(largest) <= len(by_connection.get(channel_id, ())) + 1:
             return False
-        oldest = next(iter(most))
+        oldest = next(iter(largest))
         self._end(oldest, oldest.pushed_out(oldest))
         return True
 
@@ -155,21 +155,21 @@ class PopHold:
         self._enter(waiting)
         # The deadline is a time of the client's clock. Only the interval until then is used, which
         # does not depend on the broker's clock.
-        left_ms = waiting.deadline_ms - _AHEAD_MS - waiting.request.now_ms
+        remaining_ms = waiting.deadline_ms - _AHEAD_MS - waiting.request.now_ms
         heappush(self._deadlines,
-                 (self._broker.steady.now_ms() + left_ms, next(self._numbers), waiting))
+                 (self._broker.steady.now_ms() + remaining_ms, next(self._numbers), waiting))
         waiting.request.kept_bytes = (
             getattr(waiting.wants, "size_bytes", 0) + index_size(waiting.wants))
         return waiting.reply
 
     def _enter(self, waiting: Waiting) -> None:
         key = waiting.key
-        there = self._waiting.get(key)
-        if there is None:
-            there = self._waiting[key] = WaitingByTag()
+        waits = self._waiting.get(key)
+        if waits is None:
+            waits = self._waiting[key] = WaitingByTag()
             groups = self._groups.setdefault(key[0], {})
             groups.setdefault(key[1], {})[key[2]] = None
-        there.add(waiting)
+        waits.add(waiting)
         channel_id = waiting.request.channel.channel_id
         for connections in (self._of_connection, self._of_key.setdefault(key, {})):
             connections.setdefault(channel_id, {})[waiting] = None
@@ -177,15 +177,15 @@ class PopHold:
 
     def _leave(self, waiting: Waiting) -> None:
         key = waiting.key
-        there = self._waiting[key]
-        there.remove(waiting)
+        waits = self._waiting[key]
+        waits.remove(waiting)
         channel_id = waiting.request.channel.channel_id
         for connections in (self._of_connection, self._of_key[key]):
             del connections[channel_id][waiting]
             if not connections[channel_id]:
                 del connections[channel_id]
         self.count -= 1
-        if not there:
+        if not waits:
             del self._waiting[key], self._of_key[key]
             groups = self._groups[key[0]]
             del groups[key[1]][key[2]]
@@ -202,16 +202,16 @@ class PopHold:
             return
         groups, interval = self._groups, self._broker.settings.int(
             "popLongPollingForceNotifyInterval")
-        found: dict[tuple[str, int], list[MessageRecord]] = {}
+        by_queue: dict[tuple[str, int], list[MessageRecord]] = {}
         for record in records:
             if record.topic in groups:
-                found.setdefault((record.topic, record.queue_id), []).append(record)
-        for (topic, queue_id), there in found.items():
+                by_queue.setdefault((record.topic, record.queue_id), []).append(record)
+        for (topic, queue_id), queue_records in by_queue.items():
             forced = bool(interval) and any(
-                record.queue_offset % interval == 0 for record in there)
+                record.queue_offset % interval == 0 for record in queue_records)
             for group in list(groups.get(topic, ())):
-                for wanted in (ANY_QUEUE, queue_id):
-                    self._wake((topic, group, wanted), None if forced else there)
+                for waited_id in (ANY_QUEUE, queue_id):
+                    self._wake((topic, group, waited_id), None if forced else queue_records)
 
     def wake_any(self, topic: str, group: str) -> None:
         """Wake one request that pops a topic with new messages, for whichever queue it waits."""
@@ -224,25 +224,25 @@ class PopHold:
 
         There may be new messages in the queue.
         """
-        for wanted in {ANY_QUEUE, queue_id}:
-            self._wake((topic, group, wanted), None)
+        for waited_id in {ANY_QUEUE, queue_id}:
+            self._wake((topic, group, waited_id), None)
 
     def _wake(self, key: QueueKey, records: Sequence[MessageRecord] | None) -> None:
         """Wake one waiting request whose filter matches one of the records.
 
         :param records: the new messages; None wakes a request without testing its filter.
         """
-        there = self._waiting.get(key)
-        if not there:
+        waits = self._waiting.get(key)
+        if not waits:
             return
-        found: Iterable[Waiting]
+        candidates: Iterable[Waiting]
         if records is not None:
-            found = there.candidates(records)
+            candidates = waits.candidates(records)
             if self._newest_first:
-                found = reversed(found)
+                candidates = reversed(candidates)
         else:
-            found = reversed(there) if self._newest_first else there
-        for waiting in found:
+            candidates = reversed(waits) if self._newest_first else waits
+        for waiting in candidates:
             if not waiting.is_due and waiting.request.channel.active and (
                     records is None or wants_any(waiting.wants, records)):
                 self.look_soon(waiting)
@@ -272,8 +272,8 @@ class PopHold:
 
     def forget_gone(self) -> None:
         """End the waits of disconnected clients, whatever time they asked for; periodic."""
-        for there in self._waiting.values():
-            for waiting in there:
+        for waits in self._waiting.values():
+            for waiting in waits:
                 if not waiting.request.channel.active:
                     self.look_soon(waiting, schedule=False)
         if self._due:
@@ -281,7 +281,7 @@ class PopHold:
 
     def release_all(self) -> None:
         """End all waits because the broker stops."""
-        for waiting in [each for there in self._waiting.values() for each in there]:
+        for waiting in [each for waits in self._waiting.values() for each in waits]:
             self._look(waiting, is_last=True)
 
     # --- looking

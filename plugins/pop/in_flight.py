@@ -45,9 +45,9 @@ class InFlightCounts:
         :param pop_time: Unix ms; messages popped before the broker's start were never counted.
         """
         if self._enabled and pop_time >= self._broker.started_ms:
-            left = self.count(key) - count
-            if left > 0:
-                self._counts[key] = left
+            remaining = self.count(key) - count
+            if remaining > 0:
+                self._counts[key] = remaining
             else:
                 self._counts.pop(key, None)
 

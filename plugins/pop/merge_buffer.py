@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from twistmq.plugins.pop.check_point import CheckPoint, PointKey, ReviveRecord, ReviveRecords
-from twistmq.plugins.pop.offsets import SETTLED, Taken
+from twistmq.plugins.pop.offsets import SETTLED, TakenRange
 from twistmq.plugins.pop.settings import PopSettings
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ _AGAIN_MS: Final = 100
 class _Buffered:
     """One check point in memory."""
 
-    __slots__ = ("point", "revive_queue", "safe_from", "taken")
+    __slots__ = ("point", "revive_queue", "safe_from", "taken_range")
 
-    def __init__(self, point: CheckPoint, revive_queue: int, taken: Taken) -> None:
+    def __init__(self, point: CheckPoint, revive_queue: int, taken_range: TakenRange) -> None:
         self.point = point
         self.revive_queue = revive_queue
-        self.taken = taken
+        self.taken_range = taken_range
         #: The acknowledgements count when the commit log is durable up to this offset.
         self.safe_from = SETTLED
 
@@ -75,12 +75,14 @@ class MergeBuffer:
                 and len(self._points) <= settings.buffer_size_max
                 and point.revive_time - now_ms >= settings.stay_timeout_ms + _LEAST_STAY_MS)
 
-    def add(self, point: CheckPoint, revive_queue: int, taken: Taken, now_ms: int) -> None:
+    def add(
+        self, point: CheckPoint, revive_queue: int, taken_range: TakenRange, now_ms: int
+    ) -> None:
         """Keep a check point that ``takes`` accepted."""
         settings = self._settings
-        self._points[point.key] = _Buffered(point, revive_queue, taken)
-        left_ms = min(point.revive_time - settings.stay_timeout_ms - now_ms, settings.stay_ms)
-        heappush(self._due, (self._steady_ms() + left_ms, next(self._numbers), point.key))
+        self._points[point.key] = _Buffered(point, revive_queue, taken_range)
+        remaining_ms = min(point.revive_time - settings.stay_timeout_ms - now_ms, settings.stay_ms)
+        heappush(self._due, (self._steady_ms() + remaining_ms, next(self._numbers), point.key))
 
     def has(self, key: PointKey) -> bool:
         return key in self._points
@@ -101,7 +103,7 @@ class MergeBuffer:
                 self.log.warn("check point {key} has no message {offset}", key=key, offset=offset)
         buffered.safe_from = max(buffered.safe_from, safe_from)
         if buffered.point.is_done:
-            buffered.taken.safe_from = buffered.safe_from
+            buffered.taken_range.safe_from = buffered.safe_from
             del self._points[key]
         return True
 
@@ -130,14 +132,14 @@ class MergeBuffer:
         records: list[ReviveRecord] = []
         owners: list[int] = []
         for index, buffered in enumerate(written):
-            made = self._records_of(buffered)
-            records += made
-            owners += [index] * len(made)
+            own_records = self._records_of(buffered)
+            records += own_records
+            owners += [index] * len(own_records)
         refusals = self._records.store(records, owners)
         refused = {owners[index]: error for index, error in refusals.items()}
         for record, owner in zip(records, owners, strict=True):
             if owner not in refused:
-                written[owner].taken.safe_from = record.next_offset
+                written[owner].taken_range.safe_from = record.next_offset
         for index, buffered in enumerate(written):
             key = buffered.point.key
             if index not in refused:

@@ -19,7 +19,7 @@ from twistmq.plugins.pop.names import REVIVE_GROUP
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["SETTLED", "PopOffsets", "QueueKey", "Taken"]
+__all__ = ["SETTLED", "PopOffsets", "QueueKey", "TakenRange"]
 
 #: Topic, group and queue id.
 QueueKey = tuple[str, str, int]
@@ -27,7 +27,7 @@ QueueKey = tuple[str, str, int]
 SETTLED: Final = 0
 
 
-class Taken:
+class TakenRange:
     """A range of a queue that was taken by one pop."""
 
     __slots__ = ("next_offset", "safe_from")
@@ -44,7 +44,7 @@ class PopOffsets:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._queues: dict[QueueKey, deque[Taken]] = {}
+        self._queues: dict[QueueKey, deque[TakenRange]] = {}
 
     @property
     def waits(self) -> bool:
@@ -53,8 +53,8 @@ class PopOffsets:
 
     def latest(self, key: QueueKey) -> int:
         """Return the offset of the next pop of a queue, or -1 to use the consumer offset."""
-        taken = self._queues.get(key)
-        return taken[-1].next_offset if taken else -1
+        queue = self._queues.get(key)
+        return queue[-1].next_offset if queue else -1
 
     @property
     def total(self) -> int:
@@ -65,14 +65,14 @@ class PopOffsets:
         """Return the number of unsettled ranges of a queue."""
         return len(self._queues.get(key, ()))
 
-    def take(self, key: QueueKey, next_offset: int, safe_from: int | None) -> Taken:
+    def take(self, key: QueueKey, next_offset: int, safe_from: int | None) -> TakenRange:
         """Note that a pop took the queue up to ``next_offset``."""
-        taken = Taken(next_offset, safe_from)
+        taken_range = TakenRange(next_offset, safe_from)
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = deque()
-        queue.append(taken)
-        return taken
+        queue.append(taken_range)
+        return taken_range
 
     def clear(self, key: QueueKey) -> None:
         """Forget a queue because an administrator set its offset, or its contents changed."""

@@ -216,15 +216,15 @@ class OrderInfos(SavedTable):
         info = OrderInfo(pop_time, invisible_time,
                          [first, *[offset - first for offset in offsets[1:]]],
                          last_consume_timestamp=self._broker.now_ms(), attempt_id=attempt_id)
-        before = self._find(key)
+        previous = self._find(key)
         counts: dict[int, int] = {}
-        if before is not None:
-            known = before.offset_consumed_count or {}
-            if before.attempt_id is not None and before.attempt_id == attempt_id:
-                counts = known
+        if previous is not None:
+            earlier_counts = previous.offset_consumed_count or {}
+            if previous.attempt_id is not None and previous.attempt_id == attempt_id:
+                counts = earlier_counts
             else:
-                again = set(before.offsets())
-                counts = {offset: known.get(offset, 0) + 1 for offset in offsets
+                again = set(previous.offsets())
+                counts = {offset: earlier_counts.get(offset, 0) + 1 for offset in offsets
                           if offset in again}
             info.offset_consumed_count = counts
         self._table.setdefault(topic + _SEPARATOR + group, {})[queue_id] = info

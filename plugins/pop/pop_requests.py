@@ -97,7 +97,7 @@ class PopRequests:
         key = header.topic, header.consumer_group, header.queue_id
         attempt = self._attempt(request, message_filter)
         if attempt.parts:
-            return self._found(request, attempt)
+            return self._found_reply(request, attempt)
         deadline_ms = self._hold.deadline_ms(
             header.born_time, header.poll_time, request.now_ms)
         if header.poll_time <= 0 or self._hold.is_too_late(deadline_ms, request.now_ms):
@@ -115,7 +115,7 @@ class PopRequests:
         """Check whether a wait is over; :returns: the reply, or None to wait longer."""
         attempt = self._attempt(waiting.request, waiting.wants)
         if attempt.parts:
-            return self._found(waiting.request, attempt)
+            return self._found_reply(waiting.request, attempt)
         if is_last:
             return self._reply(attempt, ResponseCode.POLLING_TIMEOUT)
         if attempt.has_more_to_look_at:
@@ -192,7 +192,7 @@ class PopRequests:
             self._taker.take_topic(attempt, header.topic, chance)
         else:
             self._taker.take_queue(attempt, header.topic, header.queue_id)
-        if not retries_first and attempt.left > 0 and not header.order:
+        if not retries_first and attempt.remaining > 0 and not header.order:
             self._take_retries(attempt, chance)
         if attempt.parts:
             self._taker.cover(attempt)
@@ -223,7 +223,7 @@ class PopRequests:
 
     # --- replies to a pop
 
-    def _found(self, request: Request[PopMessageRequestHeader], attempt: Attempt) -> Reply:
+    def _found_reply(self, request: Request[PopMessageRequestHeader], attempt: Attempt) -> Reply:
         header, broker = request.header, self._broker
         for part in attempt.parts:
             topic, group, queue_id = part.key
@@ -248,17 +248,17 @@ class PopRequests:
         starts, offsets = [], []
         for part in attempt.parts:
             topic, _, queue_id = part.key
-            place = f"{retry_mark(topic)} {queue_id}"
-            starts.append(f"{place} {part.start_offset}")
-            offsets.append(f"{place} {','.join(map(str, part.offsets))}")
+            prefix = f"{retry_mark(topic)} {queue_id}"
+            starts.append(f"{prefix} {part.start_offset}")
+            offsets.append(f"{prefix} {','.join(map(str, part.offsets))}")
         answer = PopMessageResponseHeader(
             pop_time=attempt.pop_time, invisible_time=header.invisible_time,
             revive_qid=attempt.revive_queue, rest_num=attempt.rest,
             start_offset_info=";".join(starts), msg_offset_info=";".join(offsets),
             order_count_info=";".join(attempt.order_counts) if header.order else None)
-        is_found = code == ResponseCode.SUCCESS
-        body = b"".join(self._taker.messages(attempt)) if is_found else b""
-        return Reply(code, answer, body, _FOUND if is_found else _NONE)
+        has_messages = code == ResponseCode.SUCCESS
+        body = b"".join(self._taker.messages(attempt)) if has_messages else b""
+        return Reply(code, answer, body, _FOUND if has_messages else _NONE)
 
     # --- PEEK_MESSAGE
 
@@ -276,13 +276,13 @@ class PopRequests:
         for topic, queue_id in queues:
             offset = self._taker.peek_offset((topic, header.consumer_group, queue_id))
             rest += max(broker.store.queues.max_offset(topic, queue_id) - offset, 0)
-            left = min(header.max_msg_nums, _COUNT_MAX) - len(messages)
-            if left > 0:
-                result = broker.store.get_message(topic, queue_id, offset, left)
+            remaining = min(header.max_msg_nums, _COUNT_MAX) - len(messages)
+            if remaining > 0:
+                result = broker.store.get_message(topic, queue_id, offset, remaining)
                 if result.status in (GetMessageStatus.OFFSET_TOO_SMALL,
                                      GetMessageStatus.OFFSET_OVERFLOW_BADLY):
                     result = broker.store.get_message(
-                        topic, queue_id, result.next_begin_offset, left)
+                        topic, queue_id, result.next_begin_offset, remaining)
                 messages += result.messages
                 size += result.size
         if messages:

@@ -122,19 +122,19 @@ class RequestModes(SavedTable):
 
     def _take(self, body: bytes) -> Deferred[None] | None:
         """Take over the master's table; :raises WireError: when the body cannot be decoded."""
-        theirs = ModeTable.decode(body)
-        if theirs.message_request_mode_map == self._table:
+        master_table = ModeTable.decode(body)
+        if master_table.message_request_mode_map == self._table:
             return None
-        for topic in (*self._table, *theirs.message_request_mode_map):
+        for topic in (*self._table, *master_table.message_request_mode_map):
             self._file_rows.changed(topic)
-        self._become(theirs)
+        self._become(master_table)
         return self._broker.saves.save(self)
 
     def mode_of(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
         """Return how a group receives the messages of a topic."""
-        found = self._table.get(topic, {}).get(group)
-        if found is not None:
-            return found
+        existing = self._table.get(topic, {}).get(group)
+        if existing is not None:
+            return existing
         settings = self._broker.settings
         if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return SetMessageRequestModeRequestBody(topic, group)
@@ -190,9 +190,9 @@ class RequestModes(SavedTable):
             if self._table.get(topic) is not groups:
                 # The master's table replaced it in the meantime.
                 continue
-            is_there = broker.topic_config.get(topic) is not None
+            has_topic = broker.topic_config.get(topic) is not None
             gone = [group for group in groups
-                    if not is_there or not broker.subscription_group.has(group)]
+                    if not has_topic or not broker.subscription_group.has(group)]
             for group in gone:
                 del groups[group]
                 self._size_bytes -= _row_size(topic, group)

@@ -64,14 +64,14 @@ class Rescued:
     text: str
 
 
-def rescue(broker: Broker, topic: str, place: int, size: int) -> Rescued:
+def rescue(broker: Broker, topic: str, log_offset: int, size: int) -> Rescued:
     """Recover the content of a damaged record in the revive topic.
 
     :param topic: the revive topic.
-    :param place: the offset of the record in the commit log, as the queue's entry states it.
+    :param log_offset: the offset of the record in the commit log, as the queue's entry states it.
     :param size: the size of the record, as the queue's entry states it.
     """
-    data = broker.store.commit_log.peek(place, min(size, _SIZE_MAX)) or b""
+    data = broker.store.commit_log.peek(log_offset, min(size, _SIZE_MAX)) or b""
     end = data.rfind(bytes((len(topic),)) + topic.encode())
     unique = _first(_UNIQUE, data[end:]) if end >= 0 else ""
     parts = _UNIQUE_PARTS.fullmatch(unique)
@@ -105,8 +105,8 @@ def _by_unique_key(parts: re.Match[str], deliver_ms: str) -> Rescued:
 
 def _first(pattern: re.Pattern[bytes], data: bytes) -> str:
     """Return the text of a property in the bytes of a record, or "" if it is not found."""
-    found = pattern.search(data)
-    return "" if found is None else found[1].decode("utf-8", "replace")
+    match = pattern.search(data)
+    return "" if match is None else match[1].decode("utf-8", "replace")
 
 
 def _tag_of(body: bytes) -> str:
@@ -120,8 +120,8 @@ def _tag_of(body: bytes) -> str:
 
 def _copies(broker: Broker, unique: str, deliver_ms: str) -> Iterator[tuple[str, bytes]]:
     """Yield records of the timer topic with a unique key and, if it is known, delivery time."""
-    found, *_ = broker.store.reader.query(TIMER_TOPIC, unique, _COPIES_MAX, 0, 2**62)
-    for record in found:
+    records, *_ = broker.store.reader.query(TIMER_TOPIC, unique, _COPIES_MAX, 0, 2**62)
+    for record in records:
         try:
             message = decode_record(record)
         except BrokerError:

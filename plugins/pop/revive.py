@@ -137,20 +137,21 @@ class ReviveQueue:
     def _corrected(self, offset: int) -> int:
         """Return where to continue if an offset is outside the queue; no message is skipped."""
         queues = self._broker.store.queues
-        least = queues.min_offset(self._topic, self.queue_id)
-        most = queues.max_offset(self._topic, self.queue_id)
-        if offset < least:
+        min_offset = queues.min_offset(self._topic, self.queue_id)
+        max_offset = queues.max_offset(self._topic, self.queue_id)
+        if offset < min_offset:
             self.log.error("{count} messages of {topic}-{queue_id} are gone before they were read: "
                            "popped messages that they name are not delivered again. Reading goes "
-                           "on at {least}, the beginning, after {offset}", count=least - offset,
-                           topic=self._topic, queue_id=self.queue_id, least=least, offset=offset)
-            return least
-        if offset > most:
+                           "on at {least}, the beginning, after {offset}",
+                           count=min_offset - offset, topic=self._topic, queue_id=self.queue_id,
+                           least=min_offset, offset=offset)
+            return min_offset
+        if offset > max_offset:
             self.log.error("{topic}-{queue_id} is read from its beginning at {least}, {count} "
                            "messages: the saved offset {offset} is beyond its end, which is {most}",
-                           topic=self._topic, queue_id=self.queue_id, least=least,
-                           count=most - least, offset=offset, most=most)
-            return least
+                           topic=self._topic, queue_id=self.queue_id, least=min_offset,
+                           count=max_offset - min_offset, offset=offset, most=max_offset)
+            return min_offset
         return offset
 
     def _read(self) -> bool:
@@ -164,14 +165,14 @@ class ReviveQueue:
         delivered_ms = self._state.delivered_ms()
         offset = self._corrected(self._next)
         entries = store.queues.entries(self._topic, self.queue_id, offset, _READ_COUNT)
-        for place, size, _ in entries:
-            data = store.look_message(place)
+        for log_offset, size, _ in entries:
+            data = store.look_message(log_offset)
             try:
                 if data is None:
                     raise WireError("it is not in the commit log")
                 self._take(decode_record(data), offset)
             except BrokerError as error:
-                self._take_damaged(place, size, offset, error)
+                self._take_damaged(log_offset, size, offset, error)
             offset += 1
         self._next = offset
         if offset >= store.queues.max_offset(self._topic, self.queue_id):
@@ -196,9 +197,9 @@ class ReviveQueue:
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = decode_ack(body, name, tag == BATCH_ACK_TAG)
             self._state.counts.got(ack.key, "ACK", self.queue_id)
-            known = self._open.get(ack.key)
-            if known is not None:
-                self._acknowledge(known, ack.offsets)
+            point = self._open.get(ack.key)
+            if point is not None:
+                self._acknowledge(point, ack.offsets)
             elif due_ms >= self._known_ms and len(self._early) < _OPEN_MAX:
                 self._early.setdefault(ack.key, ([], due_ms))[0].extend(ack.offsets)
         else:
@@ -214,22 +215,23 @@ class ReviveQueue:
             self._acknowledge(point, early[0])
 
     def _take_damaged(
-        self, place: int, size: int, offset: int, error: BrokerError
+        self, log_offset: int, size: int, offset: int, error: BrokerError
     ) -> None:
         """Recover the readable parts of a damaged record, and log the losses."""
-        found = rescue(self._broker, self._topic, place, size)
+        rescued = rescue(self._broker, self._topic, log_offset, size)
         self.log.error("message {offset} of {topic}-{queue_id}, at {place} of the commit log, is "
                        "damaged: {error}; {text}", offset=offset, topic=self._topic,
-                       queue_id=self.queue_id, place=place, error=str(error), text=found.text)
+                       queue_id=self.queue_id, place=log_offset, error=str(error),
+                       text=rescued.text)
         try:
-            for tag, body in found.bodies:
+            for tag, body in rescued.bodies:
                 self._take_body(tag, body, offset, self._known_ms)
         except WireError as fault:
             self.log.error("message {offset} of {topic}-{queue_id} has no valid content: {error}",
                            offset=offset, topic=self._topic, queue_id=self.queue_id,
                            error=str(fault))
-        if found.point is not None:
-            self._take_point(found.point, offset)
+        if rescued.point is not None:
+            self._take_point(rescued.point, offset)
 
     @staticmethod
     def _acknowledge(point: CheckPoint, offsets: Iterable[int]) -> None:
@@ -274,14 +276,14 @@ class ReviveQueue:
         """Return the retry of a message, or None if it is gone or no group should receive it."""
         broker, key = self._broker, point.key
         normal = normal_topic(key.topic, key.group)
-        place = broker.store.queues.commit_log_offset(key.topic, key.queue_id, offset)
+        log_offset = broker.store.queues.commit_log_offset(key.topic, key.queue_id, offset)
         # A broker for which this one stands in has a different commit log.
-        is_younger = 0 <= point.log_end <= place and key.broker_name == broker.broker_name
-        data = None if place < 0 or is_younger else broker.store.look_message(place)
-        if data is None and not is_younger and place >= broker.store.commit_log.min_offset:
+        is_younger = 0 <= point.log_end <= log_offset and key.broker_name == broker.broker_name
+        data = None if log_offset < 0 or is_younger else broker.store.look_message(log_offset)
+        if data is None and not is_younger and log_offset >= broker.store.commit_log.min_offset:
             self.log.error("message {offset} of {topic}-{queue_id} at {place} of the commit log is "
                            "damaged, {group} does not get it again: no record begins there",
-                           offset=offset, topic=key.topic, queue_id=key.queue_id, place=place,
+                           offset=offset, topic=key.topic, queue_id=key.queue_id, place=log_offset,
                            group=key.group)
             return None
         if data is None:
@@ -303,8 +305,8 @@ class ReviveQueue:
             # Differs from Apache, which stores a copy in which the damage cannot be detected.
             self.log.error("message {offset} of {topic}-{queue_id} at {place} of the commit log is "
                            "damaged, {group} does not get it again: {error}", offset=offset,
-                           topic=key.topic, queue_id=key.queue_id, place=place, group=key.group,
-                           error=str(error))
+                           topic=key.topic, queue_id=key.queue_id, place=log_offset,
+                           group=key.group, error=str(error))
             return None
         properties = message.properties_map()
         # Differs from Apache, which delays the retry of such a message again.
@@ -333,9 +335,9 @@ class ReviveQueue:
                 state.make_retry_topic(record.topic, point.key.group)
             except BrokerError as error:
                 refusals[index] = error
-        left = [index for index in range(len(records)) if index not in refusals]
-        for number, refusal in broker.append([records[index] for index in left]).items():
-            refusals[left[number]] = refusal
+        indexes = [index for index in range(len(records)) if index not in refusals]
+        for number, refusal in broker.append([records[index] for index in indexes]).items():
+            refusals[indexes[number]] = refusal
         for index, (point, _) in enumerate(owners):
             state.counts.retry(point.key, refusals.get(index))
         if len(refusals) == len(records) and any(each.retriable for each in refusals.values()):

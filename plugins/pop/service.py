@@ -187,9 +187,9 @@ class PopService:
             retry for group in self._broker.consumer_offset.groups_of_topic(topic)
             for retry in (pop_retry_topic(topic, group, True), pop_retry_topic(topic, group, False))
             if table.get(retry) is not None]
-        gone = frozenset([topic, *retries])
+        gone_topics = frozenset([topic, *retries])
         for part in (self.state.offsets, self.state.orders, self.state.in_flight):
-            part.forget_topics(gone)
+            part.forget_topics(gone_topics)
         return retries
 
     def forget_gone(self, now_ms: int) -> None:

@@ -29,7 +29,7 @@ from twistmq.plugins.pop.offsets import SETTLED, QueueKey
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
-    from twistmq.plugins.pop.offsets import Taken
+    from twistmq.plugins.pop.offsets import TakenRange
     from twistmq.plugins.pop.state import PopState
 
 __all__ = ["Attempt", "Taker"]
@@ -74,7 +74,7 @@ class Attempt:
     order_counts: list[str] = field(default_factory=list)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The number of messages that are still wanted."""
         return self.header.max_msg_nums - self.count
 
@@ -146,21 +146,21 @@ class Taker:
         elif state.in_flight.is_too_many(key):
             attempt.rest += rest
             return
-        if attempt.left <= 0 or not rest:
+        if attempt.remaining <= 0 or not rest:
             attempt.rest += rest
             return
         wants = self._filter_of(attempt, topic)
-        result = store.get_message(topic, queue_id, offset, attempt.left, wants)
+        result = store.get_message(topic, queue_id, offset, attempt.remaining, wants)
         if result.status in _MOVED:
             # The contents of the queue changed since the group was there last.
             state.offsets.clear(key)
             offset = result.next_begin_offset
             self._broker.consumer_offset.commit(
                 "pop", header.consumer_group, topic, queue_id, offset)
-            result = store.get_message(topic, queue_id, offset, attempt.left, wants)
+            result = store.get_message(topic, queue_id, offset, attempt.remaining, wants)
         attempt.rest += max(result.max_offset - result.next_begin_offset, 0)
         if result.messages:
-            self._found(attempt, key, offset, result)
+            self._add_part(attempt, key, offset, result)
         elif result.status in _PASSED and result.next_begin_offset > offset:
             attempt.has_more_to_look_at |= result.next_begin_offset < result.max_offset
             if header.order:
@@ -179,7 +179,7 @@ class Taker:
             return attempt.message_filter
         return self._broker.filters.make_filter(header.exp_type, header.exp)
 
-    def _found(
+    def _add_part(
         self, attempt: Attempt, key: QueueKey, offset: int, result: GetMessageResult
     ) -> None:
         header = attempt.header
@@ -206,9 +206,10 @@ class Taker:
         # A record contains its offset in the queue of its original topic.
         entries = self._broker.store.queues.entries(
             topic, queue_id, offset, result.next_begin_offset - offset)
-        by_place = {place: offset + index for index, (place, _, _) in enumerate(entries)}
+        queue_offsets = {
+            log_offset: offset + index for index, (log_offset, _, _) in enumerate(entries)}
         begin, end = PHYSICAL_OFFSET_POSITION, PHYSICAL_OFFSET_POSITION + 8
-        return [by_place[int.from_bytes(each[begin:end], "big")] for each in result.messages]
+        return [queue_offsets[int.from_bytes(each[begin:end], "big")] for each in result.messages]
 
     # --- check points
 
@@ -239,10 +240,10 @@ class Taker:
         stored = iter(records)
         for (part, point), kept in zip(points, is_kept, strict=True):
             safe_from = None if kept else next(stored).next_offset
-            taken: Taken = state.offsets.take(
+            taken_range: TakenRange = state.offsets.take(
                 part.key, part.result.next_begin_offset, safe_from)
             if kept:
-                state.buffer.add(point, attempt.revive_queue, taken, attempt.pop_time)
+                state.buffer.add(point, attempt.revive_queue, taken_range, attempt.pop_time)
 
     # --- results
 

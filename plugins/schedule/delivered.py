@@ -50,7 +50,7 @@ class Delivered:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         #: Deliveries in the log that no offset accounts for.
-        self._found: Counter[_Key] = Counter()
+        self._deliveries: Counter[_Key] = Counter()
         #: For each level the queue offset after the last message that may have been delivered.
         self._ends: dict[int, int] = {}
         self._search: Iterator[None] | None = None
@@ -60,7 +60,7 @@ class Delivered:
 
         :param offsets: for each level the first message that may not have been delivered.
         """
-        self._found.clear()
+        self._deliveries.clear()
         self._ends.clear()
         self._search = self._looking(dict(offsets), now_ms)
 
@@ -73,7 +73,7 @@ class Delivered:
                 next(self._search)
         except StopIteration:
             self._search = None
-            if count := self._found.total():
+            if count := self._deliveries.total():
                 self.log.info("{count} delayed messages were delivered by the master after its "
                               "last copied offsets", count=count)
         except BrokerError as error:
@@ -90,10 +90,10 @@ class Delivered:
         if queue_offset >= self._ends.get(level, 0):
             return False
         key = _key(record)
-        if self._found[key] <= 0:
-            del self._found[key]
+        if self._deliveries[key] <= 0:
+            del self._deliveries[key]
             return False
-        self._found[key] -= 1
+        self._deliveries[key] -= 1
         return True
 
     # --- the search, one message per step
@@ -119,8 +119,8 @@ class Delivered:
 
     def _waiting(self, level: int, offset: int) -> Iterator[tuple[int, int, MessageRecord]]:
         """Read messages of a level from an offset: (queue offset, due ms, record to deliver)."""
-        for queue_offset, place, due_ms in self._entries(SCHEDULE_TOPIC, level - 1, offset):
-            data = self._store.look_message(place)
+        for queue_offset, log_offset, due_ms in self._entries(SCHEDULE_TOPIC, level - 1, offset):
+            data = self._store.look_message(log_offset)
             if data is None:
                 continue
             try:
@@ -133,25 +133,25 @@ class Delivered:
     def _entries(
         self, topic: str, queue_id: int, offset: int
     ) -> Iterator[tuple[int, int, int]]:
-        """Read entries of a queue from an offset: (queue offset, place, tags code)."""
+        """Read entries of a queue from an offset: (queue offset, log offset, tags code)."""
         while entries := self._store.queues.entries(topic, queue_id, offset, _READ_COUNT):
-            for place, _, tags_code in entries:
-                yield offset, place, tags_code
+            for log_offset, _, tags_code in entries:
+                yield offset, log_offset, tags_code
                 offset += 1
 
     def _count(self, topic: str, queue_id: int, first_ms: int) -> Iterator[None]:
         """Count the delayed messages that were stored in a queue since a given time."""
         begin = self._store.reader.offset_by_time(topic, queue_id, first_ms)
-        for _, place, _ in self._entries(topic, queue_id, begin):
-            data = self._store.look_message(place)
+        for _, log_offset, _ in self._entries(topic, queue_id, begin):
+            data = self._store.look_message(log_offset)
             if data is not None and _MARK in data:
                 try:
-                    self._found[_key(decode_record(data))] += 1
+                    self._deliveries[_key(decode_record(data))] += 1
                 except StoreDamaged as error:
                     self.log.error("a message of {topic}-{queue_id}, at {place} of the commit log, "
                                    "cannot be read: if it is a delivered delayed message, it may "
                                    "be delivered twice: {error}",
-                                   topic=topic, queue_id=queue_id, place=place,
+                                   topic=topic, queue_id=queue_id, place=log_offset,
                                    error=str(error))
             yield
 
@@ -159,18 +159,18 @@ class Delivered:
         self, level: int, offset: int, first_ms: int, targets: set[tuple[str, int]]
     ) -> Iterator[None]:
         """Discount the deliveries of messages before an offset that were due since a time."""
-        least = self._store.queues.min_offset(SCHEDULE_TOPIC, level - 1)
-        for before in range(offset - 1, least - 1, -1):
-            found = next(self._waiting(level, before), None)
-            if found is None or found[0] != before:
+        min_offset = self._store.queues.min_offset(SCHEDULE_TOPIC, level - 1)
+        for earlier_offset in range(offset - 1, min_offset - 1, -1):
+            waiting = next(self._waiting(level, earlier_offset), None)
+            if waiting is None or waiting[0] != earlier_offset:
                 # This message is damaged or gone; earlier ones may have been delivered as well.
                 yield
                 continue
-            if found[1] < first_ms:
+            if waiting[1] < first_ms:
                 return
-            record = found[2]
+            record = waiting[2]
             if (record.topic, record.queue_id) in targets:
-                self._found[_key(record)] -= 1
+                self._deliveries[_key(record)] -= 1
             yield
 
 

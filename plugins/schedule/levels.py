@@ -35,7 +35,7 @@ class DelayLevels:
             self.lengths_ms[level] = int(match[1]) * _UNITS_MS[match[2]]
 
     @property
-    def most(self) -> int:
+    def max_level(self) -> int:
         """The highest level."""
         return len(self.lengths_ms)
 
@@ -45,4 +45,4 @@ class DelayLevels:
         :param level: a level above the highest one counts as the highest.
         :param store_timestamp: the time at which the message was stored, Unix ms.
         """
-        return min(store_timestamp + self.lengths_ms[min(level, self.most)], _TIME_MAX)
+        return min(store_timestamp + self.lengths_ms[min(level, self.max_level)], _TIME_MAX)

@@ -48,7 +48,7 @@ def delay_level(properties: dict[str, str]) -> int:
     return int(text)
 
 
-def delay_record(record: MessageRecord, level_most: int) -> None:
+def delay_record(record: MessageRecord, max_level: int) -> None:
     """Redirect a record to the schedule topic if the message has to wait.
 
     Half messages and rollbacks do not wait; the messages that they later become may wait. Differs
@@ -69,7 +69,7 @@ def delay_record(record: MessageRecord, level_most: int) -> None:
     properties[names.REAL_QID] = str(record.queue_id)
     record.properties = format_properties(properties)
     record.topic = SCHEDULE_TOPIC
-    record.queue_id = min(level, level_most) - 1
+    record.queue_id = min(level, max_level) - 1
 
 
 def due_record(message: StoredMessage) -> MessageRecord:

@@ -106,7 +106,7 @@ class ScheduleService:
         refusals: dict[int, BrokerError] = {}
         for index in indexes_with(records, DELAY_MARK):
             try:
-                delay_record(records[index], self.levels.most)
+                delay_record(records[index], self.levels.max_level)
             except BrokerError as error:
                 refusals[index] = error
         return refusals
@@ -206,18 +206,20 @@ class ScheduleService:
         """Return the saved offset of a level, corrected to the range of its queue."""
         offset = self.offsets.get(level, 0)
         store, queue_id = self._broker.store, level - 1
-        least = store.queues.min_offset(SCHEDULE_TOPIC, queue_id)
-        most = store.queues.max_offset(SCHEDULE_TOPIC, queue_id)
-        if least <= offset <= most:
+        min_offset = store.queues.min_offset(SCHEDULE_TOPIC, queue_id)
+        max_offset = store.queues.max_offset(SCHEDULE_TOPIC, queue_id)
+        if min_offset <= offset <= max_offset:
             return offset
-        corrected = least if offset < least else self._first_waiting(level, least, most)
+        corrected = min_offset if offset < min_offset else (
+            self._first_waiting(level, min_offset, max_offset))
         if corrected != offset:
-            what, count = (("gone before they were due", least - offset) if offset < least else
-                           ("not due yet and wait again", most - corrected))
+            what, count = (
+                ("gone before they were due", min_offset - offset) if offset < min_offset else
+                ("not due yet and wait again", max_offset - corrected))
             self.log.error("delay level {number} continues at {corrected}: the saved offset was "
                            "{offset}, its queue has {least} to {most}; {count} messages are {what}",
-                           number=level, corrected=corrected, offset=offset, least=least,
-                           most=most, count=count, what=what)
+                           number=level, corrected=corrected, offset=offset, least=min_offset,
+                           most=max_offset, count=count, what=what)
             self._set_offset(level, corrected)
         return corrected
 
@@ -253,16 +255,16 @@ class ScheduleService:
         length_ms = self.levels.lengths_ms[level]
         ahead = self._ahead.get(level, ())
         due: list[tuple[int, MessageRecord]] = []
-        left = BATCH_BYTES
+        remaining_bytes = BATCH_BYTES
         entries = store.queues.entries(SCHEDULE_TOPIC, level - 1, offset, BATCH_COUNT)
-        for place, size, due_ms in entries:
+        for log_offset, size, due_ms in entries:
             # A message that is due later than its level allows was stored by a wrong clock.
-            if now_ms < due_ms <= now_ms + length_ms or (due and size > left):
+            if now_ms < due_ms <= now_ms + length_ms or (due and size > remaining_bytes):
                 break
-            left -= size
+            remaining_bytes -= size
             if offset not in ahead:
                 try:
-                    data = store.look_message(place)
+                    data = store.look_message(log_offset)
                     if data is None:
                         raise StoreDamaged("it is not in the commit log")
                     record = due_record(decode_record(data))
@@ -280,7 +282,7 @@ class ScheduleService:
                     self.log.error(
                         "message {offset} of {topic}-{queue_id}, of delay level {number}, at "
                         "{place} of the commit log, cannot be delivered: {error}", offset=offset,
-                        topic=SCHEDULE_TOPIC, queue_id=level - 1, number=level, place=place,
+                        topic=SCHEDULE_TOPIC, queue_id=level - 1, number=level, place=log_offset,
                         error=str(error))
             offset += 1
         return due, offset
@@ -330,20 +332,20 @@ class ScheduleService:
 
         :raises WireError: when the body cannot be decoded.
         """
-        theirs = DelayOffsetSerializeWrapper.decode(body)
-        self.offsets = dict(theirs.offset_table)
+        master_offsets = DelayOffsetSerializeWrapper.decode(body)
+        self.offsets = dict(master_offsets.offset_table)
         self._ahead.clear()
         self._follows = True
-        if theirs.data_version is not None:
-            self.data_version.assign(theirs.data_version)
+        if master_offsets.data_version is not None:
+            self.data_version.assign(master_offsets.data_version)
 
     def take_back(self, body: bytes) -> None:
         """Adopt the offsets of a slave that stood in for this master, where they are higher.
 
         :raises WireError: when the body cannot be decoded.
         """
-        theirs = DelayOffsetSerializeWrapper.decode(body)
-        for level, offset in theirs.offset_table.items():
+        slave_offsets = DelayOffsetSerializeWrapper.decode(body)
+        for level, offset in slave_offsets.offset_table.items():
             self.offsets[level] = max(offset, self.offsets.get(level, 0))
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:

@@ -62,10 +62,10 @@ def update_static_topic(
     else:
         targets = _targets(session, brokers, clusters)
         configs = _existing(session, topic)
-        before = _write(topic, "CREATE_OR_UPDATE", configs, ".before")
+        before_file = _write(topic, "CREATE_OR_UPDATE", configs, ".before")
         wrapper = growing_plan(topic, total, sorted({*targets, *configs}), configs, _now_ms(),
                                random.choice)
-        files = (before, _write_wrapper(wrapper, ".after"))
+        files = (before_file, _write_wrapper(wrapper, ".after"))
         _complete(session, wrapper)
         force = False
     yield from _send_configs(session, wrapper, wrapper.broker_config_map, force, files)
@@ -89,9 +89,9 @@ def remapping_static_topic(
         configs = _existing(session, topic)
         if not configs:
             raise AdminError("No topic route to do the remapping")
-        before = _write(topic, "CREATE_OR_UPDATE", configs, ".before")
+        before_file = _write(topic, "CREATE_OR_UPDATE", configs, ".before")
         wrapper = remapping_plan(topic, targets, configs, _now_ms(), random.choice)
-        files = (before, _write_wrapper(wrapper, ".after"))
+        files = (before_file, _write_wrapper(wrapper, ".after"))
         _complete(session, wrapper)
         force = False
     for name in wrapper.broker_config_map:
@@ -103,8 +103,8 @@ def remapping_static_topic(
     decided(wrapper, _ends(session, topic, map_out))
     yield from _send_configs(session, wrapper, map_in, force, files)
     yield from (row for row in out if row[0] not in wrapper.broker_to_map_in)
-    rest = [name for name in wrapper.broker_config_map if name not in {*map_in, *map_out}]
-    yield from _send_configs(session, wrapper, rest, force, files)
+    other_names = [name for name in wrapper.broker_config_map if name not in {*map_in, *map_out}]
+    yield from _send_configs(session, wrapper, other_names, force, files)
 
 
 # --- the present state
@@ -166,8 +166,8 @@ def _send_configs(
     files: tuple[str, str],
 ) -> Iterator[Row]:
     """Send the configurations to the brokers, until one of them refuses."""
-    places = [(session.named(name), wrapper.broker_config_map[name]) for name in names]
-    for broker, config in places:
+    targets = [(session.named(name), wrapper.broker_config_map[name]) for name in names]
+    for broker, config in targets:
         detail = config.mapping_detail
         assert detail is not None
         session.ask(broker.address, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,

@@ -152,22 +152,22 @@ def _check_follows(
         return
     if not new:
         raise MappingError("The new item list is null or empty")
-    known = {item.gen: item for item in old}
+    old_items = {item.gen: item for item in old}
     for item in new:
-        before = known.get(item.gen)
-        if before is not None and not _is_same(before, item):
+        old_item = old_items.get(item.gen)
+        if old_item is not None and not _is_same(old_item, item):
             # Differs from Apache, which checks this with an assertion that is off in production.
-            raise MappingError(f"The item of gen {item.gen} must not change: {before} {item}")
-    if is_same_epoch and _place(old[-1]) != _place(new[-1]):
+            raise MappingError(f"The item of gen {item.gen} must not change: {old_item} {item}")
+    if is_same_epoch and _position(old[-1]) != _position(new[-1]):
         raise MappingError("The new leader is different but epoch equal")
 
 
 def _is_same(old: LogicQueueMappingItem, new: LogicQueueMappingItem) -> bool:
-    return _place(old) == _place(new) and (
+    return _position(old) == _position(new) and (
         old.logic_offset in (-1, new.logic_offset))
 
 
-def _place(item: LogicQueueMappingItem) -> tuple[int, str, int, int]:
+def _position(item: LogicQueueMappingItem) -> tuple[int, str, int, int]:
     return item.gen, item.bname, item.queue_id, item.start_offset
 
 
@@ -184,7 +184,7 @@ def check_brokers(topic: str, configs: Configs) -> tuple[int, int]:
     :returns: the epoch and the number of logical queues.
     :raises MappingError: when they contradict each other, or the topic is not static everywhere.
     """
-    seen: TopicQueueMappingDetail | None = None
+    first: TopicQueueMappingDetail | None = None
     for broker, config in configs.items():
         detail = config.mapping_detail
         if detail is None:
@@ -197,17 +197,17 @@ def check_brokers(topic: str, configs: Configs) -> tuple[int, int]:
             raise MappingError(f"The topic name is inconsistent in broker  {broker}")
         if detail.topic != topic:
             raise MappingError(f"The topic name is not match for broker  {broker}")
-        seen = seen or detail
-        if seen.scope != detail.scope:
+        first = first or detail
+        if first.scope != detail.scope:
             raise MappingError(
-                f"scope does not match {detail.scope} != {seen.scope} in {broker}")
-        if seen.epoch != detail.epoch:
-            raise MappingError(f"epoch does not match {seen.epoch} != {detail.epoch} in {broker}")
-        if seen.total_queues != detail.total_queues:
+                f"scope does not match {detail.scope} != {first.scope} in {broker}")
+        if first.epoch != detail.epoch:
+            raise MappingError(f"epoch does not match {first.epoch} != {detail.epoch} in {broker}")
+        if first.total_queues != detail.total_queues:
             raise MappingError("total queue number does not match "
-                               f"{seen.total_queues} != {detail.total_queues} in {broker}")
-    assert seen is not None
-    return seen.epoch, seen.total_queues
+                               f"{first.total_queues} != {detail.total_queues} in {broker}")
+    assert first is not None
+    return first.epoch, first.total_queues
 
 
 def logical_queues(configs: Configs) -> dict[int, LogicalQueue]:
@@ -243,13 +243,13 @@ def _check_not_shared(queues: Iterable[LogicalQueue]) -> None:
     owners: dict[tuple[str, int], LogicalQueue] = {}
     for queue in queues:
         for item in queue.items:
-            place = (item.bname, item.queue_id)
-            if place in owners:
+            physical_queue = (item.bname, item.queue_id)
+            if physical_queue in owners:
                 raise MappingError(
                     f"Topic {queue.topic} global queue id {queue.number} and "
-                    f"{owners[place].number} shared the same physical queue "
+                    f"{owners[physical_queue].number} shared the same physical queue "
                     f"{item.bname}-{item.queue_id}")
-            owners[place] = queue
+            owners[physical_queue] = queue
 
 
 def check_physical_queues(configs: Configs) -> None:
@@ -262,10 +262,10 @@ def check_physical_queues(configs: Configs) -> None:
             for item in items:
                 if item.start_offset != 0:
                     raise MappingError("The start offset does not begin from 0")
-                place = configs.get(item.bname)
-                if place is None:
+                item_config = configs.get(item.bname)
+                if item_config is None:
                     raise MappingError("The broker of item does not exist")
-                if item.queue_id >= place.write_queue_nums:
+                if item.queue_id >= item_config.write_queue_nums:
                     raise MappingError("The physical queue id is overflow the write queues")
 
 

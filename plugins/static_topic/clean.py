@@ -90,9 +90,9 @@ class CleanService:
             first = items[0]
             if first.bname not in bounds:
                 bounds[first.bname] = await self._bounds(detail.topic, first.bname)
-            found = bounds[first.bname].offset_table.get(
+            offsets = bounds[first.bname].offset_table.get(
                 MessageQueue(detail.topic, first.bname, first.queue_id))
-            if found is not None and found.max_offset in (0, found.min_offset):
+            if offsets is not None and offsets.max_offset in (0, offsets.min_offset):
                 self.log.info("static topic {topic}, queue {number}: the empty part {item} is "
                               "removed",
                               topic=detail.topic, number=number, item=first)
@@ -111,23 +111,25 @@ class CleanService:
         self, detail: TopicQueueMappingDetail
     ) -> dict[int, list[LogicQueueMappingItem]]:
         """Return the queues without those that their new leader has handed to another broker."""
-        gone = {number: items[-1].bname for number, items in detail.hosted_queues.items()
-                if items and not detail.leads(items)}
-        if not gone or not self._broker.host.has_name_servers:
+        successors = {number: items[-1].bname for number, items in detail.hosted_queues.items()
+                      if items and not detail.leads(items)}
+        if not successors or not self._broker.host.has_name_servers:
             return detail.hosted_queues
         route = await self._broker.host.find_route(detail.topic)
         leaders = {} if route is None else route_leaders(route, detail.scope)
         details: dict[str, TopicQueueMappingDetail | None] = {}
         queues = dict(detail.hosted_queues)
-        for number, successor in gone.items():
+        for number, successor in successors.items():
             leader = leaders.get(number)
             if leader is None or leader == successor:
                 continue
             if leader not in details:
                 details[leader] = await self._detail(detail.topic, leader)
-            theirs = details[leader]
-            if theirs is not None and theirs.leads(theirs.hosted_queues.get(number)) and (
-                    (theirs.total_queues, theirs.epoch) == (detail.total_queues, detail.epoch)):
+            leader_detail = details[leader]
+            if leader_detail is not None and (
+                    leader_detail.leads(leader_detail.hosted_queues.get(number))) and (
+                    (leader_detail.total_queues, leader_detail.epoch)
+                    == (detail.total_queues, detail.epoch)):
                 self.log.info("static topic {topic}, queue {number}: moved to {leader} and removed "
                               "here",
                               topic=detail.topic, number=number, leader=leader)

@@ -61,8 +61,8 @@ def wrapped_offset_rows(
 
 
 def _wrapped(row: AnyHandler, answer: Answer, mappings: QueueMappings) -> AnyHandler:
-    def handle(request: Request[Any], place: LogicalPlace) -> Handled:
-        result = answer(request, place)
+    def handle(request: Request[Any], queue: LogicalPlace) -> Handled:
+        result = answer(request, queue)
         if isinstance(result, Request):
             return row.handle(result)
         return Deferred.fromCoroutine(result)
@@ -86,33 +86,33 @@ class _OffsetQuestions:
     # --- groups
 
     def query(
-        self, request: Request[headers.QueryConsumerOffsetRequestHeader], place: LogicalPlace
+        self, request: Request[headers.QueryConsumerOffsetRequestHeader], queue: LogicalPlace
     ) -> Coroutine[Any, Any, Reply] | Request[Any]:
         """Return the offset of a group, taken from the last part that the group has begun."""
-        if len(place.items) == 1 and place.leader.logic_offset == 0:
-            return _with(request, queue_id=place.leader.queue_id)
-        return self._query(request, place)
+        if len(queue.items) == 1 and queue.leader.logic_offset == 0:
+            return _with(request, queue_id=queue.leader.queue_id)
+        return self._query(request, queue)
 
     async def _query(
-        self, request: Request[headers.QueryConsumerOffsetRequestHeader], place: LogicalPlace
+        self, request: Request[headers.QueryConsumerOffsetRequestHeader], queue: LogicalPlace
     ) -> Reply:
         header = request.header
-        for item in reversed(place.items):
+        for item in reversed(queue.items):
             if not item.is_decided:
                 # Differs from Apache: no logical offset in this part is known yet.
                 continue
-            if place.is_here(item):
+            if queue.is_here(item):
                 offset = self._broker.consumer_offset.query(
                     header.consumer_group, header.topic, item.queue_id)
             else:
-                offset = await self._query_there(request, item)
+                offset = await self._query_remote(request, item)
             if offset >= 0:
                 return Reply(header=headers.QueryConsumerOffsetResponseHeader(
                     offset=item.logical(offset)))
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND,
                              "Not found, maybe this group consumer boot first")
 
-    async def _query_there(
+    async def _query_remote(
         self, request: Request[headers.QueryConsumerOffsetRequestHeader],
         item: LogicQueueMappingItem,
     ) -> int:
@@ -128,17 +128,17 @@ class _OffsetQuestions:
         return reply.header(headers.QueryConsumerOffsetResponseHeader).offset
 
     def update(
-        self, request: Request[headers.UpdateConsumerOffsetRequestHeader], place: LogicalPlace
+        self, request: Request[headers.UpdateConsumerOffsetRequestHeader], queue: LogicalPlace
     ) -> Coroutine[Any, Any, Reply] | Request[Any]:
         """Store the offset of a group on the broker of the part that contains the offset."""
         offset = request.header.commit_offset
         if offset is None:
             return request
-        item = _required(find_item(place.items, offset))
+        item = _required(find_item(queue.items, offset))
         physical = _with(request, queue_id=item.queue_id, commit_offset=item.physical(offset))
-        return physical if place.is_here(item) else self._update_there(physical, item)
+        return physical if queue.is_here(item) else self._update_remote(physical, item)
 
-    async def _update_there(self, request: Request[Any], item: LogicQueueMappingItem) -> Reply:
+    async def _update_remote(self, request: Request[Any], item: LogicQueueMappingItem) -> Reply:
         reply = await self._others.ask(
             item.bname, RequestCode.UPDATE_CONSUMER_OFFSET,
             forwarded(request.header, item.bname, request))
@@ -146,30 +146,30 @@ class _OffsetQuestions:
 
     # --- queues
 
-    async def maximum(self, request: Request[Any], place: LogicalPlace) -> Reply:
+    async def maximum(self, request: Request[Any], queue: LogicalPlace) -> Reply:
         """Return the max offset of the queue: the end of the last part whose start is known.
 
         Differs from Apache, which asks the broker of that part about another queue.
         """
-        item = _required(latest_item(place.items))
+        item = _required(latest_item(queue.items))
         return Reply(header=headers.GetMaxOffsetResponseHeader(
-            offset=item.logical(await self._end(request, place, item))))
+            offset=item.logical(await self._end(request, queue, item))))
 
     async def _end(
-        self, request: Request[Any], place: LogicalPlace, item: LogicQueueMappingItem
+        self, request: Request[Any], queue: LogicalPlace, item: LogicQueueMappingItem
     ) -> int:
         """Return the physical end offset of a part."""
         topic = request.header.topic
-        if place.is_here(item):
+        if queue.is_here(item):
             return self._broker.store.queues.max_offset(topic, item.queue_id)
         reply = await self._ask(request, item, RequestCode.GET_MAX_OFFSET,
                                 headers.GetMaxOffsetRequestHeader(topic, item.queue_id))
         return reply.header(headers.GetMaxOffsetResponseHeader).offset
 
-    async def minimum(self, request: Request[Any], place: LogicalPlace) -> Reply:
+    async def minimum(self, request: Request[Any], queue: LogicalPlace) -> Reply:
         """Return the min offset of the queue: the start of its first part."""
-        item, topic = _required(find_item(place.items, 0)), request.header.topic
-        if place.is_here(item):
+        item, topic = _required(find_item(queue.items, 0)), request.header.topic
+        if queue.is_here(item):
             offset = self._broker.store.queues.min_offset(topic, item.queue_id)
         else:
             reply = await self._ask(request, item, RequestCode.GET_MIN_OFFSET,
@@ -178,20 +178,20 @@ class _OffsetQuestions:
         return Reply(header=headers.GetMinOffsetResponseHeader(
             offset=item.logical_inside(offset)))
 
-    async def earliest_time(self, request: Request[Any], place: LogicalPlace) -> Reply:
+    async def earliest_time(self, request: Request[Any], queue: LogicalPlace) -> Reply:
         """Return the store time of the oldest message of the first part.
 
         Differs from Apache, which uses the number of the logical queue as the physical queue id.
         """
-        timestamp = await self._begin_time(request, place, _required(find_item(place.items, 0)))
+        timestamp = await self._begin_time(request, queue, _required(find_item(queue.items, 0)))
         return Reply(header=headers.GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
 
     async def _begin_time(
-        self, request: Request[Any], place: LogicalPlace, item: LogicQueueMappingItem
+        self, request: Request[Any], queue: LogicalPlace, item: LogicQueueMappingItem
     ) -> int:
         """Return the store time of a part's oldest message, Unix ms; -1 for an empty part."""
         topic = request.header.topic
-        if place.is_here(item):
+        if queue.is_here(item):
             return self._broker.store.reader.earliest_store_time(topic, item.queue_id)
         reply = await self._ask(
             request, item, RequestCode.GET_EARLIEST_MSG_STORETIME,
@@ -199,7 +199,7 @@ class _OffsetQuestions:
         return reply.header(headers.GetEarliestMsgStoretimeResponseHeader).timestamp
 
     async def search(
-        self, request: Request[headers.SearchOffsetRequestHeader], place: LogicalPlace
+        self, request: Request[headers.SearchOffsetRequestHeader], queue: LogicalPlace
     ) -> Reply:
         """Return the first message stored at a time or later; for "upper" the last one until then.
 
@@ -208,25 +208,25 @@ class _OffsetQuestions:
         """
         header = request.header
         is_upper = (header.boundary_type or "").lower() == "upper"
-        parts = [item for item in place.items if item.is_decided]
+        parts = [item for item in queue.items if item.is_decided]
         _required(parts[0] if parts else None)
         for item in parts[:0:-1] if is_upper else parts[:-1]:
             if is_upper:
-                if 0 <= await self._begin_time(request, place, item) <= header.timestamp:
+                if 0 <= await self._begin_time(request, queue, item) <= header.timestamp:
                     break
-            elif 0 <= (found := await self._search(request, place, item)) < (
-                    await self._end(request, place, item)):
-                return _found(item, found)
+            elif 0 <= (offset := await self._search(request, queue, item)) < (
+                    await self._end(request, queue, item)):
+                return _search_reply(item, offset)
         else:
             item = parts[0 if is_upper else -1]
-        return _found(item, await self._search(request, place, item))
+        return _search_reply(item, await self._search(request, queue, item))
 
     async def _search(
-        self, request: Request[headers.SearchOffsetRequestHeader], place: LogicalPlace,
+        self, request: Request[headers.SearchOffsetRequestHeader], queue: LogicalPlace,
         item: LogicQueueMappingItem,
     ) -> int:
         header = request.header
-        if place.is_here(item):
+        if queue.is_here(item):
             is_upper = (header.boundary_type or "").lower() == "upper"
             return self._broker.store.reader.offset_by_time(
                 header.topic, item.queue_id, header.timestamp, "upper" if is_upper else "lower")
@@ -248,5 +248,5 @@ def _required(item: LogicQueueMappingItem | None) -> LogicQueueMappingItem:
     return item
 
 
-def _found(item: LogicQueueMappingItem, offset: int) -> Reply:
+def _search_reply(item: LogicQueueMappingItem, offset: int) -> Reply:
     return Reply(header=headers.SearchOffsetResponseHeader(offset=item.logical(offset)))

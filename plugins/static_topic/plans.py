@@ -101,19 +101,19 @@ def remapping_plan(
     """
     epoch, queues = check_whole(topic, configs)
     before = Counter(queue.bname for queue in queues.values())
-    wanted = Counter(dict.fromkeys(targets, 0))
+    quotas = Counter(dict.fromkeys(targets, 0))
     for _ in queues:
-        _next_broker(wanted, before, choose)
+        _next_broker(quotas, before, choose)
     moving: list[LogicalQueue] = []
     for queue in queues.values():
-        if wanted[queue.bname] > 0:
-            wanted[queue.bname] -= 1
+        if quotas[queue.bname] > 0:
+            quotas[queue.bname] -= 1
         else:
             moving.append(queue)
     epoch = max(epoch + _EPOCH_STEP, now_ms)
     map_in: set[str] = set()
     map_out: set[str] = set()
-    for queue, broker in zip(moving, wanted.elements(), strict=True):
+    for queue, broker in zip(moving, quotas.elements(), strict=True):
         config = configs.setdefault(broker, empty_config(topic, len(queues), broker, epoch))
         parts = _put_part(config, queue.number, queue.items, -1)
         old = configs[queue.bname].mapping_detail
@@ -131,10 +131,10 @@ def remapping_plan(
 
 def _next_broker(counts: Counter[str], before: Mapping[str, int], choose: Choose) -> str:
     """Choose the broker for one more queue: among those with the fewest, the former largest."""
-    least = min(counts.values())
-    names = [name for name in counts if counts[name] == least]
-    most = max(before.get(name, 0) for name in names)
-    broker = choose([name for name in names if before.get(name, 0) == most])
+    min_count = min(counts.values())
+    names = [name for name in counts if counts[name] == min_count]
+    max_before = max(before.get(name, 0) for name in names)
+    broker = choose([name for name in names if before.get(name, 0) == max_before])
     counts[broker] += 1
     return broker
 

@@ -33,56 +33,56 @@ __all__ = ["PULL_CODES", "Bounds", "physical_header", "rewritten", "wrapped_pull
 
 PULL_CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 #: Answer codes of another broker that are passed on.
-_TAKEN: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
-                 ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+_ACCEPTED: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
+                    ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 
 def wrapped_pull(row: AnyHandler, mappings: QueueMappings, others: OtherBrokers) -> AnyHandler:
     """Wrap the handler of a pull code for static topics."""
-    def _pull(request: Request[PullMessageRequestHeader], place: LogicalPlace) -> Handled:
-        item = find_item(place.items, request.header.queue_offset)
+    def _pull(request: Request[PullMessageRequestHeader], queue: LogicalPlace) -> Handled:
+        item = find_item(queue.items, request.header.queue_offset)
         if item is None:
             # Differs from Apache, which answers with an exception until the offset is decided.
             return Reply(ResponseCode.PULL_NOT_FOUND, _nothing(request.header.queue_offset))
-        header = physical_header(request.header, place, item)
-        if not place.is_here(item):
-            return Deferred.fromCoroutine(_pull_there(request, header, place, item))
+        header = physical_header(request.header, queue, item)
+        if not queue.is_here(item):
+            return Deferred.fromCoroutine(_pull_remote(request, header, queue, item))
         physical = Request(request.command, header, request.channel, request.now_ms)
         answer = row.handle(physical)
         if isinstance(answer, Deferred):
             request.kept_bytes = getattr(physical, "kept_bytes", 0)
             return answer.addCallback(lambda reply: None if reply is None else _logical(
-                reply, header.queue_offset, place, item))
+                reply, header.queue_offset, queue, item))
         assert isinstance(answer, Reply)
-        return _logical(answer, header.queue_offset, place, item)
+        return _logical(answer, header.queue_offset, queue, item)
 
-    async def _pull_there(
+    async def _pull_remote(
         request: Request[PullMessageRequestHeader], header: PullMessageRequestHeader,
-        place: LogicalPlace, item: LogicQueueMappingItem,
+        queue: LogicalPlace, item: LogicQueueMappingItem,
     ) -> Reply:
         answer = await others.ask(
-            item.bname, RequestCode.PULL_MESSAGE, forwarded(header, item.bname, request), _TAKEN)
+            item.bname, RequestCode.PULL_MESSAGE, forwarded(header, item.bname, request), _ACCEPTED)
         reply = Reply(answer.code, answer.header(PullMessageResponseHeader), answer.body,
                       answer.remark)
-        return _logical(reply, header.queue_offset, place, item)
+        return _logical(reply, header.queue_offset, queue, item)
 
     return wrapped_row(row, mappings, _pull)
 
 
 def physical_header(
-    header: PullMessageRequestHeader, place: LogicalPlace, item: LogicQueueMappingItem
+    header: PullMessageRequestHeader, queue: LogicalPlace, item: LogicQueueMappingItem
 ) -> PullMessageRequestHeader:
     """Return the header of a pull from one part of a logical queue."""
     sys_flag = header.sys_flag
     commit_offset = header.commit_offset
-    committed = find_item(place.items, commit_offset) if sys_flag & PULL_COMMIT_OFFSET else None
-    if committed is item and place.is_here(item):
+    committed = find_item(queue.items, commit_offset) if sys_flag & PULL_COMMIT_OFFSET else None
+    if committed is item and queue.is_here(item):
         # Differs from Apache, which commits the logical offset as if it were a physical one.
         commit_offset = item.physical(commit_offset)
     else:
         # The client also sends its offsets in separate requests.
         sys_flag &= ~PULL_COMMIT_OFFSET
-    if item is not place.leader:
+    if item is not queue.leader:
         # This part receives no new messages.
         sys_flag &= ~PULL_SUSPEND
     count = header.max_msg_nums
@@ -103,10 +103,10 @@ class Bounds:
     item: LogicQueueMappingItem
 
 
-def rewritten(bounds: Bounds, asked: int, items: list[LogicQueueMappingItem]) -> Bounds:
+def rewritten(bounds: Bounds, requested_offset: int, items: list[LogicQueueMappingItem]) -> Bounds:
     """Adapt the answer to a pull that found no messages to the parts of the logical queue.
 
-    :param asked: the physical offset of the pull.
+    :param requested_offset: the physical offset of the pull.
     :param items: the parts of the logical queue.
     """
     item, code = bounds.item, bounds.code
@@ -115,18 +115,18 @@ def rewritten(bounds: Bounds, asked: int, items: list[LogicQueueMappingItem]) ->
     earliest = find_item(items, 0)
     is_earliest = earliest is not None and earliest.gen == item.gen
     if is_leader:
-        if asked > bounds.maximum:
+        if requested_offset > bounds.maximum:
             if code == ResponseCode.PULL_OFFSET_MOVED:
                 result.next_begin = bounds.maximum
-        elif asked < bounds.minimum:
+        elif requested_offset < bounds.minimum:
             result.next_begin = bounds.minimum
             result.code = ResponseCode.PULL_RETRY_IMMEDIATELY
     if is_earliest or not is_leader:
-        if asked < bounds.minimum:
+        if requested_offset < bounds.minimum:
             result.next_begin = bounds.minimum
             result.code = (ResponseCode.PULL_OFFSET_MOVED if is_earliest
                            else ResponseCode.PULL_RETRY_IMMEDIATELY)
-        elif asked >= bounds.maximum:
+        elif requested_offset >= bounds.maximum:
             following = next_item(items, item)
             if following is None:
                 # The next part does not exist, or its start is not decided yet.
@@ -140,7 +140,7 @@ def rewritten(bounds: Bounds, asked: int, items: list[LogicQueueMappingItem]) ->
 
 
 def _logical(
-    reply: Reply, asked: int, place: LogicalPlace, item: LogicQueueMappingItem
+    reply: Reply, requested_offset: int, queue: LogicalPlace, item: LogicQueueMappingItem
 ) -> Reply:
     """Convert the offsets of an answer to those in the logical queue."""
     header = reply.header
@@ -149,12 +149,12 @@ def _logical(
     bounds = Bounds(reply.code, header.next_begin_offset, header.min_offset, header.max_offset,
                     item)
     if reply.code != ResponseCode.SUCCESS:
-        bounds = rewritten(bounds, asked, place.items)
+        bounds = rewritten(bounds, requested_offset, queue.items)
     item = bounds.item
     next_begin = bounds.next_begin
     if item.is_end_decided:
         next_begin = min(next_begin, item.end_offset)
-    latest = latest_item(place.items)
+    latest = latest_item(queue.items)
     assert latest is not None
     reply.code = bounds.code
     reply.header = changed(

@@ -35,12 +35,12 @@ class OtherBrokers:
 
     async def ask(
         self, broker_name: str, code: int, header: CommandHeader,
-        taken: Collection[int] = (ResponseCode.SUCCESS,),
+        accepted: Collection[int] = (ResponseCode.SUCCESS,),
     ) -> RemotingCommand:
         """Ask the master of a broker name.
 
         :param header: a header made by :func:`forwarded`.
-        :param taken: the response codes that are accepted.
+        :param accepted: the response codes that are accepted.
         :raises RequestRefused: when the answer has another code.
         :raises BrokerError: when the broker cannot be asked, or does not answer in time.
         """
@@ -55,7 +55,7 @@ class OtherBrokers:
             # The broker may have moved to another address.
             self._addresses.pop(broker_name, None)
             raise BrokerError(f"broker {broker_name}: {error}") from None
-        if reply.code not in taken:
+        if reply.code not in accepted:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"broker {broker_name} at {address} answered {reply.code}: "
                                  f"{reply.remark or 'no remark'}")

@@ -51,50 +51,50 @@ def wrapped_send(row: AnyHandler, mappings: QueueMappings) -> AnyHandler:
         return _send(requests)
 
     def _send(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
-        places: dict[int, LogicalPlace] = {}
+        queues: dict[int, LogicalPlace] = {}
         refused: dict[int, Handled] = {}
         passed: list[Request[Any]] = []
         for index, request in enumerate(requests):
-            place = None
+            queue = None
             if request.header.topic in table:
                 try:
-                    place = mappings.place(request, choose=True)
+                    queue = mappings.logical_queue(request, choose=True)
                 except BrokerError as error:
                     refused[index] = Reply(error.response_code, remark=str(error))
                     continue
-            if place is not None:
-                places[index] = place
+            if queue is not None:
+                queues[index] = queue
                 request = Request(request.command, changed(
-                    request.header, queue_id=place.leader.queue_id), request.channel,
+                    request.header, queue_id=queue.leader.queue_id), request.channel,
                     request.now_ms)
             passed.append(request)
         answers = iter(inner(passed) if passed else ())
         return [refused[index] if index in refused else _answered(
-            next(answers), places.get(index), request) for index, request in enumerate(requests)]
+            next(answers), queues.get(index), request) for index, request in enumerate(requests)]
 
     return replace(row, handle=lambda request: handle_batch([request])[0],
                    handle_batch=handle_batch)
 
 
-def _answered(answer: Handled, place: LogicalPlace | None, request: Request[Any]) -> Handled:
+def _answered(answer: Handled, queue: LogicalPlace | None, request: Request[Any]) -> Handled:
     """Let an answer name the logical queue."""
-    if place is None:
+    if queue is None:
         return answer
     if isinstance(answer, DeferredReply):
-        _rewrite(answer.reply, place, request)
+        _rewrite(answer.reply, queue, request)
     elif isinstance(answer, Reply):
-        _rewrite(answer, place, request)
+        _rewrite(answer, queue, request)
     elif isinstance(answer, Deferred):
-        return answer.addCallback(_rewrite, place, request)
+        return answer.addCallback(_rewrite, queue, request)
     return answer
 
 
-def _rewrite(reply: Reply, place: LogicalPlace, request: Request[Any]) -> Reply:
+def _rewrite(reply: Reply, queue: LogicalPlace, request: Request[Any]) -> Reply:
     header = reply.header
     if reply.code == ResponseCode.SUCCESS and isinstance(header, SendMessageResponseHeader):
         # The offset of a half message belongs to the half topic, and the producer uses it to end
         # the transaction. Differs from Apache, whose transactions fail after a queue was moved.
         is_half = _HALF in (request.header.properties or "")
-        reply.header = changed(header, queue_id=place.number, queue_offset=header.queue_offset
-                               if is_half else place.leader.logical_inside(header.queue_offset))
+        reply.header = changed(header, queue_id=queue.number, queue_offset=header.queue_offset
+                               if is_half else queue.leader.logical_inside(header.queue_offset))
     return reply

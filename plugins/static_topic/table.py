@@ -142,10 +142,10 @@ class QueueMappings(SavedTable):
         for name, detail in table.items():
             if name != detail.topic:
                 raise ValueError(f"{name!r} is {detail.topic!r}")
-        whole = {name: detail for name, detail in table.items() if self._is_possible(detail)}
-        if len(whole) < len(table) and data:
+        valid = {name: detail for name, detail in table.items() if self._is_possible(detail)}
+        if len(valid) < len(table) and data:
             self._file.keep_refused(data)
-        for topic, detail in whole.items():
+        for topic, detail in valid.items():
             self._set(topic, detail)
         self.data_version.assign(saved.data_version)
 
@@ -233,8 +233,8 @@ class QueueMappings(SavedTable):
         :raises WireError: when the body has no such table, or a table of another broker name;
             then nothing is changed.
         """
-        theirs = _TopicMappings.decode(body)
-        table, version = theirs.topic_queue_mapping_detail_map, theirs.mapping_data_version
+        wrapper = _TopicMappings.decode(body)
+        table, version = wrapper.topic_queue_mapping_detail_map, wrapper.mapping_data_version
         if table is None or version is None:
             return
         for name, detail in table.items():
@@ -263,7 +263,7 @@ class QueueMappings(SavedTable):
 
     # --- lookup
 
-    def place(self, request: Request[Any], *, choose: bool = False) -> LogicalPlace | None:
+    def logical_queue(self, request: Request[Any], *, choose: bool = False) -> LogicalPlace | None:
         """Return the logical queue of a request; None for other topics and forwarded requests.
 
         :param choose: whether a request that names no queue refers to any queue.
@@ -296,7 +296,7 @@ def wrapped_row(
     inner, table = row.handle, mappings.table
 
     def handle(request: Request[Any]) -> Handled:
-        place = mappings.place(request) if table else None
-        return inner(request) if place is None else answer(request, place)
+        queue = mappings.logical_queue(request) if table else None
+        return inner(request) if queue is None else answer(request, queue)
 
     return replace(row, handle=handle)

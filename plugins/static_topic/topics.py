@@ -81,10 +81,11 @@ class StaticTopicRequests:
         broker.topic_config.update(config, {})
         mappings.put(detail)
         saved = broker.saves.save(mappings)
-        told = broker.topics_saved_and_registered()
-        if told is None:
+        registration = broker.topics_saved_and_registered()
+        if registration is None:
             return now_or_later(saved.addCallback(lambda _: Reply()))
-        both: Deferred[Reply] = saved.addCallback(lambda _: told).addCallback(lambda _: Reply())
+        both: Deferred[Reply] = saved.addCallback(lambda _: registration).addCallback(
+            lambda _: Reply())
         return now_or_later(both)
 
     # --- wrapped handlers

@@ -51,7 +51,7 @@ class Delivered:
         #: A queue offset of the timer topic and a time: messages before both are delivered.
         self._queue_offset = self._read_ms = 0
         #: How often each delivery was found in the log.
-        self._found: Counter[_Key] = Counter()
+        self._deliveries: Counter[_Key] = Counter()
         self._messages: Iterator[tuple[int, int]] | None = None
         #: Messages that were delivered elsewhere, and not here, since the start.
         self.count = 0
@@ -65,7 +65,7 @@ class Delivered:
 
     def look_from(self, position: int) -> None:
         """Start a search for deliveries in the commit log from a position on."""
-        self._found.clear()
+        self._deliveries.clear()
         self._messages = self._store.raw.messages(max(position, self._store.commit_log.min_offset))
 
     def look_on(self) -> bool:
@@ -74,8 +74,8 @@ class Delivered:
             return False
         try:
             for _ in range(_LOOK_COUNT):
-                place, size = next(self._messages)
-                self._look(place, size)
+                log_offset, size = next(self._messages)
+                self._look(log_offset, size)
         except StopIteration:
             self._messages = None
         except BrokerError as error:
@@ -84,21 +84,21 @@ class Delivered:
                            "{error}", error=str(error))
         return self._messages is not None
 
-    def _look(self, place: int, size: int) -> None:
-        data = self._store.look_message(place, size)
+    def _look(self, log_offset: int, size: int) -> None:
+        data = self._store.look_message(log_offset, size)
         if data is None or _MARK not in data:
             return
         try:
             message = decode_record(data)
         except StoreDamaged as error:
             self.log.error("the message at {place} of the commit log cannot be read: the timed "
-                           "message that it was may come twice: {error}", place=place,
+                           "message that it was may come twice: {error}", place=log_offset,
                            error=str(error))
             return
         properties = message.properties_map()
         # The timer topic holds messages that arrived, and messages that were rolled into it.
         if message.topic != TIMER_TOPIC or names.TIMER_ROLL_TIMES in properties:
-            self._found[_key(message, properties)] += 1
+            self._deliveries[_key(message, properties)] += 1
 
     def has(
         self, message: StoredMessage, properties: Mapping[str, str], record: MessageRecord
@@ -112,13 +112,13 @@ class Delivered:
                 self._slot_on_slave(message, properties) < self._read_ms):
             self.count += 1
             return True
-        if not self._found:
+        if not self._deliveries:
             return False
         key = _key(record, properties)
-        if not self._found[key]:
-            del self._found[key]
+        if not self._deliveries[key]:
+            del self._deliveries[key]
             return False
-        self._found[key] -= 1
+        self._deliveries[key] -= 1
         self.count += 1
         return True
 

@@ -41,15 +41,15 @@ class Delivery:
         if not records:
             return []
         if self._broker.is_slave or self.escaping.has(records):
-            left = self.escaping.store(records)
-            self.count += len(records) - len(left)
-            return left
+            remaining = self.escaping.store(records)
+            self.count += len(records) - len(remaining)
+            return remaining
         return self._append(records)
 
     def _append(self, records: list[MessageRecord]) -> list[MessageRecord]:
         refusals = self._broker.append(records)
         stored: list[MessageRecord] = []
-        left: list[MessageRecord] = []
+        remaining: list[MessageRecord] = []
         for index, record in enumerate(records):
             error = refusals.get(index)
             if error is None:
@@ -61,9 +61,9 @@ class Delivery:
                 if not self._is_failing:
                     self.log.warn("timed messages cannot be delivered: {error}", error=str(error))
                 self._is_failing = True
-                left.append(record)
-        if not left:
+                remaining.append(record)
+        if not remaining:
             self._is_failing = False
-        self.count += len(records) - len(left)
+        self.count += len(records) - len(remaining)
         self._broker.stats.messages_put(stored)
-        return left
+        return remaining

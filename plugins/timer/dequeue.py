@@ -164,7 +164,7 @@ class Dequeue:
                 except (BrokerError, KeyError) as error:
                     self.log.error("the recall message of {topic}-0 at {place} of the commit log "
                                    "recalls nothing: {error}", topic=TIMER_TOPIC,
-                                   place=unit.place, error=str(error))
+                                   place=unit.log_offset, error=str(error))
                 counts[self._counted_as(topic, unit)] += unit.change
             position = unit.previous
             count += 1
@@ -180,14 +180,14 @@ class Dequeue:
         :returns: the records to store, and the index at which to continue.
         """
         records: list[MessageRecord] = []
-        left = BATCH_BYTES
+        remaining_bytes = BATCH_BYTES
         end = min(begin + BATCH_COUNT, len(positions))
         for index in range(begin, end):
             unit = self._timer_log.unit(positions[index])
             assert unit is not None
-            if records and unit.message_size > left:
+            if records and unit.message_size > remaining_bytes:
                 return records, index
-            left -= unit.message_size
+            remaining_bytes -= unit.message_size
             topic = None
             try:
                 message = self._message(unit)
@@ -198,7 +198,7 @@ class Dequeue:
                     records.append(record)
             except BrokerError as error:
                 self.log.error("the timed message of {topic}-0 at {place} of the commit log cannot "
-                               "be delivered: {error}", topic=TIMER_TOPIC, place=unit.place,
+                               "be delivered: {error}", topic=TIMER_TOPIC, place=unit.log_offset,
                                error=str(error))
             counts[self._counted_as(topic, unit)] += unit.change
         return records, end
@@ -222,7 +222,7 @@ class Dequeue:
             return None
         if self._broker.topic_config.is_deleted(topic):
             self.log.info("the timed message at {place} is not delivered: its topic {topic} was "
-                          "deleted", place=unit.place, topic=topic)
+                          "deleted", place=unit.log_offset, topic=topic)
             return None
         record = due_record(message, properties, unit.write_ms, now_ms)
         record.queue_id = self._broker.topic_config.shown_queue(topic, record.queue_id)
@@ -234,7 +234,7 @@ class Dequeue:
 
     def _message(self, unit: LogUnit) -> StoredMessage:
         """:raises StoreDamaged: when the message does not exist."""
-        data = self._broker.store.look_message(unit.place)
+        data = self._broker.store.look_message(unit.log_offset)
         if data is None or len(data) != unit.message_size:
             raise StoreDamaged("it is not in the commit log")
         return decode_record(data)

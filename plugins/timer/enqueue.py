@@ -81,7 +81,7 @@ class Enqueue:
         #: (tick, queue offset): the tick is over, and messages before the offset must be entered.
         self._ends: deque[tuple[int, int]] = deque()
         #: Places of messages that are already in the log, though they are not before ``offset``.
-        self.known_places: set[int] = set()
+        self.known_log_offsets: set[int] = set()
         #: Messages entered or delivered since the start.
         self.count = 0
         #: Messages that were already due and could not be stored.
@@ -98,13 +98,13 @@ class Enqueue:
         """Whether all messages before ``offset`` are finished."""
         return not self._late
 
-    def begin(self, offset: int, known_places: set[int], read_ms: int, now_ms: int) -> None:
+    def begin(self, offset: int, known_log_offsets: set[int], read_ms: int, now_ms: int) -> None:
         """Continue after a start.
 
         :param read_ms: ticks before this one are delivered.
         """
         self.offset = offset
-        self.known_places = known_places
+        self.known_log_offsets = known_log_offsets
         self.advance(now_ms)
         self._saved_read_ms = read_ms
         # The clock may have been set back since the last stop.
@@ -189,16 +189,16 @@ class Enqueue:
         units: list[tuple[int, LogUnit]] = []
         lasts: dict[int, int] = {}
         position = self._timer_log.next_position(self._timer_log.end)
-        for queue_offset, (place, size, _) in enumerate(entries, self.offset):
-            if self.known_places and place in self.known_places:
-                self.known_places.discard(place)
+        for queue_offset, (log_offset, size, _) in enumerate(entries, self.offset):
+            if self.known_log_offsets and log_offset in self.known_log_offsets:
+                self.known_log_offsets.discard(log_offset)
                 continue
             try:
-                unit = self._unit(place, size, now_ms, topics, late)
+                unit = self._unit(log_offset, size, now_ms, topics, late)
             except BrokerError as error:
                 self.log.error("message {offset} of {topic}-0, at {place} of the commit log, is "
                                "skipped: {error}", offset=queue_offset, topic=TIMER_TOPIC,
-                               place=place, error=str(error))
+                               place=log_offset, error=str(error))
                 continue
             if unit is not None:
                 slot_ms = self._wheel.floor_ms(unit.slot_ms)
@@ -218,7 +218,7 @@ class Enqueue:
         return units
 
     def _unit(
-        self, place: int, size: int, now_ms: int, topics: list[str], late: list[MessageRecord]
+        self, log_offset: int, size: int, now_ms: int, topics: list[str], late: list[MessageRecord]
     ) -> LogUnit | None:
         """Make the unit of a message, without its predecessor; None if the message gets no unit.
 
@@ -226,7 +226,7 @@ class Enqueue:
         :param late: receives the record to store, if it is due now.
         :raises BrokerError: when the message does not exist, or its properties are not valid.
         """
-        data = self._broker.store.look_message(place)
+        data = self._broker.store.look_message(log_offset)
         if data is None or len(data) != size:
             raise StoreDamaged("it is not in the commit log")
         message = decode_record(data)
@@ -261,7 +261,7 @@ class Enqueue:
             self._batch_recalls.add(recall)
         topic = properties.get(names.REAL_TOPIC, "")
         topics.append(topic)
-        return LogUnit(-1, magic, write_ms, ahead_ms, place, size, java_string_hash(topic))
+        return LogUnit(-1, magic, write_ms, ahead_ms, log_offset, size, java_string_hash(topic))
 
     def _write(self, units: list[tuple[int, LogUnit]]) -> bool:
         """Write units to the log; a failure is logged once, and the write is tried again."""
@@ -284,30 +284,30 @@ class Enqueue:
         see ``entered``.
         """
         store = self._broker.store
-        least = store.queues.min_offset(TIMER_TOPIC, 0)
-        most = store.queues.max_offset(TIMER_TOPIC, 0)
-        if least <= self.offset <= most:
+        min_offset = store.queues.min_offset(TIMER_TOPIC, 0)
+        max_offset = store.queues.max_offset(TIMER_TOPIC, 0)
+        if min_offset <= self.offset <= max_offset:
             return
-        if self.offset < least:
+        if self.offset < min_offset:
             self.log.error("{count} messages of {topic}-0 are gone before they were entered: timed "
                            "messages continue at {least}, where the queue begins, after {offset}",
-                           count=least - self.offset, topic=TIMER_TOPIC, least=least,
+                           count=min_offset - self.offset, topic=TIMER_TOPIC, least=min_offset,
                            offset=self.offset)
-            self.offset = least
+            self.offset = min_offset
             return
-        after = offset_after_last(store, self._timer_log)
-        corrected = max(least, after)
-        if after == UNKNOWN:
+        next_offset = offset_after_last(store, self._timer_log)
+        corrected = max(min_offset, next_offset)
+        if next_offset == UNKNOWN:
             # Nothing shows which messages were entered: due ones count as delivered up to the time
             # that was saved.
-            self._passed_end, self._passed_count = most, 0
+            self._passed_end, self._passed_count = max_offset, 0
             self._passed_ms = max(self._saved_read_ms, self.ready_ms)
             self._wheel.forget()
             self._metrics.recount({})
         self.log.error("timed messages continue at {corrected}: the saved offset was {offset}, the "
                        "timer topic has {least} to {most}; {count} messages are entered again",
-                       corrected=corrected, offset=self.offset, least=least, most=most,
-                       count=most - corrected)
+                       corrected=corrected, offset=self.offset, least=min_offset, most=max_offset,
+                       count=max_offset - corrected)
         self.offset = corrected
 
     def _is_passed(self, message: StoredMessage, due_ms: int) -> bool:

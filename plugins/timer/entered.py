@@ -29,7 +29,7 @@ _LOOK_COUNT: Final = 20_000
 
 def queue_offset_of(store: MessageStore, unit: LogUnit) -> int:
     """Return the queue offset of a unit's message, or UNKNOWN for a message of another topic."""
-    data = store.look_message(unit.place)
+    data = store.look_message(unit.log_offset)
     if data is None or len(data) != unit.message_size:
         return UNKNOWN
     try:
@@ -48,6 +48,6 @@ def offset_after_last(store: MessageStore, timer_log: TimerLog) -> int:
     for unit in islice(timer_log.units_from_end(), _LOOK_COUNT):
         offset = queue_offset_of(store, unit)
         if offset != UNKNOWN and (
-                store.queues.commit_log_offset(TIMER_TOPIC, 0, offset) == unit.place):
+                store.queues.commit_log_offset(TIMER_TOPIC, 0, offset) == unit.log_offset):
             return offset + 1
     return UNKNOWN

@@ -35,7 +35,7 @@ class Escaping:
         self._broker = broker
         #: The last batch that was sent, and the part of it that is left; None while it is awaited.
         self._batch: list[MessageRecord] | None = None
-        self._left: list[MessageRecord] | None = None
+        self._remaining: list[MessageRecord] | None = None
         self._again_ms = 0
         #: Whether a batch is in flight, and whether the last batch was not accepted completely.
         self.is_waiting = self.is_failing = False
@@ -55,8 +55,8 @@ class Escaping:
             self._send(records)
         if self.is_waiting or not self.has(records):
             return records
-        left, self._batch = self._left, None
-        return records if left is None else left
+        remaining, self._batch = self._remaining, None
+        return records if remaining is None else remaining
 
     def _send(self, records: list[MessageRecord]) -> None:
         escape = self._broker.escape
@@ -64,13 +64,13 @@ class Escaping:
             return
         sent = [timed_again(each) if each.topic == TIMER_TOPIC else each for each in records]
         # Set only now, so that an earlier failure leaves nothing that would be awaited.
-        self._batch, self._left, self.is_waiting = records, None, True
+        self._batch, self._remaining, self.is_waiting = records, None, True
         escape(sent).addCallbacks(self._answered, self._failed, callbackArgs=(records,))
 
     def _answered(
         self, refusals: dict[int, BrokerError], records: list[MessageRecord]
     ) -> None:
-        self._left = [records[index] for index in sorted(refusals)]
+        self._remaining = [records[index] for index in sorted(refusals)]
         if refusals and not self.is_failing:
             self.log.warn("timed messages cannot be stored on other brokers: {error}",
                           error=str(next(iter(refusals.values()))))

@@ -29,7 +29,7 @@ def families(broker: Broker, service: TimerService) -> list[MetricFamily]:
     if behind:
         next_ms = broker.store.reader.store_time(TIMER_TOPIC, 0, service.enqueue.offset)
     metrics = service.metrics
-    waiting = {topic: each.count for topic, each in metrics.told().items()}
+    waiting = {topic: each.count for topic, each in metrics.reported().items()}
     return [
         _gauge("timer_enqueue_lag", "Timed messages that wait to be entered.", behind),
         _gauge("timer_enqueue_latency_milliseconds", "How long ago the next of them was stored.",

@@ -58,7 +58,7 @@ class Following:
         #: The ends of the local log when the last two check points were taken, the latest first.
         self._ends = (0, 0)
         #: When the last check point was taken, on the clock for durations, ms.
-        self._taken_ms = 0
+        self._received_ms = 0
 
     def begin(self) -> None:
         """Start to follow; the store is already loaded."""
@@ -72,7 +72,7 @@ class Following:
         master = _decoded(body)
         self._master = master
         self.has_gone_on = False
-        self._taken_ms = self._broker.steady.now_ms()
+        self._received_ms = self._broker.steady.now_ms()
         # This check point was requested after the previous one was taken.
         self._ends = (self._broker.store.raw.whole_offset, self._ends[0])
         self._take_version(master)
@@ -80,7 +80,7 @@ class Following:
     def _be_newer(self) -> None:
         """Choose a later version than the lost master: Apache's master counts once a second."""
         values = self._checkpoint.values
-        silent_ms = self._broker.steady.now_ms() - self._taken_ms
+        silent_ms = self._broker.steady.now_ms() - self._received_ms
         self._checkpoint.values = replace(
             values, counter=values.counter + silent_ms // 1000 + _COUNTS_MORE,
             timestamp=self._broker.now_ms())
@@ -161,10 +161,10 @@ def _decoded(body: bytes) -> TimerCheckpoint:
     """:raises WireError: when the body is not a check point."""
     if len(body) < VALUES_SIZE:
         raise WireError(f"a timer check point has {VALUES_SIZE} bytes, not {len(body)}")
-    found = TimerCheckpoint.decode(body)
-    if found.last_read_ms < 0 or found.master_timer_queue_offset < 0:
-        raise WireError(f"this timer check point is not possible: {found}")
-    return found
+    checkpoint = TimerCheckpoint.decode(body)
+    if checkpoint.last_read_ms < 0 or checkpoint.master_timer_queue_offset < 0:
+        raise WireError(f"this timer check point is not possible: {checkpoint}")
+    return checkpoint
 
 
 def _version(values: TimerCheckpoint) -> tuple[int, int, int]:

@@ -69,8 +69,8 @@ class LogCheck:
         """Check every file and every unit."""
         files, report = self._files, self._report
         report_files(report, files.log, FILES)
-        places = files.units()
-        for position, data in places:
+        units = files.units()
+        for position, data in units:
             unit = decode_unit(data)
             if unit is None:
                 self._damage(position, data)
@@ -118,7 +118,7 @@ class LogCheck:
         if previous != expected and not is_cut and not (
                 # Delivered messages are forgotten: if a clock is set back, a new chain starts.
                 previous == NO_POSITION and unit.slot_ms < files.checkpoint.last_read_ms):
-            self._problem(position, FIELD_POSITIONS["previous"], _place_before(expected),
+            self._problem(position, FIELD_POSITIONS["previous"], _previous_text(expected),
                           str(previous))
         if chain is None:
             chain = self.chains[ticks] = Chain(position, position)
@@ -131,19 +131,19 @@ class LogCheck:
     # --- a unit and its message
 
     def _check_message(self, position: int, unit: LogUnit) -> None:
-        if unit.place < self._store.log_begin and unit.place >= 0:
+        if unit.log_offset < self._store.log_begin and unit.log_offset >= 0:
             self._report.counts[_REMOVED] += 1
             return
-        if self._store.log.is_gone(unit.place):
+        if self._store.log.is_gone(unit.log_offset):
             return
-        message = self._store.look(unit.place)
-        at = FIELD_POSITIONS["place"]
+        message = self._store.look(unit.log_offset)
+        at = FIELD_POSITIONS["log_offset"]
         if isinstance(message, str):
-            self._problem(position, at, "the place of a message", f"{unit.place}, {message}")
+            self._problem(position, at, "the place of a message", f"{unit.log_offset}, {message}")
             return
         if message.topic != TIMER_TOPIC:
             self._problem(position, at, f"the place of a message of {TIMER_TOPIC}",
-                          f"{unit.place}, a record of {message.topic}")
+                          f"{unit.log_offset}, a record of {message.topic}")
             return
         if message.size != unit.message_size:
             self._problem(position, FIELD_POSITIONS["message_size"],
@@ -165,8 +165,8 @@ class LogCheck:
         try:
             due_ms = due_ms_of(properties)
         except BrokerError as error:
-            self._problem(position, FIELD_POSITIONS["place"], "a message with a time",
-                          f"{unit.place}: {error}")
+            self._problem(position, FIELD_POSITIONS["log_offset"], "a message with a time",
+                          f"{unit.log_offset}: {error}")
             return
         tick_ms, slot_ms = self._files.tick_ms, unit.slot_ms
         is_right = (slot_ms <= due_ms if unit.is_rolled
@@ -178,12 +178,12 @@ class LogCheck:
                           f"{unit.write_ms} and {unit.delay_ms}")
 
     def _problem(
-        self, position: int, field: int, expected: str, found: str, run: object = None
+        self, position: int, field: int, expected: str, actual: str, run: object = None
     ) -> None:
         path, at = self._files.log.locate(position)
-        self._report.problem(path, at + field, expected, found, run=run)
+        self._report.problem(path, at + field, expected, actual, run=run)
 
 
-def _place_before(position: int) -> str:
+def _previous_text(position: int) -> str:
     return ("-1, no unit is before it in its slot" if position == NO_POSITION
             else f"{position}, the unit before it in its slot")

@@ -32,7 +32,7 @@ UNIT_LAYOUT: Final = (
     ("magic", "i", "bits: 1 always, 2 has to be rolled, 4 recalls a message"),
     ("write_ms", "q", "Unix ms when the unit was written, whole ticks"),
     ("delay_ms", "i", "from write_ms to the time of the slot"),
-    ("place", "q", "the message's position in the commit log"),
+    ("log_offset", "q", "the message's offset in the commit log"),
     ("message_size", "i", "the message's size there, in bytes"),
     ("topic_hash", "i", "hash of the real topic, as Java computes it"),
     ("reserved", "q", "0"),
@@ -52,7 +52,7 @@ MAGIC_DELETE: Final = 4
 #: Stands for the position of a unit that does not exist.
 NO_POSITION: Final = -1
 
-_MAGIC_MOST: Final = MAGIC_DEFAULT | MAGIC_ROLL | MAGIC_DELETE
+_MAGIC_MAX: Final = MAGIC_DEFAULT | MAGIC_ROLL | MAGIC_DELETE
 
 assert _UNIT.size == UNIT_SIZE
 assert _BLANK.size == BLANK_SIZE_MIN
@@ -66,7 +66,7 @@ class LogUnit(NamedTuple):
     magic: int
     write_ms: int
     delay_ms: int
-    place: int
+    log_offset: int
     message_size: int
     topic_hash: int
 
@@ -111,6 +111,6 @@ def decode_unit(data: bytes) -> LogUnit | None:
     size, *fields, _ = _UNIT.unpack(data)
     unit = LogUnit(*fields)
     # Every unit has the first bit set; a unit that a loss of power tore does not.
-    if size != UNIT_SIZE or not MAGIC_DEFAULT <= unit.magic <= _MAGIC_MOST:
+    if size != UNIT_SIZE or not MAGIC_DEFAULT <= unit.magic <= _MAGIC_MAX:
         return None
     return unit if unit.magic & MAGIC_DEFAULT else None

@@ -119,19 +119,19 @@ class TimerMetrics:
         metric = self.saved.timing_count.get(topic)
         return 0 if metric is None else max(metric.count, 0)
 
-    def told(self) -> dict[str, Metric]:
+    def reported(self) -> dict[str, Metric]:
         """Return the counts of existing topics, as they are reported to others."""
         return {topic: Metric(max(metric.count, 0), metric.time_stamp)
-                for topic, metric in self.saved.timing_count.items() if self._is_there(topic)}
+                for topic, metric in self.saved.timing_count.items() if self._exists(topic)}
 
-    def _is_there(self, topic: str) -> bool:
+    def _exists(self, topic: str) -> bool:
         return topic.startswith((SYSTEM_TOPIC_PREFIX, LMQ_PREFIX)) or (
             topic in self._broker.topic_config.table)
 
     def forget(self) -> None:
         """Forget topics that do not exist any longer, once none of their messages waits."""
         for topic, metric in list(self.saved.timing_count.items()):
-            if metric.count or self._is_there(topic):
+            if metric.count or self._exists(topic):
                 continue
             del self.saved.timing_count[topic]
             self.came.pop(topic, None)
@@ -139,9 +139,9 @@ class TimerMetrics:
 
     def take(self, body: bytes) -> None:
         """Adopt the master's counts; :raises WireError: when the body is not such a table."""
-        theirs = TimerMetricsSerializeWrapper.decode(body)
-        if theirs.data_version != self.saved.data_version:
-            self.saved = theirs
+        master_table = TimerMetricsSerializeWrapper.decode(body)
+        if master_table.data_version != self.saved.data_version:
+            self.saved = master_table
 
     def encode(self) -> bytes:
         """Encode the counts in the form of the file."""
@@ -150,7 +150,7 @@ class TimerMetrics:
     def answer(self) -> bytes:
         """Encode the counts that are reported to others."""
         return TimerMetricsSerializeWrapper(
-            self.saved.data_version, self.told()).encode_standard()
+            self.saved.data_version, self.reported()).encode_standard()
 
     def write(self, data: bytes) -> None:
         """Save the result of ``encode`` if it has changed. Blocks.

@@ -168,8 +168,8 @@ class RecallMessage:
         if handle.broker_name != self._broker.broker_name:
             return _NOT_AVAILABLE
         time_ms = int(handle.timestamp) if _NUMBER.fullmatch(handle.timestamp) else -1
-        left_ms = time_ms - self._broker.now_ms()
-        if not 0 < left_ms < self._broker.settings.int("timerMaxDelaySec") * 1000:
+        remaining_ms = time_ms - self._broker.now_ms()
+        if not 0 < remaining_ms < self._broker.settings.int("timerMaxDelaySec") * 1000:
             return "recall failed, timestamp invalid"
         return ""
 

@@ -54,7 +54,7 @@ class TimerRecovery:
         #: The queue offset at which entering continues.
         self.queue_offset = 0
         #: Places of messages from that offset on that are already in the log.
-        self.known_places: set[int] = set()
+        self.known_log_offsets: set[int] = set()
         #: Sums of ``LogUnit.change`` of the units in the wheel, by the hash of the real topic; None
         #: when they were not needed.
         self.counts: Counter[int] | None = None
@@ -107,10 +107,10 @@ class TimerRecovery:
         last_offset = UNKNOWN if last is None else queue_offset_of(store, last)
         saved = self._checkpoint.values.master_timer_queue_offset
         self.queue_offset = saved if last_offset == UNKNOWN else min(saved, last_offset + 1)
-        place = store.queues.commit_log_offset(TIMER_TOPIC, 0, self.queue_offset)
-        if place >= 0:
-            self.known_places = {unit.place for _, unit in timer_log.units(begin, end)
-                                 if unit.place >= place}
+        log_offset = store.queues.commit_log_offset(TIMER_TOPIC, 0, self.queue_offset)
+        if log_offset >= 0:
+            self.known_log_offsets = {unit.log_offset for _, unit in timer_log.units(begin, end)
+                                      if unit.log_offset >= log_offset}
         return end
 
     def _make_wheel(self, end: int, read_ms: int) -> int:

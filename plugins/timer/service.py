@@ -113,11 +113,11 @@ class TimerService:
         :raises StoreError: when a file is damaged, or the disk fails.
         """
         try:
-            was_there = self.checkpoint.load()
+            has_checkpoint = self.checkpoint.load()
             has_counts = self.metrics.load()
             self.timer_log.load()
             now_ms = self._broker.now_ms()
-            read_ms = (self.checkpoint.values.last_read_ms if was_there
+            read_ms = (self.checkpoint.values.last_read_ms if has_checkpoint
                        else self.wheel.floor_ms(now_ms))
             self.wheel.load(read_ms)
             recovery = TimerRecovery(
@@ -129,7 +129,7 @@ class TimerService:
                 self.metrics.recount(recovery.counts)
             self.dequeue.begin(read_ms)
             self.following.begin()
-            self.enqueue.begin(recovery.queue_offset, recovery.known_places, read_ms, now_ms)
+            self.enqueue.begin(recovery.queue_offset, recovery.known_log_offsets, read_ms, now_ms)
             # From here on only an orderly stop counts as clean.
             self.checkpoint.write(self._values(), RUNNING)
             self._broker.store.log_cut.on_cut.append(self.enqueue.correct_offset)
@@ -330,7 +330,7 @@ class TimerService:
         if not self._is_loaded or self._is_stopped:
             return
         last = self.timer_log.last_unit_of_first_file()
-        while last is not None and last.place < self._broker.store.commit_log.min_offset:
+        while last is not None and last.log_offset < self._broker.store.commit_log.min_offset:
             self.log.info("timer log file {begin} is removed: its messages are gone",
                           begin=self.timer_log.begin)
             self.timer_log.drop_first()
@@ -355,9 +355,9 @@ class TimerService:
                 "timerEnqueueTps": str(entered), "timerDequeueTps": str(delivered)}
 
 
-def _repeat(step: Callable[[], bool], clock: Callable[[], int], most_ms: int) -> bool:
+def _repeat(step: Callable[[], bool], clock: Callable[[], int], max_ms: int) -> bool:
     """Repeat a step until the time is over; :returns: whether work is left."""
-    end_ms = clock() + most_ms
+    end_ms = clock() + max_ms
     while step():
         if clock() >= end_ms:
             return True

@@ -76,11 +76,11 @@ class TimerSettings:
     def read(cls, settings: Settings) -> Self:
         """Read the values that the user set."""
         precision_ms = settings.int("timerPrecisionMs")
-        window, most = settings.int("timerRollWindowSlot"), SLOTS_TOTAL - _BLANK_SLOTS
+        window, max_window = settings.int("timerRollWindowSlot"), SLOTS_TOTAL - _BLANK_SLOTS
         return cls(
             settings.flag("timerWheelEnable"),
             next((each for each in TICKS_MS if precision_ms >= each), TICKS_MS[-1]),
-            window if 2 <= window <= most else most,
+            window if 2 <= window <= max_window else max_window,
             settings.int("mappedFileSizeTimerLog"))
 
 

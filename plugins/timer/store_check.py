@@ -50,13 +50,15 @@ class TimerCheck:
         self._files = TimerFiles(store)
         #: The queue offset after the last message of the timer topic.
         self._queue_end = 0
-        found = store.queue_directories().get((TIMER_TOPIC, 0))
-        if found is not None:
-            directory, sizes = found
+        queue_files = store.queue_directories().get((TIMER_TOPIC, 0))
+        if queue_files is not None:
+            directory, sizes = queue_files
             queue = Segments(store.reader, directory, sizes, common_size(sizes.values()))
             self._queue_end = -(-queue.written_end() // ENTRY_SIZE)
 
-    def record(self, place: int, message: StoredMessage, properties: Mapping[str, str]) -> None:
+    def record(
+        self, log_offset: int, message: StoredMessage, properties: Mapping[str, str]
+    ) -> None:
         """Receive a record of the commit log."""
         if message.topic == TIMER_TOPIC:
             self._queue_end = max(self._queue_end, message.queue_offset + 1)
@@ -176,18 +178,18 @@ class TimerCheck:
             return
         if chain.is_partial:
             return
-        for name, expected, found in (("first", chain.first, slot.first),
-                                      ("count", chain.count, slot.count)):
-            if found == expected:
+        for name, expected, actual in (("first", chain.first, slot.first),
+                                       ("count", chain.count, slot.count)):
+            if actual == expected:
                 continue
             if not files.state:
                 # Apache's recovery corrects the last unit of each slot and nothing else.
                 self._report.counts[_RESTORED] += 1
                 return
-            self._wrong_slot(ticks, name, f"{expected}, as its units say", found)
+            self._wrong_slot(ticks, name, f"{expected}, as its units say", actual)
 
-    def _wrong_slot(self, ticks: int, field: str, expected: str, found: int) -> None:
+    def _wrong_slot(self, ticks: int, field: str, expected: str, actual: int) -> None:
         self._report.problem(
             self._files.wheel_path,
             self._files.slot_position(ticks) + SLOT_FIELD_POSITIONS[field],
-            f"{field} to be {expected} (slot of {ticks} ticks)", str(found))
+            f"{field} to be {expected} (slot of {ticks} ticks)", str(actual))

@@ -31,17 +31,17 @@ class _Entry:
 
     #: When its slot is delivered, Unix ms; for a message that is not entered, when it is due.
     slot_ms: int
-    #: The position in the commit log.
-    place: int
+    #: The offset in the commit log.
+    log_offset: int
     #: The position in the timer log; None if the message is not entered.
     position: int | None = None
     is_rolled: bool = False
 
 
-def timer_rows(store: StoreFiles, wanted: Wanted, report: Report) -> Iterator[dict[str, Any]]:
+def timer_rows(store: StoreFiles, selection: Wanted, report: Report) -> Iterator[dict[str, Any]]:
     """List the messages that wait.
 
-    :param wanted: topic and queue select by the real ones, times select by the time of delivery.
+    :param selection: topic and queue select by the real ones, times select by the time of delivery.
     :param report: receives units that do not lead to a message.
     """
     files = TimerFiles(store)
@@ -53,8 +53,8 @@ def timer_rows(store: StoreFiles, wanted: Wanted, report: Report) -> Iterator[di
         properties = message.properties_map()
         row = _row(entry, message, properties, delete_key(
             properties.get(names.REAL_TOPIC, ""),
-            properties.get(names.UNIQ_KEY, "")) in waiting.taken_back)
-        if _is_wanted(wanted, row, properties):
+            properties.get(names.UNIQ_KEY, "")) in waiting.recalled_keys)
+        if _is_selected(selection, row, properties):
             yield row
 
 
@@ -64,7 +64,7 @@ class _Waiting:
     def __init__(self, files: TimerFiles, store: StoreFiles, report: Report) -> None:
         self.entries: list[_Entry] = []
         #: The keys of recalled messages, as the recall messages name them.
-        self.taken_back: set[str] = set()
+        self.recalled_keys: set[str] = set()
         self._files = files
         self._store = store
         self._report = report
@@ -81,10 +81,10 @@ class _Waiting:
                 self._report.problem(path, at, f"a unit of {UNIT_SIZE} bytes",
                                      data[:16].hex(" ", 4))
                 continue
-            end = max(end, unit.place + unit.message_size)
+            end = max(end, unit.log_offset + unit.message_size)
             if unit.slot_ms < self._files.checkpoint.last_read_ms:
                 continue
-            entry = _Entry(unit.slot_ms, unit.place, position, unit.is_rolled)
+            entry = _Entry(unit.slot_ms, unit.log_offset, position, unit.is_rolled)
             if unit.change > 0:
                 self.entries.append(entry)
             elif (message := self.message(entry)) is not None:
@@ -97,36 +97,36 @@ class _Waiting:
         :param begin: the start of the record after the last one that is entered.
         """
         entered = self._files.checkpoint.last_timer_queue_offset
-        for place, message in LogWalk(self._store, self._report).records(begin):
+        for log_offset, message in LogWalk(self._store, self._report).records(begin):
             if message.topic != TIMER_TOPIC or message.queue_offset < entered:
                 continue
             properties = message.properties_map()
             if not self._take_back(properties):
-                self.entries.append(_Entry(_due_ms(properties) or 0, place))
+                self.entries.append(_Entry(_due_ms(properties) or 0, log_offset))
 
     def _take_back(self, properties: Mapping[str, str]) -> bool:
         """Note which message a message recalls; :returns: whether it recalls one."""
         key = properties.get(names.TIMER_DEL_UNIQKEY)
         if key is not None:
-            self.taken_back.add(key)
+            self.recalled_keys.add(key)
         return key is not None
 
     def message(self, entry: _Entry) -> StoredMessage | None:
         """Return the message of an entry; any other record at its place is reported."""
-        found = self._store.look(entry.place)
-        if isinstance(found, StoredMessage) and found.topic == TIMER_TOPIC:
-            return found
-        path, at = self._store.log.locate(entry.place)
+        record = self._store.look(entry.log_offset)
+        if isinstance(record, StoredMessage) and record.topic == TIMER_TOPIC:
+            return record
+        path, at = self._store.log.locate(entry.log_offset)
         self._report.problem(path, at, f"a message of {TIMER_TOPIC}",
-                             found if isinstance(found, str) else f"a record of {found.topic}")
+                             record if isinstance(record, str) else f"a record of {record.topic}")
         return None
 
 
 def _row(
-    entry: _Entry, message: StoredMessage, properties: dict[str, str], is_taken_back: bool
+    entry: _Entry, message: StoredMessage, properties: dict[str, str], is_recalled: bool
 ) -> dict[str, Any]:
     queue_id = properties.get(names.REAL_QID, "")
-    state = ("taken back" if is_taken_back else "not entered" if entry.position is None
+    state = ("taken back" if is_recalled else "not entered" if entry.position is None
              else "rolled" if entry.is_rolled else "waiting")
     return {
         "due": _due_ms(properties),
@@ -138,20 +138,20 @@ def _row(
         "tags": properties.get(names.TAGS),
         "storeTime": message.store_timestamp,
         "slotTime": None if entry.position is None else entry.slot_ms,
-        "offset": entry.place,
+        "offset": entry.log_offset,
         "size": message.size,
         "timerQueueOffset": message.queue_offset,
         "timerLogOffset": entry.position,
     }
 
 
-def _is_wanted(wanted: Wanted, row: Mapping[str, Any], properties: dict[str, str]) -> bool:
+def _is_selected(selection: Wanted, row: Mapping[str, Any], properties: dict[str, str]) -> bool:
     return (
-        (wanted.topic is None or row["topic"] == wanted.topic)
-        and (wanted.queue_id is None or row["queue"] == wanted.queue_id)
-        and (wanted.place is None or row["offset"] == wanted.place)
-        and (wanted.key is None or wanted.key in index_keys(properties))
-        and wanted.is_in_time(row["due"] or 0)
+        (selection.topic is None or row["topic"] == selection.topic)
+        and (selection.queue_id is None or row["queue"] == selection.queue_id)
+        and (selection.place is None or row["offset"] == selection.place)
+        and (selection.key is None or selection.key in index_keys(properties))
+        and selection.is_in_time(row["due"] or 0)
     )
 
 

@@ -190,15 +190,15 @@ class TimerWheel:
         :returns: the job, and a function to call when the job failed.
         """
         changed, self._changed = self._changed, set()
-        found = {self._position(time_ms): self._encoded(time_ms)
-                 for time_ms in changed if time_ms in self.slots}
+        slot_data = {self._position(time_ms): self._encoded(time_ms)
+                     for time_ms in changed if time_ms in self.slots}
         forgotten = changed - self.slots.keys()
         if forgotten:
             # Slots left in the file would point to units that are later written at these positions.
-            taken = {self._position(time_ms) for time_ms in self.slots}
-            found |= {position: bytes(SLOT_SIZE)
-                      for position in map(self._position, forgotten) if position not in taken}
-        writes = sorted(found.items())
+            used_positions = {self._position(time_ms) for time_ms in self.slots}
+            slot_data |= {position: bytes(SLOT_SIZE) for position in map(self._position, forgotten)
+                          if position not in used_positions}
+        writes = sorted(slot_data.items())
         io, path = self._io, self.path
 
         def write() -> None:

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.protocol.header_rows import OWN_ROWS, own_frame
 from twistmq.broker.constants import HEADER_SIZE_MAX
-from twistmq.plugins.flow_control.peek_header import Found, look
+from twistmq.plugins.flow_control.peek_header import RequestHead, look
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import decode_command, encode_reply, encode_request
 from twistmq.protocol.errors import HeaderError
@@ -18,7 +18,7 @@ from twistmq.protocol.frame import JSON, ROCKETMQ, FrameDecoder
 class LookTests(SynchronousTestCase):
     """Headers of both kinds, and such as nobody can read."""
 
-    def json(self, text: str) -> Found | None:
+    def json(self, text: str) -> RequestHead | None:
         return look((JSON, text.encode(), b""))
 
     def test_both_kinds(self) -> None:

@@ -100,11 +100,11 @@ class RateLimitTests(SynchronousTestCase):
         self.make(client_rate_max="4", topic_rate_max="4")
         self.send(2)
         limits: Any = self.box.plugin(flow_control.Plugin)._rates
-        self.assertEqual(len(limits._left), 2)
+        self.assertEqual(len(limits._allowances), 2)
         limits.forget(self.box.now_ms + 1000)
-        self.assertEqual(len(limits._left), 2)
+        self.assertEqual(len(limits._allowances), 2)
         limits.forget(self.box.now_ms + 1001)
-        self.assertEqual(limits._left, {})
+        self.assertEqual(limits._allowances, {})
 
     def test_an_invalid_limit_refuses_the_start_or_the_change(self) -> None:
         """What is no topic and number refuses the start, or the change while it runs."""

@@ -19,7 +19,7 @@ class DelayLevelsTests(SynchronousTestCase):
         [text] = [row.default for row in schedule.Plugin.register_settings()
                   if row.name == "messageDelayLevel"]
         levels = DelayLevels(str(text))
-        self.assertEqual(levels.most, 18)
+        self.assertEqual(levels.max_level, 18)
         self.assertEqual([levels.due_ms(level, 5) - 5 for level in (1, 2, 4, 5, 14, 17, 18)],
                          [1000, 5000, 30_000, 60_000, 600_000, HOUR_MS, 2 * HOUR_MS])
         self.assertEqual(levels.due_ms(19, 0), 2 * HOUR_MS)

@@ -46,7 +46,7 @@ class TimerMetricsTests(TimerTestCase):
         self.run_task("forget timed messages of topics that are gone")
         self.assertEqual(set(self.service.metrics.saved.timing_count),
                          {"rmq_sys_x", "TBW102", "waits"})
-        self.assertEqual(set(self.service.metrics.told()), {"rmq_sys_x", "TBW102"})
+        self.assertEqual(set(self.service.metrics.reported()), {"rmq_sys_x", "TBW102"})
 
     def test_damaged_file(self) -> None:
         """It is said, and the messages that wait are counted in the timer log."""

@@ -167,9 +167,9 @@ class RecoveryTests(TimerTestCase):
         self.as_apache(last_timer_log_flush_position=0, master_timer_queue_offset=3)
         self.box = self.start()
         self.assertEqual(self.service.enqueue.offset, 3)
-        self.assertEqual(len(self.service.enqueue.known_places), 7)
+        self.assertEqual(len(self.service.enqueue.known_log_offsets), 7)
         self.turn()
-        self.assertEqual((self.service.wheel.count, self.service.enqueue.known_places),
+        self.assertEqual((self.service.wheel.count, self.service.enqueue.known_log_offsets),
                          (10, set()))
         self.assert_all_come()
 
@@ -192,8 +192,8 @@ class RecoveryTests(TimerTestCase):
         self.fill()
         good = self.service.timer_log.unit(0)
         assert good is not None
-        for bad in (good._replace(place=good.place + 1), good._replace(message_size=5),
-                    good._replace(previous=5000, place=good.place)):
+        for bad in (good._replace(log_offset=good.log_offset + 1), good._replace(message_size=5),
+                    good._replace(previous=5000, log_offset=good.log_offset)):
             self.box.stop()
             self.as_apache()
             box_log = self.service.timer_log
@@ -251,7 +251,7 @@ class RecoveryTests(TimerTestCase):
         [first] = [unit for _, unit in self.service.timer_log.units(7 * UNIT_SIZE, 8 * UNIT_SIZE)]
         self.run_task("remove old timer log files")
         self.assertEqual(self.service.timer_log.begin, 0)
-        self.patch(type(self.box.kernel.store.commit_log), "min_offset", first.place + 1)
+        self.patch(type(self.box.kernel.store.commit_log), "min_offset", first.log_offset + 1)
         self.run_task("remove old timer log files")
         self.assertEqual(self.service.timer_log.begin, 8 * UNIT_SIZE + 20)
 

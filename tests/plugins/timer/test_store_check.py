@@ -151,20 +151,20 @@ class DamageTests(TimerStoreCase):
         """A unit that leads to no record, or behind the log."""
         unit = dict(self.units())[self.of_slot(14)[2]]
         position = self.of_slot(14)[2]
-        for wrong, found in ((unit.place + 1, "no record starts there"),
+        for wrong, found in ((unit.log_offset + 1, "no record starts there"),
                              (1 << 40, "no file of the log that has this place")):
-            place = self.put_unit(position, "place", "q", wrong)
+            place = self.put_unit(position, "log_offset", "q", wrong)
             [line] = check(self.root)[0]
             self.assertIn(f"{place}: expected the place of a message, ", line)
             self.assertIn(f"found {wrong}, {found}", line)
-        self.put_unit(position, "place", "q", unit.place)
+        self.put_unit(position, "log_offset", "q", unit.log_offset)
         self.is_named()
 
     def test_place_of_another_topic(self) -> None:
         """A unit that leads to what was delivered."""
         delivered = self.root / "consumequeue" / "T" / "1" / f"{0:020d}"
         place_of = int.from_bytes(delivered.read_bytes()[:8], "big")
-        place = self.put_unit(self.of_slot(14)[2], "place", "q", place_of)
+        place = self.put_unit(self.of_slot(14)[2], "log_offset", "q", place_of)
         self.is_named(f"{place}: expected the place of a message of {TIMER_TOPIC}, found "
                       f"{place_of}, a record of T")
 

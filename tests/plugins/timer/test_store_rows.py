@@ -50,7 +50,7 @@ class RowsTests(TimerStoreCase):
 
     def waiting_units(self) -> dict[int, int]:
         """Places in the log and the commit log of units that are messages and not delivered."""
-        return {position: unit.place for position, unit in self.units()
+        return {position: unit.log_offset for position, unit in self.units()
                 if unit.change > 0 and position > 0}
 
     def test_not_entered(self) -> None:
@@ -85,7 +85,7 @@ class RowsTests(TimerStoreCase):
         self.fill()
         self.stop()
         position = self.units()[5][0]
-        self.put_unit(position, "place", "q", 3)
+        self.put_unit(position, "log_offset", "q", 3)
         self.assertEqual(len(self.rows(problems=1)), 17)
         self.put_unit(position, "size", "i", 3)
         self.assertEqual(len(self.rows(problems=1)), 17)

@@ -43,7 +43,7 @@ class TimerLogTests(SynchronousTestCase):
         return [position for position, _ in units]
 
     def places(self, begin: int = 0) -> list[int]:
-        return [each.place for _, each in self.log.units(begin, self.log.end)]
+        return [each.log_offset for _, each in self.log.units(begin, self.log.end)]
 
     def test_units_fill_files(self) -> None:
         """Four to a file, the next file begins where the last ends."""
