@@ -76,15 +76,15 @@ def _item(body: bytes, position: int, number: int) -> tuple[int, int, int]:
     :returns: its size in bytes, its flag, and where its properties begin.
     :raises MessageIllegal: when its lengths are inconsistent.
     """
-    left = len(body) - position
-    if left < ITEM_SIZE_MIN:
-        raise _wrong(number, position, f"{left} bytes are too few")
+    remaining = len(body) - position
+    if remaining < ITEM_SIZE_MIN:
+        raise _wrong(number, position, f"{remaining} bytes are too few")
     size: int
     flag: int
     body_length: int
     size, _, _, flag, body_length = _HEAD.unpack_from(body, position)
-    if size < ITEM_SIZE_MIN or size > left:
-        raise _wrong(number, position, f"size {size} of {left} bytes left")
+    if size < ITEM_SIZE_MIN or size > remaining:
+        raise _wrong(number, position, f"size {size} of {remaining} bytes left")
     if body_length < 0 or body_length > size - ITEM_SIZE_MIN:
         raise _wrong(number, position, f"body length {body_length} in size {size}")
     properties_length: int = _SHORT.unpack_from(body, position + 20 + body_length)[0]

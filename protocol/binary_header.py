@@ -183,13 +183,13 @@ def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
         end: i64 = start + (high << 8 | low)
         if end > size:
             return None
-        found = positions.get(text[position + 2 : name_end])
+        index = positions.get(text[position + 2 : name_end])
         position = end
-        if found is None:
+        if index is None:
             if are_texts:
                 return None
             continue
-        at: i64 = found
+        at: i64 = index
         kind: i64 = kinds[at]
         if kind == TEXT:
             value = text[start:end]

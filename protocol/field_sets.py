@@ -166,14 +166,14 @@ class FieldSetDecoders:
             field.encode_name for field in msgspec.structs.fields(header_type) if field.required]})
         #: The shapes by their names. Shapes are never dropped: otherwise a client that passes the
         #: checks could make the broker build new ones forever.
-        self._known: dict[frozenset[str], Shape] = {}
+        self._shapes: dict[frozenset[str], Shape] = {}
         #: The shape of the last request; most likely the next request has the same one.
         self.last: Shape | None = None
 
     def another(self, command: RemotingCommand) -> Shape | None:
         """The shape of a command that the last shape could not read; None if it is not known."""
         try:
-            shape = self._known.get(frozenset(command.fields()))
+            shape = self._shapes.get(frozenset(command.fields()))
         except HeaderError:
             return None
         if shape is None or shape is self.last:
@@ -191,7 +191,7 @@ class FieldSetDecoders:
             # A header may be accepted although it is unreadable: clients that pass by their address
             # have not been asked for a signature.
             return
-        if given in self._known or len(self._known) >= _SHAPES_MAX or (
+        if given in self._shapes or len(self._shapes) >= _SHAPES_MAX or (
             not self._required.issubset(given) or len(given) > _NAMES_MAX
             # The client's version determines whether this field is signed.
             or UNIQUE_KEY_QUERY in given
@@ -199,7 +199,7 @@ class FieldSetDecoders:
         ):
             return
         names = (*sorted(given - {SIGNATURE}), SIGNATURE)
-        self.last = self._known[given] = Shape(
+        self.last = self._shapes[given] = Shape(
             self._code, names, self._header_type, self._pairs)
 
 

@@ -85,10 +85,10 @@ class FrameDecoder:
         self.failure: str = ""
         self._pass_over = pass_over
         #: The number of bytes still to come of a frame that is being skipped.
-        self._unwanted: int = 0
+        self._skipped_size: int = 0
         self._pending: bytearray = bytearray()
         #: The number of bytes that the buffer needs before its first frame is worth another look.
-        self._wanted: int = _PREFIX_SIZE
+        self._needed_size: int = _PREFIX_SIZE
 
     @property
     def pending_bytes(self) -> int:
@@ -103,15 +103,15 @@ class FrameDecoder:
         frames: list[Frame] = []
         if self.failure:
             return frames
-        if self._unwanted:
-            passed = min(self._unwanted, len(data))
-            self._unwanted -= passed
+        if self._skipped_size:
+            passed = min(self._skipped_size, len(data))
+            self._skipped_size -= passed
             data = data[passed:]
         if self._pending:
             # A large frame is examined only when it is complete. Until then it grows in one buffer,
             # because a list of its pieces would take forty more bytes for each piece.
             self._pending += data
-            if len(self._pending) < self._wanted:
+            if len(self._pending) < self._needed_size:
                 return frames
             data = bytes(self._pending)
             self._pending = bytearray()
@@ -146,13 +146,13 @@ class FrameDecoder:
                 continue
             end = position + 4 + total
             if end > size:
-                self._wanted = 4 + total
+                self._needed_size = 4 + total
                 return position
             body_start = position + _PREFIX_SIZE + header_size
             frames.append((mark >> 24, data[position + _PREFIX_SIZE : body_start],
                            data[body_start:end]))
             position = end
-        self._wanted = _PREFIX_SIZE
+        self._needed_size = _PREFIX_SIZE
         return position
 
     def _long_frame(self, data: bytes, position: int, total: int, mark: int) -> int:
@@ -166,12 +166,12 @@ class FrameDecoder:
         is_frame = (mark >> 24 <= ROCKETMQ and total <= LONG_FRAME_SIZE_MAX
                     and mark & 0xFFFFFF <= LONG_FRAME_HEADER_SIZE_MAX)
         if is_frame and header_end > len(data):
-            self._wanted = header_end - position
+            self._needed_size = header_end - position
             return position
         assert self._pass_over is not None
         if not is_frame or not self._pass_over(mark >> 24, data[header_start:header_end]):
             self.failure = _fault(total, mark)
             return position
         end = position + 4 + total
-        self._unwanted = max(end - len(data), 0)
+        self._skipped_size = max(end - len(data), 0)
         return min(end, len(data))

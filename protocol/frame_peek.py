@@ -39,7 +39,7 @@ def sketch(frame: Frame) -> Sketch:
         code, _, _, opaque, flag = BINARY_BEGIN.unpack_from(header)
         return Sketch(code, opaque, flag)
     head, fields, _ = header[:_LOOK_BYTES].partition(b'"extFields"')
-    seen = {name: int(value) for part in (header[-_LOOK_BYTES:] if fields else b"", head)
-            for name, value in _MEMBER.findall(part)}
-    seen = {name: value for name, value in seen.items() if value in _INT32}
-    return Sketch(seen.get(b"code"), seen.get(b"opaque"), seen.get(b"flag", 0))
+    values = {name: int(value) for part in (header[-_LOOK_BYTES:] if fields else b"", head)
+              for name, value in _MEMBER.findall(part)}
+    values = {name: value for name, value in values.items() if value in _INT32}
+    return Sketch(values.get(b"code"), values.get(b"opaque"), values.get(b"flag", 0))

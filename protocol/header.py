@@ -138,10 +138,10 @@ def reading_class(header_type: type[H]) -> type[H]:
     original class as its ``__class__``, because both classes have the same fields in the same
     places.
     """
-    known = _reading_classes.get(header_type)
-    if known is None:
-        known = _reading_classes[header_type] = _new_reading_class(header_type)
-    return cast(type[H], known)
+    reading_class = _reading_classes.get(header_type)
+    if reading_class is None:
+        reading_class = _reading_classes[header_type] = _new_reading_class(header_type)
+    return cast(type[H], reading_class)
 
 
 def _new_reading_class(header_type: type[CommandHeader]) -> type[CommandHeader]:
@@ -152,10 +152,10 @@ def _new_reading_class(header_type: type[CommandHeader]) -> type[CommandHeader]:
             "default": field.default, "default_factory": field.default_factory}
         fields.append((field.name, _READ_AS.get(field.type, field.type),
                        msgspec.field(name=field.encode_name, **given)))
-    made: Any = msgspec.defstruct(
-        header_type.__name__, fields, bases=(header_type,), module=header_type.__module__,
-        kw_only=field_plan(header_type) is None, gc=False)
-    return cast(type[CommandHeader], made)
+    new_class: Any = msgspec.defstruct(
+             header_type.__name__, fields, bases=(header_type,), module=header_type.__module__,
+             kw_only=field_plan(header_type) is None, gc=False)
+    return cast(type[CommandHeader], new_class)
 
 
 @cache

@@ -75,10 +75,10 @@ def quote_keys(data: bytes) -> bytes:
     return _BARE_KEY.sub(_quoted, data)
 
 
-def _quoted(found: re.Match[bytes]) -> bytes:
-    before, key = found.groups()
+def _quoted(match: re.Match[bytes]) -> bytes:
+    before, key = match.groups()
     if key is None:
-        return found[0]
+        return match[0]
     if key[0] != 0x7B:  # no bracket
         return b'%b"%b"' % (before, key)
     for byte, escaped in _KEY_ESCAPES:

@@ -78,12 +78,12 @@ def pretty_rows(data: bytes, name: str, keys: Collection[str]) -> dict[str, byte
     if not begin or not end:
         return None
     # No text contains a line end, so a comma and a line with two tabs separate two rows.
-    found = text.split(b',\n\t\t"')
-    if len(found) != len(keys):
+    row_texts = text.split(b',\n\t\t"')
+    if len(row_texts) != len(keys):
         return None
     rows: dict[str, bytes] = {}
     key_text = _PrettyWriter([]).text
-    for key, row in zip(keys, found, strict=True):
+    for key, row in zip(keys, row_texts, strict=True):
         if not row.endswith(b"}") or not row.startswith(key_text(key)[1:].encode() + b":"):
             return None
         rows[key] = b'\n\t\t"' + row

@@ -29,11 +29,11 @@ class LazyProperties:
     :param text: the properties as stored, see ``parse_properties``.
     """
 
-    __slots__ = ("_all", "_left", "_text")
+    __slots__ = ("_all", "_remaining_finds", "_text")
 
     def __init__(self, text: str) -> None:
         self._text: str = text
-        self._left: int = FIND_MAX
+        self._remaining_finds: int = FIND_MAX
         self._all: dict[str, str] | None = None
 
     def __reduce__(self) -> tuple[type[LazyProperties], tuple[str]]:
@@ -41,9 +41,9 @@ class LazyProperties:
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """A property's value; the value of the last pair when the name occurs several times."""
-        if self._all is not None or not self._left:
+        if self._all is not None or not self._remaining_finds:
             return self._split().get(name, default)
-        self._left -= 1
+        self._remaining_finds -= 1
         mark = _marks.get(name)
         if mark is None:
             mark = _new_mark(name)

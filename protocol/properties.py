@@ -127,7 +127,7 @@ def pick_properties(text: str, marks: tuple[tuple[str, str], ...]) -> dict[str, 
     :param text: as for ``parse_properties``. The result may contain other properties as well.
     :param marks: the result of ``pick_marks``.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for name, mark in marks:
         at = text.rfind(mark)
         if at >= 0:
@@ -141,8 +141,8 @@ def pick_properties(text: str, marks: tuple[tuple[str, str], ...]) -> dict[str, 
         if not value:
             # An earlier pair with the same name may have a value.
             return parse_properties(text)
-        found[name] = value
-    return found
+        properties[name] = value
+    return properties
 
 
 def pair_count(text: str) -> int:

@@ -511,20 +511,20 @@ def check_record(
     :returns: its size in bytes; CHECK_FILE_END for a blank record; CHECK_BAD for anything that is
         not a complete record (no magic, inconsistent lengths, a wrong CRC, a torn end).
     """
-    left = len(buffer) - position
-    if left < BLANK_SIZE_MIN:
+    remaining = len(buffer) - position
+    if remaining < BLANK_SIZE_MIN:
         return CHECK_BAD
     size, magic = _TWO_INTS.unpack_from(buffer, position)
     if magic == MAGIC_BLANK:
         return CHECK_FILE_END
-    if magic not in (MAGIC_V1, MAGIC_V2) or size < RECORD_SIZE_MIN or size > left:
+    if magic not in (MAGIC_V1, MAGIC_V2) or size < RECORD_SIZE_MIN or size > remaining:
         return CHECK_BAD
     try:
         _split(buffer, position, size, check_crc)
     except StoreDamaged:
         return CHECK_BAD
-    found: int = size
-    return found
+    record_size: int = size
+    return record_size
 
 
 def decode_record(
@@ -535,14 +535,14 @@ def decode_record(
     :raises StoreDamaged: when there is no complete record, its lengths are inconsistent, or its
         body does not match its CRC.
     """
-    left = len(buffer) - position
-    if position < 0 or left < RECORD_SIZE_MIN:
-        raise StoreDamaged(f"no record at byte {position}: {left} bytes left")
+    remaining = len(buffer) - position
+    if position < 0 or remaining < RECORD_SIZE_MIN:
+        raise StoreDamaged(f"no record at byte {position}: {remaining} bytes left")
     size, magic = _TWO_INTS.unpack_from(buffer, position)
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise StoreDamaged(f"no record at byte {position}: magic {magic & 0xFFFFFFFF:#010x}")
-    if size < RECORD_SIZE_MIN or size > left:
-        raise StoreDamaged(f"record at byte {position}: size {size} of {left} bytes left")
+    if size < RECORD_SIZE_MIN or size > remaining:
+        raise StoreDamaged(f"record at byte {position}: size {size} of {remaining} bytes left")
     fixed, body, topic, properties = _split(buffer, position, size, check_crc)
     return StoredMessage(
         size,

@@ -85,10 +85,10 @@ class RequestReader:
             header.__class__ = header_type
             return command, header, None
         command, ext = binary_command(data, body)
-        known = self._plans.get(command.code)
-        if known is None:
+        entry = self._plans.get(command.code)
+        if entry is None:
             return command, None, None
-        header_type, plan = known
+        header_type, plan = entry
         try:
             values = plain_values(ext, plan)
         except UNREADABLE:

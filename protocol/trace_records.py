@@ -218,10 +218,10 @@ def encode_records(records: Iterable[TraceRecord]) -> bytes:
 
 def record_keys(record: TraceRecord) -> list[str]:
     """The keys of a trace message with this record: the id of the message, then its keys."""
-    found = [record.message_id]
+    keys = [record.message_id]
     if not isinstance(record, Recall) and record.keys:
-        found += [key for key in record.keys.split(KEY_SEPARATOR) if key]
-    return found
+        keys += [key for key in record.keys.split(KEY_SEPARATOR) if key]
+    return keys
 
 
 # --- reading

@@ -150,10 +150,10 @@ class Patience:
         if is_away and self._wait_s and not self._has_warned:
             self._has_warned = True
             _LOG.warning("waiting for up to %g s: %s", self._wait_s, " ".join(what.split()))
-        left = self._wait_s - self.waited_s if is_away else 0.0
-        if left <= 0 and self.failures > least_tries and not is_checking:
+        remaining_s = self._wait_s - self.waited_s if is_away else 0.0
+        if remaining_s <= 0 and self.failures > least_tries and not is_checking:
             return False
-        time.sleep(max(min(self._pause_s, left), _PAUSE_MIN_S))
+        time.sleep(max(min(self._pause_s, remaining_s), _PAUSE_MIN_S))
         self._pause_s = min(self._pause_s * 2, pause_max_s)
         return True
 

@@ -169,46 +169,47 @@ def select_columns(names: str | None = None, *, has_properties: bool = True, has
     :param table: the columns of the format.
     :raises ColumnsError: when a name is unknown or given twice, or no column remains.
     """
-    found = [column for column in table if column.is_default]
+    columns = [column for column in table if column.is_default]
     if names is not None and names.strip():
-        known = {column.name.lower(): column for column in table}
-        wanted = [name.strip() for name in names.split(",") if name.strip()]
-        found = []
-        for name in wanted:
-            column = known.get(name.lower())
+        by_name = {column.name.lower(): column for column in table}
+        requested = [name.strip() for name in names.split(",") if name.strip()]
+        columns = []
+        for name in requested:
+            column = by_name.get(name.lower())
             if column is None:
                 raise ColumnsError(f"option columns: there is no column {name!r}, only "
                                    + ", ".join(column.name for column in table))
-            if column in found:
+            if column in columns:
                 raise ColumnsError(f"option columns: {column.name} is there twice")
-            found.append(column)
+            columns.append(column)
     if not has_properties:
-        found = [column for column in found if column.name != "properties"]
+        columns = [column for column in columns if column.name != "properties"]
     if not has_body:
-        found = [column for column in found if column.name != "body"]
+        columns = [column for column in columns if column.name != "body"]
     if body_format.lower() not in ("binary", "string"):
         raise ColumnsError(f"option bodyFormat: {body_format!r} is neither binary nor string")
     if body_format.lower() == "string":
-        found = [BODY_STRING if column.name == "body" else column for column in found]
+        columns = [BODY_STRING if column.name == "body" else column for column in columns]
     if properties_as.lower() not in ("map", "string"):
         raise ColumnsError(f"option propertiesAs: {properties_as!r} is neither map nor string")
     if properties_as.lower() == "string":
-        found = [PROPERTIES_STRING if column.name == "properties" else column for column in found]
-    if not found:
+        columns = [PROPERTIES_STRING if column.name == "properties" else column
+                   for column in columns]
+    if not columns:
         raise ColumnsError("option columns: no column is left")
     if damaged.lower() != "deliver":
-        return found
+        return columns
     if names is None or not names.strip():
-        found.append(DAMAGE)
+        columns.append(DAMAGE)
     return [replace(column, nullable=True) if column.name == "body" else column
-            for column in found]
+            for column in columns]
 
 
 def spark_schema(columns: Iterable[Column]) -> Any:
     """Make the StructType of these columns."""
     from pyspark.sql import types
 
-    made = {
+    types_by_name = {
         "string": types.StringType(), "int": types.IntegerType(), "bigint": types.LongType(),
         "timestamp": types.TimestampType(), "binary": types.BinaryType(),
         "boolean": types.BooleanType(),
@@ -216,7 +217,8 @@ def spark_schema(columns: Iterable[Column]) -> Any:
         "map<string,string>": types.MapType(types.StringType(), types.StringType()),
     }
     return types.StructType(
-        [types.StructField(column.name, made[column.type], column.nullable) for column in columns])
+        [types.StructField(column.name, types_by_name[column.type], column.nullable)
+         for column in columns])
 
 
 def columns_of_schema(schema: Any, table: Sequence[Column] = COLUMNS) -> list[Column]:
@@ -225,33 +227,33 @@ def columns_of_schema(schema: Any, table: Sequence[Column] = COLUMNS) -> list[Co
     :param table: the columns of the format.
     :raises ColumnsError: when a column is unknown or has another type.
     """
-    known = {column.name: column for column in table}
-    found = []
+    by_name = {column.name: column for column in table}
+    columns = []
     for field in schema.fields:
-        column = known.get(field.name)
+        column = by_name.get(field.name)
         if column is None:
             raise ColumnsError(f"column {field.name}: there is no such column, only "
-                               + ", ".join(known))
+                               + ", ".join(by_name))
         text = field.dataType.simpleString()
         column = _OTHER_TYPES.get((column.name, text), column)
         if field.dataType != spark_schema([column]).fields[0].dataType:
             raise ColumnsError(f"column {field.name}: its type is {column.type}, not {text}")
-        found.append(replace(column, nullable=field.nullable))
-    return found
+        columns.append(replace(column, nullable=field.nullable))
+    return columns
 
 
 def arrow_schema(columns: Iterable[Column]) -> Any:
     """Make the Arrow schema of these columns; it equals Spark's conversion of ``spark_schema``."""
     import pyarrow as pa
 
-    made = {
+    types_by_name = {
         "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(),
         "timestamp": pa.timestamp("us", tz="UTC"), "binary": pa.binary(), "boolean": pa.bool_(),
         "array<string>": pa.list_(pa.field("element", pa.string())),
         "map<string,string>": pa.map_(pa.string(), pa.field("value", pa.string())),
     }
     return pa.schema(
-        [pa.field(column.name, made[column.type], column.nullable) for column in columns])
+        [pa.field(column.name, types_by_name[column.type], column.nullable) for column in columns])
 
 
 _HEAD: Final = """\

@@ -41,7 +41,7 @@ def parts_of(
     """
     data = result.body
     position = start = 0
-    least = begin
+    min_offset = begin
     while position < len(data):
         try:
             record = decode_record(data, position)
@@ -53,13 +53,13 @@ def parts_of(
             if start < position:
                 yield data[start:position]
             message: DamagedMessage[Any] = damaged_message(
-                data, position, queue, least, result.next_offset, 0, error)
+                data, position, queue, min_offset, result.next_offset, 0, error)
             yield message
             start = position = position + len(message.raw)
-            least = message.offset + 1
+            min_offset = message.offset + 1
         else:
             position += record.size
-            least = record.queue_offset + 1
+            min_offset = record.queue_offset + 1
     if start < position:
         yield data[start:position]
 
@@ -67,11 +67,11 @@ def parts_of(
 def record_without_body(message: DamagedMessage[Any]) -> bytes:
     """Build a valid record from the readable fields of a damaged one, without a body."""
     stored = message.record
-    made = MessageRecord(
+    new_record = MessageRecord(
         stored.topic, message.queue.queue_id, b"", stored.properties, stored.born_timestamp,
         stored.born_host, stored.store_host, [], flag=stored.flag,
         reconsume_times=stored.reconsume_times)
-    made.queue_offset = message.offset
-    made.physical_offset = stored.physical_offset
-    made.store_timestamp = stored.store_timestamp
-    return encode_record(made)
+    new_record.queue_offset = message.offset
+    new_record.physical_offset = stored.physical_offset
+    new_record.store_timestamp = stored.store_timestamp
+    return encode_record(new_record)

@@ -93,13 +93,13 @@ def export(
 
 
 def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals):
             raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
-        found[key] = value
-    return found
+        pairs[key] = value
+    return pairs
 
 
 def _fail(text: str) -> None:
@@ -114,10 +114,10 @@ def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     from twistmq.spark_bridge.options import BATCH_READ, Options
 
     with client_settings(Options(connection, BATCH_READ)).client() as client:
-        found = ask_brokers(client)
-    for text in found.silent:
+        exports = ask_brokers(client)
+    for text in exports.silent:
         click.echo(f"twistmq: could not ask a broker for its exports: {text}", err=True)
-    return found.topics, found.traces
+    return exports.topics, exports.traces
 
 
 def _are_there_traces(connection: dict[str, str]) -> bool:
@@ -156,10 +156,10 @@ def _run(plan: ExportPlan) -> None:
 
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, stop)
-            found = job.run()
+            tables = job.run()
     finally:
         end_session(session)
-    for line in summary(found, time.monotonic() - begin):
+    for line in summary(tables, time.monotonic() - begin):
         click.echo(line)
 
 

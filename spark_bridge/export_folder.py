@@ -76,7 +76,7 @@ def _try_lock(file: Any) -> bool:
 
 def counted_files(folder: Path) -> dict[Path, int]:
     """Return the files that Spark's log of a Parquet table names, with their sizes in bytes."""
-    found = {}
+    sizes = {}
     log = folder / "_spark_metadata"
     for path in log.iterdir() if log.is_dir() else ():
         if path.name.startswith("."):
@@ -85,8 +85,8 @@ def counted_files(folder: Path) -> dict[Path, int]:
             entry = json.loads(line)
             if entry.get("action") == "add":
                 file = Path("/" + entry["path"].removeprefix("file:").lstrip("/"))
-                found[file] = int(entry["size"])
-    return found
+                sizes[file] = int(entry["size"])
+    return sizes
 
 
 def remove_leftovers(plan: ExportPlan, table: str) -> int:
@@ -101,8 +101,8 @@ def remove_leftovers(plan: ExportPlan, table: str) -> int:
     if plan.local_output is None or plan.format != "parquet":
         return 0
     begun = {int(path.name): path
-             for path in Path(plan.place("_checkpoint", table, "offsets")).glob("[0-9]*")}
-    folder = Path(plan.place(table))
+             for path in Path(plan.path("_checkpoint", table, "offsets")).glob("[0-9]*")}
+    folder = Path(plan.path(table))
     last = max(begun, default=-1)
     log = folder / "_spark_metadata"
     if last < 0 or (log / str(last)).exists() or (log / f"{last}.compact").exists():

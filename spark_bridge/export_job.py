@@ -204,7 +204,7 @@ class ExportJob:
 
         :returns: whether there was such a query.
         """
-        found = False
+        has_restarted = False
         for each in running:
             last = each.query.lastProgress
             if each.target is None or not each.waiting or last is None:
@@ -213,8 +213,8 @@ class ExportJob:
             if end != each.end:
                 each.end = end
                 each.query = start_writing(self._plan, each.table, self._frame(each.table))
-                found = True
-        return found
+                has_restarted = True
+        return has_restarted
 
     def _frame(self, table: str) -> Any:
         """Make the stream of a table."""
@@ -244,23 +244,23 @@ class ExportJob:
                 each.waiting = waiting(each.query.lastProgress["sources"][0], each.target)
         if changed:
             # A query that has ended without rows reports no backlog, so the backlog is 0.
-            left = [0 if each.waiting is None and not each.query.isActive else each.waiting
-                    for each in running]
-            known = [count for count in left if count is not None]
+            backlogs = [0 if each.waiting is None and not each.query.isActive else each.waiting
+                        for each in running]
+            reported = [count for count in backlogs if count is not None]
             self._progress(sum(each.rows for each in running),
-                           sum(known) if len(known) == len(left) else None)
+                           sum(reported) if len(reported) == len(backlogs) else None)
 
     def _summary(self, each: _Running) -> TableSummary:
         import pyarrow.parquet as pq
 
         new = {path: size for path, size in written_files(self._plan, each.table).items()
                if path not in each.before}
-        found = TableSummary(each.table, each.rows, len(new), sum(new.values()))
+        summary = TableSummary(each.table, each.rows, len(new), sum(new.values()))
         for path in new:
             name = _partition_of(path, "topic" if each.table == MESSAGES else "date")
             rows = pq.read_metadata(path).num_rows
-            found.rows_by[name] = found.rows_by.get(name, 0) + rows
-        return found
+            summary.rows_by[name] = summary.rows_by.get(name, 0) + rows
+        return summary
 
 
 def source_of(plan: ExportPlan, table: str) -> tuple[str, dict[str, str]]:
@@ -303,5 +303,5 @@ def _partition_of(path: Path, name: str) -> str:
 def _cause(text: str) -> str:
     """Return the line of a Python worker's error that describes the cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("twistmq.")]
-    return told[-1] if told else lines[0] if lines else "no reason is given"
+    own_lines = [line for line in lines if line.startswith("twistmq.")]
+    return own_lines[-1] if own_lines else lines[0] if lines else "no reason is given"

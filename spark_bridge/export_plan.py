@@ -72,7 +72,7 @@ class ExportPlan:
         """The tables that the job writes."""
         return ((MESSAGES,) if self.topics else ()) + ((TRACES,) if self.traces else ())
 
-    def place(self, *names: str) -> str:
+    def path(self, *names: str) -> str:
         """Return a path below the output."""
         root = self.local_output
         return "/".join([self.output.rstrip("/") if root is None else str(root), *names])

@@ -33,10 +33,10 @@ def start_writing(plan: ExportPlan, table: str, frame: Any) -> Any:
     trigger = {"processingTime": f"{plan.interval_ms} milliseconds"} if plan.continuous else {
         "availableNow": True}
     writer = frame.writeStream.queryName(f"export {table}").option(
-        "checkpointLocation", plan.place("_checkpoint", table)).trigger(**trigger)
+        "checkpointLocation", plan.path("_checkpoint", table)).trigger(**trigger)
     if plan.format == "parquet":
         return writer.format("parquet").partitionBy(*partition_columns(table)).start(
-            plan.place(table))
+            plan.path(table))
     append = _append_delta if plan.format == "delta" else _append_iceberg
 
     def write(batch: Any, batch_id: int) -> None:
@@ -50,7 +50,7 @@ def start_writing(plan: ExportPlan, table: str, frame: Any) -> Any:
 def _append_delta(plan: ExportPlan, table: str, rows: Any, batch_id: int) -> None:
     from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-    path = plan.place(table)
+    path = plan.path(table)
     query = f"twistmq export {table}"
     if DeltaTable.is_deltatable(path):
         last = DeltaTable(path).transaction_version(query)
@@ -91,7 +91,7 @@ def written_files(plan: ExportPlan, table: str) -> dict[Path, int]:
     """Return the valid data files of a table with their sizes; empty for a remote output."""
     if plan.local_output is None:
         return {}
-    folder = Path(plan.place(table))
+    folder = Path(plan.path(table))
     if plan.format == "parquet":
         return counted_files(folder)
     finder: Callable[[Path], list[Path]] = _delta_files if plan.format == "delta" else \

@@ -84,13 +84,13 @@ def query_lag(progress: Any, client: Client | None = None) -> Lag | None:
     sources = [source for source in _sources(progress) if _is_ours(source)]
     if not sources:
         raise ValueError("the progress has no source of the format rocketmq or rocketmq_trace")
-    found: Offsets = {}
-    known = [lag for lag in (source_lag(source, client) for source in sources) if lag is not None]
-    for lag in known:
+    by_queue: Offsets = {}
+    lags = [lag for lag in (source_lag(source, client) for source in sources) if lag is not None]
+    for lag in lags:
         for queue, behind in lag.by_queue.items():
             # Two sources of one query may read the same queue.
-            found[queue] = max(found.get(queue, 0), behind)
-    return Lag(found) if known else None
+            by_queue[queue] = max(by_queue.get(queue, 0), behind)
+    return Lag(by_queue) if lags else None
 
 
 def source_lag(source: Any, client: Client | None = None,
@@ -121,17 +121,17 @@ def _fields(value: Any) -> Mapping[str, Any]:
     """
     # The classes of PySpark are dicts too, but on 4.0 with Connect only their JSON has the offsets.
     text = getattr(value, "json", value)
-    found = json.loads(text) if isinstance(text, str) else value
-    if not isinstance(found, Mapping):
+    fields = json.loads(text) if isinstance(text, str) else value
+    if not isinstance(fields, Mapping):
         raise ValueError(f"neither a progress of a query nor its JSON: {value!r:.100}")
-    return found
+    return fields
 
 
 def _sources(progress: Any) -> list[Mapping[str, Any]]:
-    found = _fields(progress).get("sources")
-    if not isinstance(found, list):
+    sources = _fields(progress).get("sources")
+    if not isinstance(sources, list):
         raise ValueError("neither a progress of a query nor its JSON: it has no sources")
-    return [_fields(source) for source in found]
+    return [_fields(source) for source in sources]
 
 
 def _is_ours(source: Mapping[str, Any]) -> bool:

@@ -92,9 +92,9 @@ def file_system(uri: str) -> tuple[Any, str]:
     """
     scheme, colon, rest = uri.partition(":")
     with _named(uri):
-        found: tuple[Any, str] = import_module("pyarrow.fs").FileSystem.from_uri(
+        system_and_path: tuple[Any, str] = import_module("pyarrow.fs").FileSystem.from_uri(
             _SCHEMES.get(scheme.lower(), scheme) + colon + rest)
-    return found
+    return system_and_path
 
 
 def open_folder(path: str) -> LogFolder:
@@ -104,7 +104,7 @@ def open_folder(path: str) -> LogFolder:
     :raises StoreError: when a remote file system is not available.
     """
     if _is_remote(path):
-        return _RemoteFolder.found(path)
+        return _RemoteFolder.find(path)
     root = Path(_local(path))
     return _LocalFolder(root / _FOLDER if (root / _FOLDER).is_dir() else root)
 
@@ -120,9 +120,9 @@ def open_log_file(path: str, data_end: int | None = None) -> LogFile:
     """
     if not _is_remote(path):
         return _LocalFile(open_regular(_local(path)))
-    system, place = file_system(path)
+    system, system_path = file_system(path)
     with _named(path):
-        return _RemoteFile(path, system.open_input_file(place), data_end)
+        return _RemoteFile(path, system.open_input_file(system_path), data_end)
 
 
 class _LocalFile:
@@ -135,13 +135,13 @@ class _LocalFile:
         self._descriptor = descriptor
 
     def read(self, position: int, size: int) -> bytes:
-        found = os.pread(self._descriptor, size, position)
-        if len(found) == size:
-            return found
-        parts = [found]
-        while found and (left := size - sum(map(len, parts))):
-            found = os.pread(self._descriptor, left, position + size - left)
-            parts.append(found)
+        piece = os.pread(self._descriptor, size, position)
+        if len(piece) == size:
+            return piece
+        parts = [piece]
+        while piece and (remaining := size - sum(map(len, parts))):
+            piece = os.pread(self._descriptor, remaining, position + size - remaining)
+            parts.append(piece)
         return b"".join(parts)
 
     def data_from(self, position: int) -> int | None:
@@ -165,9 +165,9 @@ class _LocalFolder:
 
     def sizes(self, strange: dict[str, str]) -> dict[int, int]:
         kinds: dict[Path, str] = {}
-        found = segment_sizes(self._directory, kinds)
+        sizes = segment_sizes(self._directory, kinds)
         strange.update({str(path): kind for path, kind in kinds.items()})
-        return found
+        return sizes
 
     def path(self, start: int) -> str:
         return str(self._directory / f"{start:020d}")
@@ -228,34 +228,34 @@ class _RemoteFolder:
     """A folder on a file system of pyarrow.
 
     :param uri: the URI of the folder.
-    :param place: the path of the folder on the file system.
+    :param system_path: the path of the folder on the file system.
     """
 
     is_live = False
 
-    def __init__(self, uri: str, system: Any, place: str) -> None:
+    def __init__(self, uri: str, system: Any, system_path: str) -> None:
         self._uri = uri
         self._system = system
-        self._place = place
+        self._system_path = system_path
 
     @classmethod
-    def found(cls, uri: str) -> _RemoteFolder:
+    def find(cls, uri: str) -> _RemoteFolder:
         """Find the folder of a log from its URI or from the URI of its store."""
-        system, place = file_system(uri)
+        system, system_path = file_system(uri)
         fs = import_module("pyarrow.fs")
-        inner = f"{place.rstrip('/')}/{_FOLDER}"
+        inner = f"{system_path.rstrip('/')}/{_FOLDER}"
         with _named(uri):
             [info] = system.get_file_info([inner])
         if info.type == fs.FileType.Directory:
             return cls(_below(uri, _FOLDER), system, inner)
-        return cls(uri, system, place)
+        return cls(uri, system, system_path)
 
     def sizes(self, strange: dict[str, str]) -> dict[int, int]:
         fs = import_module("pyarrow.fs")
         with _named(self._uri):
             infos = self._system.get_file_info(
-                fs.FileSelector(self._place, allow_not_found=True))
-        found: dict[int, int] = {}
+                fs.FileSelector(self._system_path, allow_not_found=True))
+        sizes: dict[int, int] = {}
         for info in infos:
             name = info.base_name
             if not is_number(name):
@@ -267,8 +267,8 @@ class _RemoteFolder:
             if kind:
                 strange[shown_path(_below(self._uri, name))] = kind
             else:
-                found[int(name)] = info.size
-        return found
+                sizes[int(name)] = info.size
+        return sizes
 
     def path(self, start: int) -> str:
         return _below(self._uri, f"{start:020d}")
@@ -304,7 +304,7 @@ class _RemoteFolder:
         path = self.path(start)
         with _named(path):
             return _RemoteFile(path, self._system.open_input_file(
-                f"{self._place.rstrip('/')}/{start:020d}"), None)
+                f"{self._system_path.rstrip('/')}/{start:020d}"), None)
 
 
 def _is_remote(path: str) -> bool:

@@ -191,23 +191,23 @@ class PieceReader:
             data = self._read(position, _SCAN_SIZE)
             if len(data) < record.BLANK_SIZE_MIN:
                 return None
-            found = []
+            candidates = []
             for sign in _SIGNS:
                 at = data.find(sign, 4)
                 while at >= 0:
-                    found.append(position + at - 4)
+                    candidates.append(position + at - 4)
                     at = data.find(sign, at + 1)
-            for place in sorted(found):
-                if self._is_sure(place):
-                    return place
+            for candidate in sorted(candidates):
+                if self._is_sure(candidate):
+                    return candidate
             position += len(data) - record.BLANK_SIZE_MIN + 1
         return None
 
     def _data_from(self, position: int) -> int:
         """Find the first position from here on that may have data, so that holes are not read."""
-        found = self._file.data_from(position)
+        begin = self._file.data_from(position)
         # A hole may begin in the middle of the first bytes of a record.
-        return self._piece.file_size if found is None else max(position, found - _HOLE_MARGIN)
+        return self._piece.file_size if begin is None else max(position, begin - _HOLE_MARGIN)
 
     def _is_sure(self, position: int) -> bool:
         """Whether a record with this offset, or the blank record of the file, starts here."""

@@ -43,18 +43,18 @@ def offsets_json(offsets: Mapping[MessageQueue, int],
 
     :param marks: the mark of the last message before each offset, as far as it is known.
     """
-    found = _by_queue(offsets)
+    encoded = _by_queue(offsets)
     if marks:
-        found[_MARKS] = _by_queue({queue: list(mark) for queue, mark in marks.items()})
-    return found
+        encoded[_MARKS] = _by_queue({queue: list(mark) for queue, mark in marks.items()})
+    return encoded
 
 
 def _by_queue(values: Mapping[MessageQueue, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_topic: dict[str, Any] = {}
     for queue in sorted(values):
-        brokers = found.setdefault(queue.topic, {})
+        brokers = by_topic.setdefault(queue.topic, {})
         brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = values[queue]
-    return found
+    return by_topic
 
 
 def read_marks(value: Mapping[str, Any]) -> dict[MessageQueue, Mark]:
@@ -92,25 +92,25 @@ def parse_times(option: str, text: str) -> dict[MessageQueue, int]:
 
 def parse_assign(text: str) -> list[MessageQueue]:
     """Read the option assign; :raises OptionError: when the text is wrong."""
-    found = []
+    queues = []
     for topic, broker, ids in _brokers("assign", text):
         if not isinstance(ids, list):
             raise OptionError(f"option assign: topic {topic}, broker {broker}: the ids of queues "
                               'must be a list, as in {"orders":{"broker-a":[0,1]}}')
         for queue_id in ids:
-            found.append(_queue("option assign", topic, broker, queue_id))
-    if not found:
+            queues.append(_queue("option assign", topic, broker, queue_id))
+    if not queues:
         raise OptionError("option assign: it names no queue")
-    return sorted(set(found))
+    return sorted(set(queues))
 
 
-def _numbers(option: str, text: str, least: int, what: str,
+def _numbers(option: str, text: str, minimum: int, what: str,
              parse_text: Callable[[str, str], int] | None = None) -> dict[MessageQueue, int]:
     """Read a number for each queue.
 
     :param parse_text: a function that parses a number given as text; None if text is not allowed.
     """
-    found = {}
+    numbers = {}
     for topic, broker, queues in _brokers(option, text):
         if not isinstance(queues, dict):
             raise OptionError(f"option {option}: topic {topic}, broker {broker}: not an object, "
@@ -121,10 +121,10 @@ def _numbers(option: str, text: str, least: int, what: str,
             if parse_text is not None and isinstance(number, str):
                 number = parse_text(f"{option}: {queue_name(queue)}", number)
             if isinstance(number, bool) or not isinstance(number, int) or not (
-                    least <= number <= _INT64_MAX):
+                    minimum <= number <= _INT64_MAX):
                 raise OptionError(f"option {option}: {queue_name(queue)}: {number!r} is not {what}")
-            found[queue] = number
-    return found
+            numbers[queue] = number
+    return numbers
 
 
 def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
@@ -135,7 +135,7 @@ def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
         raise OptionError(f"option {option}: {text!r} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise OptionError(f"option {option}: {text!r} is not a JSON object of topics")
-    found = []
+    entries = []
     for topic, brokers in value.items():
         if topic == _MARKS:
             # The offsets were copied from a checkpoint.
@@ -143,8 +143,8 @@ def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
         if not isinstance(brokers, dict):
             raise OptionError(f"option {option}: topic {topic}: {brokers!r} is not an "
                               "object of brokers")
-        found += [(topic, broker, queues) for broker, queues in brokers.items()]
-    return found
+        entries += [(topic, broker, queues) for broker, queues in brokers.items()]
+    return entries
 
 
 def _queue(where: str, topic: str, broker: str, queue_id: Any) -> MessageQueue:

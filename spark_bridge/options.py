@@ -59,8 +59,8 @@ class Option:
     meaning: str
     aliases: tuple[str, ...] = ()
     #: The bounds of an int.
-    least: int = 0
-    most: int = _INT64_MAX
+    minimum: int = 0
+    maximum: int = _INT64_MAX
     choices: tuple[str, ...] = ()
     #: The default on the page, if the page must describe it in words.
     default_shown: str = ""
@@ -75,9 +75,9 @@ def _text(name: str, where: tuple[str, ...], meaning: str, *, default: str = "",
                   is_secret=is_secret)
 
 
-def _int(name: str, default: str, where: tuple[str, ...], meaning: str, *, least: int = 0,
-         most: int = _INT64_MAX, default_shown: str = "") -> Option:
-    return Option(name, "int", default, where, meaning, (), least, most,
+def _int(name: str, default: str, where: tuple[str, ...], meaning: str, *, minimum: int = 0,
+         maximum: int = _INT64_MAX, default_shown: str = "") -> Option:
+    return Option(name, "int", default, where, meaning, (), minimum, maximum,
                   default_shown=default_shown)
 
 
@@ -168,23 +168,23 @@ OPTIONS: Final[tuple[Option, ...]] = (
           "`spark.sql.python.filterPushdown.enabled=true`"),
     # --- the size of micro-batches and partitions
     _int("maxOffsetsPerTrigger", "", _STREAM, "the largest number of offsets in a micro-batch; "
-         "the queues share it in proportion to their backlogs", least=1),
+         "the queues share it in proportion to their backlogs", minimum=1),
     _int("maxBytesPerTrigger", "", _STREAM, "the approximate size of a micro-batch in bytes, "
-         "estimated from the messages at its beginning", least=1),
+         "estimated from the messages at its beginning", minimum=1),
     _int("minOffsetsPerTrigger", "", _STREAM, "a micro-batch waits until it has this many offsets, "
          "or until maxTriggerDelay has passed since the last one. The first micro-batch of a run "
          "does not wait, and neither do the micro-batches of `trigger(availableNow=True)`",
-         least=1),
+         minimum=1),
     Option("maxTriggerDelay", "duration", "15m", _STREAM, "how long minOffsetsPerTrigger may delay "
            "a micro-batch while there are messages to read: a number with the unit ms, s, m, h or "
-           "d; without a unit, it is in ms", most=_DURATION_MAX_MS),
+           "d; without a unit, it is in ms", maximum=_DURATION_MAX_MS),
     _int("minPartitions", "", _READS, "split queues so that there are at least this many "
-         "partitions", least=1, most=100_000),
+         "partitions", minimum=1, maximum=100_000),
     _int("maxRecordsPerPartition", "", _READS, "split queues so that no partition has more "
-         "offsets than this", least=1),
+         "offsets than this", minimum=1),
     _int("pullBatchSize", "256", _READS, "the number of messages that a pull requests; by default, "
-         "brokers return at most 32, so several pulls are in flight at a time", least=1,
-         most=32_768),
+         "brokers return at most 32, so several pulls are in flight at a time", minimum=1,
+         maximum=32_768),
     # --- the group
     _text("group", _ALL, "the group with which messages are pulled or sent; only "
           "commitGroupOffsets changes its offsets",
@@ -197,10 +197,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     # --- sending
     _text("topic", _WRITES, "the topic of all rows; takes precedence over the column `topic`"),
     _int("batchSize", "64", _WRITES, "the largest number of messages in one batch; 1 sends each "
-         "message alone", least=1, most=32_768),
+         "message alone", minimum=1, maximum=32_768),
     _int("sendWindow", "16", _WRITES, "the largest number of unacknowledged sends",
-         least=1, most=10_000),
-    _int("sendTimeoutMs", "3000", _WRITES, "how long a send waits for its response", least=1),
+         minimum=1, maximum=10_000),
+    _int("sendTimeoutMs", "3000", _WRITES, "how long a send waits for its response", minimum=1),
     _int("retryTimes", "2", _WRITES, "the least number of times that a failed send is repeated, on "
          "another broker if the row does not name a queue"),
     _flag("waitStoreOK", "true", _WRITES, "wait until the broker has flushed a message and, if the "
@@ -208,9 +208,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
           "if that times out: up to retryTimes for the flush, and up to serverWaitMs for a slave "
           "that is away, with pauses that grow to 15 s. If false, do not wait"),
     _int("maxMessageSize", "4194304", _WRITES, "the largest size of a body in bytes, as in the "
-         "setting maxMessageSize of the broker", least=1, most=16_000_000),
+         "setting maxMessageSize of the broker", minimum=1, maximum=16_000_000),
     _int("compressThreshold", "", _WRITES, "bodies of at least this many bytes are compressed "
-         "(zlib) and sent alone", least=1, default_shown="never"),
+         "(zlib) and sent alone", minimum=1, default_shown="never"),
     _text("idempotenceKey", _WRITES, "the name of a property that each message gets: a row that "
           "is sent twice has the same value, and rows of different jobs have different values. The "
           "value comes from the column `idempotenceKey`. Without such a column, or if it is null, "
@@ -220,21 +220,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
           "its own id, also in `foreachBatch`"),
     # --- the connection
     _int("pullTimeoutMs", "3000", _READS, "how long a pull or a look-up waits for its response",
-         least=1),
-    _int("connectTimeoutMs", "3000", _ALL, "how long a connection attempt may take", least=1),
+         minimum=1),
+    _int("connectTimeoutMs", "3000", _ALL, "how long a connection attempt may take", minimum=1),
     _int("fetchOffset.numRetries", "3", _READS, "the least number of times that a failed look-up "
          "or pull is repeated"),
     _int("fetchOffset.retryIntervalMs", "200", _ALL, "the pause before each further try",
-         most=3_600_000),
+         maximum=3_600_000),
     _int("serverWaitMs", "120000", _ALL, "the longest time for which a query waits for a broker or "
          "a name server that does not answer. The query logs one warning that names the server, "
          "and it fails when the time is over. The messages of a server that does not answer never "
          "count as lost. A new query fails at once if none of its name servers answers. A sink "
          "waits at most 40 s for a topic that no name server knows",
-         most=86_400_000),
+         maximum=86_400_000),
     _int("deletionCheckMs", "5000", _READS, "the time between two looks at a topic or queue that "
          "its broker does not have; it counts as deleted when the second look confirms this",
-         most=86_400_000),
+         maximum=86_400_000),
     _text("accessKey", _ALL, "the access key of the account that signs requests"),
     _text("secretKey", _ALL, "the secret key of the account", is_secret=True),
     _text("securityToken", _ALL, "the security token of temporary keys", is_secret=True),
@@ -255,20 +255,20 @@ OPTIONS: Final[tuple[Option, ...]] = (
 def _lookup(where: str) -> dict[str, Option]:
     """Return options by each of their names in lower case, preferring options that are valid here.
     """
-    found: dict[str, Option] = {}
+    by_name: dict[str, Option] = {}
     for is_here in (False, True):
         for option in OPTIONS:
             if (where in option.where) == is_here:
                 for name in (*option.aliases, option.name):
-                    found[name.lower()] = option
-    return found
+                    by_name[name.lower()] = option
+    return by_name
 
 
 def option_text(given: Mapping[str, str], name: str) -> str:
     """Return the text of an option before the options are checked; "" if it is not given."""
-    wanted = name.lower()
+    lower_name = name.lower()
     for key, value in given.items():
-        if key.lower().removeprefix(_PREFIX) == wanted:
+        if key.lower().removeprefix(_PREFIX) == lower_name:
             return value.strip()
     return ""
 
@@ -283,7 +283,7 @@ class Options:
 
     def __init__(self, given: Mapping[str, str], where: str) -> None:
         self.where = where
-        self._known = {option.name: option for option in OPTIONS if where in option.where}
+        self._options_by_name = {option.name: option for option in OPTIONS if where in option.where}
         self._values: dict[str, str] = {}
         lookup = _lookup(where)
         for key, value in given.items():
@@ -309,7 +309,7 @@ class Options:
     def text(self, name: str) -> str:
         """Return the value of an option, or its default; "" if it has neither."""
         value = self._values.get(name, "").strip()
-        return value or self._known[name].default
+        return value or self._options_by_name[name].default
 
     def flag(self, name: str) -> bool:
         return self.text(name).lower() == "true"
@@ -343,7 +343,7 @@ class Options:
         return text
 
     def __repr__(self) -> str:
-        shown = {name: "***" if self._known[name].is_secret else value
+        shown = {name: "***" if self._options_by_name[name].is_secret else value
                  for name, value in self._values.items()}
         return f"Options({shown!r}, {self.where!r})"
 
@@ -357,7 +357,7 @@ def parse_time(name: str, text: str) -> int:
     :raises OptionError: when the text is neither, or the time is before 1970.
     """
     if text.isascii() and text.removeprefix("-").isdecimal():
-        found = int(text)
+        time_ms = int(text)
     else:
         try:
             moment = datetime.fromisoformat(text)
@@ -366,11 +366,11 @@ def parse_time(name: str, text: str) -> int:
                 f"option {name}: {text!r} is neither ms since 1970 nor ISO 8601") from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        found = round(moment.timestamp() * 1000)
-    if not 0 <= found <= _INT64_MAX:
+        time_ms = round(moment.timestamp() * 1000)
+    if not 0 <= time_ms <= _INT64_MAX:
         raise OptionError(f"option {name}: {text!r} is not within 1970 and the largest number "
                           f"of ms, {_INT64_MAX}")
-    return found
+    return time_ms
 
 
 def time_text(time_ms: int) -> str:
@@ -391,11 +391,11 @@ def parse_duration(name: str, text: str) -> int:
     :returns: the duration, ms.
     :raises OptionError: when the text is not a duration or is too long.
     """
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None or found[2] not in _UNITS_MS:
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNITS_MS:
         raise OptionError(f"option {name}: {text!r} is not a duration such as 500ms, 30s, 15m, 2h "
                           "or 1d")
-    ms = int(found[1]) * _UNITS_MS[found[2]]
+    ms = int(match[1]) * _UNITS_MS[match[2]]
     if ms > _DURATION_MAX_MS:
         raise OptionError(f"option {name}: {text!r} is longer than a hundred years")
     return ms
@@ -420,9 +420,9 @@ def _check(option: Option, value: str) -> None:
             number = int(text)
         except ValueError:
             raise OptionError(f"option {option.name}: {text!r} is not a whole number") from None
-        if not option.least <= number <= option.most:
-            raise OptionError(f"option {option.name}: {number} is not within {option.least} to "
-                              f"{option.most}")
+        if not option.minimum <= number <= option.maximum:
+            raise OptionError(f"option {option.name}: {number} is not within {option.minimum} to "
+                              f"{option.maximum}")
 
 
 def _like(name: str, lookup: Mapping[str, Option]) -> str:

@@ -61,10 +61,10 @@ def planned(plan: ReadPlan, client: Client,
 
 def brokers_of(queues: Iterable[MessageQueue]) -> dict[str, set[str]]:
     """Return the names of the brokers of each topic."""
-    found: dict[str, set[str]] = {}
+    broker_names: dict[str, set[str]] = {}
     for queue in queues:
-        found.setdefault(queue.topic, set()).add(queue.broker_name)
-    return found
+        broker_names.setdefault(queue.topic, set()).add(queue.broker_name)
+    return broker_names
 
 
 def check_brokers(plan: ReadPlan, topic: str, brokers: Iterable[str], planned_ms: int,

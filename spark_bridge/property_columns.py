@@ -44,8 +44,8 @@ class PropertyColumns:
 
         :param type_: map<string,string>, with the requested nullability.
         """
-        made = self._map()
-        return made if made.type == type_ else made.cast(type_)
+        properties = self._map()
+        return properties if properties.type == type_ else properties.cast(type_)
 
     def json(self) -> Any:
         """Return all properties of each message as a JSON object in a StringArray."""
@@ -77,9 +77,9 @@ class PropertyColumns:
         The value is null if the text is not a number or the number does not fit.
         """
         limit = 1 << (type_.bit_width - 1)
-        found = [_integer(text, limit) for text in self.text(name).to_pylist()] \
+        numbers = [_integer(text, limit) for text in self.text(name).to_pylist()] \
             if name in self._code_of else [None] * self._count
-        return pa.array(found, type_)
+        return pa.array(numbers, type_)
 
     def words(self, name: str, type_: Any) -> Any:
         """Return one property of each message, split at spaces; null if a message lacks it.
@@ -94,18 +94,19 @@ class PropertyColumns:
         words = split.flatten()
         is_word = pc.not_equal(words, "").to_numpy(zero_copy_only=False)
         ends = np.concatenate(([0], np.cumsum(is_word)))[np.concatenate(([0], np.cumsum(counts)))]
-        made = pa.ListArray.from_arrays(
+        lists = pa.ListArray.from_arrays(
             pa.array(ends, pa.int32()), words.filter(pa.array(is_word)),
             mask=pc.is_null(texts) if texts.null_count else None)
-        return made if made.type == type_ else made.cast(type_)
+        return lists if lists.type == type_ else lists.cast(type_)
 
     def _read_each(self, texts: Any) -> None:
         """Read the names and values message by message."""
-        found = [names.parse_properties(text.decode("utf-8", "replace"))
-                 for text in texts.to_pylist()]
-        self._names = pa.array([name for each in found for name in each], pa.string())
-        self._values = pa.array([value for each in found for value in each.values()], pa.string())
-        self._place(np.concatenate(([0], np.cumsum([len(each) for each in found]))))
+        property_maps = [names.parse_properties(text.decode("utf-8", "replace"))
+                         for text in texts.to_pylist()]
+        self._names = pa.array([name for each in property_maps for name in each], pa.string())
+        self._values = pa.array(
+            [value for each in property_maps for value in each.values()], pa.string())
+        self._assign_rows(np.concatenate(([0], np.cumsum([len(each) for each in property_maps]))))
         assert self._names_differ()
 
     def _find_pairs(self, texts: Any) -> bool:
@@ -142,10 +143,10 @@ class PropertyColumns:
             self._values = pieces.take(pa.array(places + 2)).cast(pa.string())
         except pa.ArrowInvalid:  # not UTF-8
             return False
-        self._place(np.searchsorted(pair_ends, offsets, "left"))
+        self._assign_rows(np.searchsorted(pair_ends, offsets, "left"))
         return self._names_differ()
 
-    def _place(self, row_offsets: Any) -> None:
+    def _assign_rows(self, row_offsets: Any) -> None:
         """Assign the pairs to messages, and number the names.
 
         :param row_offsets: the index of the first pair of each message, and the number of pairs.
@@ -167,5 +168,5 @@ class PropertyColumns:
 def _integer(text: str | None, limit: int) -> int | None:
     if text is None or not text.removeprefix("-").isdecimal() or len(text) > 20:
         return None
-    found = int(text)
-    return found if -limit <= found < limit else None
+    number = int(text)
+    return number if -limit <= number < limit else None

@@ -292,9 +292,9 @@ class _Rows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = pc.is_in(batch.column(self._builder.schema.get_field_index("tags")),
-                         value_set=pa.array(self._tags, pa.string()))
-        return batch.filter(found).select(self._names)
+        mask = pc.is_in(batch.column(self._builder.schema.get_field_index("tags")),
+                        value_set=pa.array(self._tags, pa.string()))
+        return batch.filter(mask).select(self._names)
 
 def _renamed(batch: Any, named: Namespace) -> Any:
     """Return the batch with the names that its topics have inside a namespace."""
@@ -308,7 +308,7 @@ def _renamed(batch: Any, named: Namespace) -> Any:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Pull:
     """A pull in flight that requests ``count`` messages from ``offset`` on."""
 
     offset: int
@@ -335,7 +335,7 @@ class QueueReader:
         self._has_begun = self._takes_all
         #: The first offset that has not been received.
         self._position = part.start
-        self._asked: deque[_Asked] = deque()
+        self._pulls: deque[_Pull] = deque()
         #: The first offset that no pull has requested.
         self._next_ask = part.start
         #: The messages that a pull requests, as learnt from the responses, and the number of full
@@ -361,9 +361,9 @@ class QueueReader:
                 if not self._has_begun:
                     self._begin()
                     continue
-                asked = self._ask()
-                result = asked.pending.result()
-                assert asked.offset == self._position, (asked.offset, self._position)
+                pull = self._ask()
+                result = pull.pending.result()
+                assert pull.offset == self._position, (pull.offset, self._position)
                 if self._attempt:
                     self._check_end(result)
             except (RemotingError, NoRoute) as error:
@@ -374,11 +374,11 @@ class QueueReader:
                 continue
             if self._patience.failures:
                 self._patience.over()
-            if result.status is PullStatus.FOUND and result.next_offset > asked.offset:
-                yield asked.offset, result
-                self._advance(asked, result.next_offset)
+            if result.status is PullStatus.FOUND and result.next_offset > pull.offset:
+                yield pull.offset, result
+                self._advance(pull, result.next_offset)
             else:
-                self._skip(asked.offset, result)
+                self._skip(pull.offset, result)
 
     # --- replaced messages
 
@@ -489,7 +489,7 @@ class QueueReader:
                 self._lost(offset, f"the next message there is {first}", first)
                 self._begin_at(first)
 
-    def _ask(self) -> _Asked:
+    def _ask(self) -> _Pull:
         """Send as many pulls as may be in flight; :returns: the pull whose response comes next."""
         depth = 1
         # After a failure only one pull is in flight, so that the reader receives all messages
@@ -497,16 +497,16 @@ class QueueReader:
         if self._takes_all and not self._patience.failures:
             depth = min(max(2 * self._plan.pull_batch_size // self._count, 2), PULLS_MAX)
         # Half of the pulls are sent at once, so that the thread of the client wakes up only once.
-        room = depth if len(self._asked) <= depth // 2 else 0
-        while len(self._asked) < room and self._next_ask < self._part.end:
+        room = depth if len(self._pulls) <= depth // 2 else 0
+        while len(self._pulls) < room and self._next_ask < self._part.end:
             count = min(self._count, self._part.end - self._next_ask)
-            self._asked.append(self._pull(self._next_ask, count))
+            self._pulls.append(self._pull(self._next_ask, count))
             self._next_ask += count
-        return self._asked.popleft()
+        return self._pulls.popleft()
 
-    def _pull(self, offset: int, count: int) -> _Asked:
+    def _pull(self, offset: int, count: int) -> _Pull:
         plan = self._plan
-        return _Asked(offset, count, self._client.pull_soon(
+        return _Pull(offset, count, self._client.pull_soon(
             self._queue, offset, group=plan.group, max_count=count, expression=plan.expression,
             expression_type=plan.expression_type, attempt=self._attempt, max_bytes=_PULL_BYTES))
 
@@ -520,13 +520,13 @@ class QueueReader:
                                          expression_type=plan.expression_type)
             except BrokerError as error:
                 if not is_passing(error) or not self._patience.pause(
-                        f"{self._place(offset)}: {error}"):
-                    raise ReadFailed(f"{self._place(offset)}: {error}") from None
+                        f"{self._position_text(offset)}: {error}"):
+                    raise ReadFailed(f"{self._position_text(offset)}: {error}") from None
 
     def _begin_at(self, offset: int) -> None:
         """Continue at an offset, and drop the responses that are still expected."""
         self._position = self._next_ask = offset
-        self._asked.clear()
+        self._pulls.clear()
 
     # --- responses
 
@@ -563,16 +563,16 @@ class QueueReader:
             raise RemotingError(f"a slave of broker {self._queue.broker_name} has the queue only "
                                 f"up to {result.max_offset}, and its master is away")
 
-    def _advance(self, asked: _Asked, behind: int) -> None:
+    def _advance(self, pull: _Pull, behind: int) -> None:
         """Continue after the messages of a response, and adapt the size of the next pulls."""
-        if self._takes_all and behind == asked.offset + asked.count:
+        if self._takes_all and behind == pull.offset + pull.count:
             self._position = behind
             self._whole += 1
             if self._whole >= self._grow_after and self._count < self._plan.pull_batch_size:
                 self._whole, self._count = 0, min(self._count * 4, self._plan.pull_batch_size)
             return
-        if self._takes_all and behind < asked.offset + asked.count:
-            self._whole, self._count = 0, behind - asked.offset
+        if self._takes_all and behind < pull.offset + pull.count:
+            self._whole, self._count = 0, behind - pull.offset
             self._grow_after *= 4
         self._begin_at(behind)
 
@@ -602,7 +602,7 @@ class QueueReader:
 
     # --- failures
 
-    def _place(self, offset: int) -> str:
+    def _position_text(self, offset: int) -> str:
         return f"{queue_name(self._queue)}, offset {offset}"
 
     def _lost(self, offset: int, why: str, until: int) -> None:
@@ -613,7 +613,7 @@ class QueueReader:
         part = self._part
         first, after = max(offset, part.start), min(until, part.end)
         if first < after:
-            report_loss(f"{self._place(offset)} is not there: {why}, and {part.start} to "
+            report_loss(f"{self._position_text(offset)} is not there: {why}, and {part.start} to "
                         f"{part.end} were to be read", self._plan.fail_on_data_loss,
                         f"{after - first} offsets are skipped, {first} to {after - 1}")
 
@@ -645,7 +645,7 @@ class QueueReader:
         elif error.response_code in _PARSE_FAILED or (
                 is_sql and error.response_code == ResponseCode.SYSTEM_ERROR):
             option = f"option subExpression: {plan.expression!r} ({plan.expression_type}): "
-        raise ReadFailed(f"{option}{self._place(self._position)}: {error}") from None
+        raise ReadFailed(f"{option}{self._position_text(self._position)}: {error}") from None
 
     def _without_topic(self) -> bool:
         """Find out whether the topic was deleted or its broker was removed.
@@ -674,11 +674,11 @@ class QueueReader:
         """
         patience, settings = self._patience, self._plan.settings
         self._attempt += 1
-        if not patience.pause(f"{self._place(self._position)}: {error}",
+        if not patience.pause(f"{self._position_text(self._position)}: {error}",
                               least_tries=settings.retries, is_checking=is_checking):
             raise ReadFailed(
-                f"{self._place(self._position)}: {error}, tried {patience.failures} times within "
-                f"{patience.waited_s:.1f} s (options serverWaitMs, fetchOffset.numRetries)"
+                f"{self._position_text(self._position)}: {error}, tried {patience.failures} times "
+                f"within {patience.waited_s:.1f} s (options serverWaitMs, fetchOffset.numRetries)"
             ) from None
         # The broker may have another address now. If the route is unknown, the old one is used.
         with contextlib.suppress(BrokerError):

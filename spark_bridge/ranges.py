@@ -47,44 +47,44 @@ def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
     :param min_partitions: the least number of partitions, if there are enough offsets.
     :param max_records: the largest number of offsets in a partition.
     """
-    found = sorted(one for one in ranges if one.size > 0)
-    pieces = [1] * len(found)
+    nonempty = sorted(one for one in ranges if one.size > 0)
+    pieces = [1] * len(nonempty)
     if max_records is not None:
-        pieces = [-(-one.size // max_records) for one in found]
+        pieces = [-(-one.size // max_records) for one in nonempty]
     if min_partitions is not None:
-        total = sum(one.size for one in found)
+        total = sum(one.size for one in nonempty)
         # The largest pieces are split first, so that all pieces have about the same size.
         while sum(pieces) < min(min_partitions, total):
-            index = max(range(len(found)), key=lambda i: found[i].size / pieces[i])
+            index = max(range(len(nonempty)), key=lambda i: nonempty[i].size / pieces[i])
             pieces[index] += 1
-    return [piece for one, count in zip(found, pieces, strict=True) for piece in one.cut(count)]
+    return [piece for one, count in zip(nonempty, pieces, strict=True) for piece in one.cut(count)]
 
 
 def limited(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
-            most: int) -> dict[MessageQueue, int]:
+            max_count: int) -> dict[MessageQueue, int]:
     """Compute the end of a micro-batch that is limited to a number of offsets.
 
     Each queue with unread messages gets one offset, as far as the limit allows. The remaining
     offsets are shared in proportion to the backlogs. No queue therefore starves beside larger ones.
 
     :param start: the position of the query in each queue of ``end``.
-    :param most: the limit, at least 1.
+    :param max_count: the limit, at least 1.
     """
     waiting = {queue: max(end[queue] - start[queue], 0) for queue in sorted(end)}
     total = sum(waiting.values())
-    if total <= most:
+    if total <= max_count:
         return {queue: max(end[queue], start[queue]) for queue in end}
     by_waiting = sorted((queue for queue in waiting if waiting[queue]),
                         key=lambda queue: (-waiting[queue], queue))
     shares = dict.fromkeys(waiting, 0)
-    for queue in by_waiting[:most]:
+    for queue in by_waiting[:max_count]:
         shares[queue] = 1
-    rest, more = most - sum(shares.values()), total - len(by_waiting)
+    rest, more = max_count - sum(shares.values()), total - len(by_waiting)
     if rest:
         for queue in by_waiting:
             shares[queue] += (waiting[queue] - 1) * rest // more
         # Distribute the remainder of the rounding.
-        left = most - sum(shares.values())
-        for queue in [one for one in by_waiting if shares[one] < waiting[one]][:left]:
+        remainder = max_count - sum(shares.values())
+        for queue in [one for one in by_waiting if shares[one] < waiting[one]][:remainder]:
             shares[queue] += 1
     return {queue: start[queue] + shares[queue] for queue in end}

@@ -134,13 +134,13 @@ class RecordArrays:
         wrong = ~self._is_whole
         if check_crc:
             wrong |= ~self._matches_crc()
-        found = np.flatnonzero(wrong)
-        if not len(found):
-            return found, ""
+        indexes = np.flatnonzero(wrong)
+        if not len(indexes):
+            return indexes, ""
         try:
-            record.decode_record(self.data.data, int(self.starts[found[0]]), check_crc)
+            record.decode_record(self.data.data, int(self.starts[indexes[0]]), check_crc)
         except StoreDamaged as error:
-            return found, str(error)
+            return indexes, str(error)
         raise AssertionError("a record is damaged for one reader and whole for the other")
 
     def keep(self, chosen: Any) -> None:
@@ -165,10 +165,10 @@ class RecordArrays:
         crc32 = zlib.crc32
         begins = np.where(self._is_whole, self.body_start, 0).tolist()
         ends = np.where(self._is_whole, self.body_end, 0).tolist()
-        found = np.fromiter(
+        checksums = np.fromiter(
             [crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)],
             np.int64, len(begins))
-        return (found & 0x7FFFFFFF == self.body_crc) | (self.body_end == self.body_start) | (
+        return (checksums & 0x7FFFFFFF == self.body_crc) | (self.body_end == self.body_start) | (
             ~self._is_whole)
 
 
@@ -197,10 +197,10 @@ def text_of_hosts(arrays: RecordArrays, store_host: bool) -> tuple[list[str], An
         raw = _rows(arrays.data, starts, _LONG_BYTES).view(">u8").ravel()
         each, which = np.unique(raw, return_inverse=True)
         return [record.host_text(int(value).to_bytes(8, "big")) for value in each], which
-    places: dict[bytes, int] = {}
-    found = [places.setdefault(arrays.host_bytes(index, store_host), len(places))
-             for index in range(len(arrays))]
-    return [record.host_text(host) for host in places], np.array(found, np.int64)
+    index_of_host: dict[bytes, int] = {}
+    indexes = [index_of_host.setdefault(arrays.host_bytes(index, store_host), len(index_of_host))
+               for index in range(len(arrays))]
+    return [record.host_text(host) for host in index_of_host], np.array(indexes, np.int64)
 
 
 def _rows(data: Any, starts: Any, places: Sequence[int] | Any) -> Any:

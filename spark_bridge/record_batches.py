@@ -80,7 +80,8 @@ class BatchBuilder:
     :param rows: the filter for records; by default all records become rows.
     :param check_crc: whether each body is compared with the CRC of its record.
     :param skip_damaged: whether damaged records are counted instead of raising an error.
-    :param skip_unreadable: the same for bodies that cannot be decompressed or are not a valid batch.
+    :param skip_unreadable: the same for bodies that cannot be decompressed or are not a valid
+        batch.
     """
 
     def __init__(self, columns: Sequence[Column], rows: RowFilter | None = None, *,
@@ -154,13 +155,13 @@ class BatchBuilder:
         self.damaged_count += len(damaged)
         if not keep.all():
             arrays.keep(keep)
-            brokers = _taken(brokers, keep)
+            brokers = _select_brokers(brokers, keep)
         if (arrays.sys_flag & _UNWRAP == _UNWRAP).any():
             arrays, brokers = self._unwrapped(arrays, brokers)
         chosen = self._chosen(arrays)
         if not chosen.all():
             arrays.keep(chosen)
-            brokers = _taken(brokers, chosen)
+            brokers = _select_brokers(brokers, chosen)
         return self._built(arrays, brokers)
 
     def _broker_of_rows(self) -> Any:
@@ -198,7 +199,7 @@ class BatchBuilder:
         starts = []
         record_starts(data, 0, len(data), starts)
         return (RecordArrays(np.frombuffer(data, np.uint8), np.array(starts, np.int64)),
-                _taken(brokers, np.repeat(np.arange(len(arrays)), counts)))
+                _select_brokers(brokers, np.repeat(np.arange(len(arrays)), counts)))
 
     def _chosen(self, arrays: RecordArrays) -> Any:
         """Determine which records become rows, bool[records]."""
@@ -233,23 +234,23 @@ class BatchBuilder:
                 bodies = bodies.filter(whole)
                 whole = whole.to_numpy(zero_copy_only=False)
                 arrays.keep(whole)
-                brokers = _taken(brokers, whole)
+                brokers = _select_brokers(brokers, whole)
         properties = None
         if self._uses_properties:
             properties = PropertyColumns(
                 _pieces(arrays, arrays.properties_start, arrays.properties_end))
-        found = []
+        columns = []
         for field in self.schema:
             if field.name == "body":
-                found.append(_as_text(bodies) if field.type == pa.string() else bodies)
+                columns.append(_as_text(bodies) if field.type == pa.string() else bodies)
             elif field.name == "brokerName":
-                found.append(_broker_column(brokers, len(arrays)))
+                columns.append(_broker_column(brokers, len(arrays)))
             elif field.name in DERIVED_COLUMNS:
                 assert properties is not None
-                found.append(_property_column(properties, field))
+                columns.append(_property_column(properties, field))
             else:
-                found.append(_COLUMNS[field.name](arrays))
-        return pa.RecordBatch.from_arrays(found, schema=self.schema)
+                columns.append(_COLUMNS[field.name](arrays))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _bodies(self, arrays: RecordArrays) -> Any:
         """Return the body of each record as a BinaryArray, with null for a damaged, skipped one."""
@@ -257,14 +258,14 @@ class BatchBuilder:
         packed = np.flatnonzero(arrays.sys_flag & record.SYS_COMPRESSED)
         if not len(packed):
             return bodies
-        found = bodies.to_pylist()
+        contents = bodies.to_pylist()
         for index in packed.tolist():
             try:
-                found[index] = decompress(found[index], int(arrays.sys_flag[index]))
+                contents[index] = decompress(contents[index], int(arrays.sys_flag[index]))
             except Undecodable as error:
                 self._give_up(arrays, index, error)
-                found[index] = None
-        return pa.array(found, pa.binary())
+                contents[index] = None
+        return pa.array(contents, pa.binary())
 
     def _give_up(self, arrays: RecordArrays, index: int, error: Exception) -> None:
         """Count a message that cannot be read, or raise an error if it must not be skipped."""
@@ -277,7 +278,7 @@ class BatchBuilder:
                 f"{int(arrays.physical_offset[index])}): {error}") from None
 
 
-def _taken(brokers: Any, chosen: Any) -> Any:
+def _select_brokers(brokers: Any, chosen: Any) -> Any:
     return brokers if isinstance(brokers, list) else (brokers[0][chosen], brokers[1])
 
 
@@ -324,8 +325,8 @@ def _property_column(properties: PropertyColumns, field: Any) -> Any:
         case "delayLevel":
             return properties.integer(names.DELAY, field.type)
         case "deliverTime":
-            found = properties.integer(names.TIMER_DELIVER_MS, pa.int64())
-            early = pc.min_element_wise(found, pa.scalar(TIME_MS_MAX), skip_nulls=False)
+            deliver_ms = properties.integer(names.TIMER_DELIVER_MS, pa.int64())
+            early = pc.min_element_wise(deliver_ms, pa.scalar(TIME_MS_MAX), skip_nulls=False)
             inside = pc.max_element_wise(early, pa.scalar(TIME_MS_MIN), skip_nulls=False)
             return pc.multiply(inside, 1000).cast(field.type)
     return properties.text(_PROPERTY_OF[field.name])
@@ -341,8 +342,8 @@ def _offset_ids(arrays: RecordArrays) -> Any:
     """
     if (arrays.sys_flag & record.SYS_STORE_HOST_V6).any():
         return pa.array([
-            (arrays.host_bytes(index, True) + int(place).to_bytes(8, "big")).hex().upper()
-            for index, place in enumerate(arrays.physical_offset)], pa.string())
+            (arrays.host_bytes(index, True) + int(log_offset).to_bytes(8, "big")).hex().upper()
+            for index, log_offset in enumerate(arrays.physical_offset)], pa.string())
     raw = np.empty((len(arrays), 16), np.uint8)
     raw[:, :8] = arrays.data[arrays.store_host_start[:, None] + np.arange(8)]
     raw[:, 8:] = arrays.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)

@@ -96,27 +96,27 @@ class OutgoingRow:
     fits_batch: bool
 
 
-def _conversion(name: str, found: str, types: tuple[str, ...]) -> str:
+def _conversion(name: str, type_name: str, types: tuple[str, ...]) -> str:
     """Return the expression in Spark's SQL that converts a column to one of its allowed types."""
-    if found.startswith("array<") and "array<string>" in types:
+    if type_name.startswith("array<") and "array<string>" in types:
         return f"cast({name} AS array<string>)"
     if "string" not in types:
         return f"cast({name} AS {types[0]})"
-    nested = found.startswith(("array<", "map<", "struct<"))
+    nested = type_name.startswith(("array<", "map<", "struct<"))
     return f"to_json({name})" if nested else f"cast({name} AS string)"
 
 
 def check_schema(schema: Any, options: Options) -> None:
     """Check that rows of a schema can become messages; :raises OptionError: when they cannot."""
     fields = {field.name: field.dataType.simpleString() for field in schema.fields}
-    for name, found in fields.items():
+    for name, type_name in fields.items():
         if name not in SINK_COLUMNS:
             raise OptionError(f"column {name}: the sink knows no such column, only "
                               f"{', '.join(SINK_COLUMNS)}; leave it out with select or drop")
         types = SINK_COLUMNS[name][0]
-        if found not in types:
-            raise OptionError(f"column {name}: its type is {found}, not {' or '.join(types)}; "
-                              f"convert it, as with {_conversion(name, found, types)}")
+        if type_name not in types:
+            raise OptionError(f"column {name}: its type is {type_name}, not {' or '.join(types)}; "
+                              f"convert it, as with {_conversion(name, type_name, types)}")
     if "body" not in fields:
         raise OptionError("column body: missing, every message needs a body")
     topic = options.text("topic")
@@ -157,9 +157,9 @@ class RowReader:
         """
         columns = {name: batch.column(index).to_pylist()
                    for index, name in enumerate(batch.schema.names)}
-        for place in range(batch.num_rows):
+        for row_index in range(batch.num_rows):
             try:
-                yield self._row({name: values[place] for name, values in columns.items()})
+                yield self._row({name: values[row_index] for name, values in columns.items()})
             except RowError as error:
                 raise RowError(f"row {self._index}: {error}") from None
             self._index += 1
@@ -197,7 +197,7 @@ class RowReader:
                            fits)
 
     def _properties(self, row: dict[str, Any]) -> dict[str, str]:
-        found = _own_properties(row.get("properties") or ())
+        properties = _own_properties(row.get("properties") or ())
         keys = row.get("keys")
         if isinstance(keys, list):
             keys = [key for key in keys if key]
@@ -214,16 +214,16 @@ class RowReader:
              None if moment is None else str(round(moment.timestamp() * 1000))),
         ):
             if value:
-                found[name] = value
-        if names.UNIQ_KEY not in found:
-            found[names.UNIQ_KEY] = self._unique_id()
+                properties[name] = value
+        if names.UNIQ_KEY not in properties:
+            properties[names.UNIQ_KEY] = self._unique_id()
         if not self._waits:
-            found[names.WAIT] = "false"
+            properties[names.WAIT] = "false"
         if self._key_property:
-            found[self._key_property] = (row.get("idempotenceKey")
-                                         or f"{self._key_prefix}:{self._index}")
-        self._check(found)
-        return found
+            properties[self._key_property] = (row.get("idempotenceKey")
+                                              or f"{self._key_prefix}:{self._index}")
+        self._check(properties)
+        return properties
 
     def _check(self, properties: dict[str, str]) -> None:
         """Check that properties can be stored and read back unchanged.
@@ -253,7 +253,7 @@ def _own_properties(given: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     without them, and without the delay that the message had there. Null and empty values are left
     out, because a message cannot have them.
     """
-    found = {name: value for name, value in given if value}
-    if BROKERS_OWN.isdisjoint(found):
-        return found
-    return {name: value for name, value in found.items() if name not in _NOT_OF_A_COPY}
+    properties = {name: value for name, value in given if value}
+    if BROKERS_OWN.isdisjoint(properties):
+        return properties
+    return {name: value for name, value in properties.items() if name not in _NOT_OF_A_COPY}

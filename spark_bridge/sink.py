@@ -117,12 +117,12 @@ class Sender:
 
     :param options: the options of the sink.
     :param client: the client of the task.
-    :param place: the beginning of error texts, such as "partition 3".
+    :param partition_name: the beginning of error texts, such as "partition 3".
     """
 
-    def __init__(self, options: Options, client: Client, place: str) -> None:
+    def __init__(self, options: Options, client: Client, partition_name: str) -> None:
         self._client = client
-        self._place = place
+        self._partition_name = partition_name
         self._batch_size = options.integer("batchSize")
         self._window = options.integer("sendWindow")
         self._producer = Producer(
@@ -134,7 +134,7 @@ class Sender:
         self._bytes: dict[tuple[str, MessageQueue | None], int] = {}
         self._sent: deque[_Sending] = deque()
         #: The queues of each topic, as the task found them first or after a failure.
-        self._known: dict[str, list[MessageQueue]] = {}
+        self._topic_queues: dict[str, list[MessageQueue]] = {}
         self._wait_s = options.integer("serverWaitMs") / 1000
         #: The last time at which a send succeeded after a wait for its broker.
         self._back_s = 0.0
@@ -198,9 +198,9 @@ class Sender:
         :param again: ask a name server even if the queues are known.
         """
         topic = rows[0].message.topic
-        queues = self._known.get(topic)
+        queues = self._topic_queues.get(topic)
         if queues is None or again:
-            queues = self._known[topic] = self._asked_queues(rows[0])
+            queues = self._topic_queues[topic] = self._asked_queues(rows[0])
         return queues
 
     def _asked_queues(self, row: OutgoingRow) -> list[MessageQueue]:
@@ -238,7 +238,7 @@ class Sender:
         if not _is_unknown(error):
             return is_passing(error)
         try:
-            return topic in self._known or not Look(self._client, _GROUP).registered()
+            return topic in self._topic_queues or not Look(self._client, _GROUP).registered()
         except BrokerError as failure:
             return is_passing(failure)
 
@@ -332,7 +332,7 @@ class Sender:
 
     def _error(self, row: OutgoingRow, why: str, count: int = 1) -> WriteFailed:
         which = f"row {row.index}" if count == 1 else f"{count} rows from row {row.index} on"
-        return WriteFailed(f"{self._place}, {which}, topic {row.message.topic}: {why}")
+        return WriteFailed(f"{self._partition_name}, {which}, topic {row.message.topic}: {why}")
 
 
 def _is_unknown(error: BrokerError) -> bool:
@@ -362,15 +362,15 @@ def _write(options: Options, batches: Iterator[Any], job: str) -> RowsSent:
     if not job:
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         job = query or uuid.uuid4().hex
-    place = f"partition {partition}"
+    partition_name = f"partition {partition}"
     with client_settings(options).client() as client:
-        sender = Sender(options, client, place)
+        sender = Sender(options, client, partition_name)
         reader = RowReader(options, _unique_id_maker(), f"{job}:{batch_id or 0}:{partition}")
         for batch in batches:
             try:
                 sender.send(reader.rows(batch))
             except RowError as error:
-                raise WriteFailed(f"{place}, {error}") from None
+                raise WriteFailed(f"{partition_name}, {error}") from None
         sender.finish()
         return RowsSent(sender.acknowledged)
 

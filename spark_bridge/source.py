@@ -171,9 +171,9 @@ def naming_the_option(queue: MessageQueue | None = None) -> Iterator[None]:
     try:
         yield
     except (RemotingError, RequestRefused) as error:
-        place = "" if queue is None else f"{queue_name(queue)}: "
+        prefix = "" if queue is None else f"{queue_name(queue)}: "
         option = "accessKey" if is_denied(error) else "nameServer"
-        raise OptionError(f"option {option}: {place}{error}") from None
+        raise OptionError(f"option {option}: {prefix}{error}") from None
 
 
 class BatchReader(DataSourceReader):
@@ -206,9 +206,9 @@ class BatchReader(DataSourceReader):
 
     def _ranges(self, client: Client) -> list[QueueRange]:
         """Determine the range to read from each queue."""
-        found = self._subscription.queues(client, refresh=True)
-        self._brokers = brokers_of(found)
-        queues = [queue for queue in found if self._pushed.takes_queue(queue)]
+        all_queues = self._subscription.queues(client, refresh=True)
+        self._brokers = brokers_of(all_queues)
+        queues = [queue for queue in all_queues if self._pushed.takes_queue(queue)]
         start = self._subscription.start(client, queues)
         end = self._subscription.end(client, queues)
         ranges = [self._pushed.narrowed(client, one)
@@ -247,10 +247,10 @@ def _ranges(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
     :param ending_option: the name of the option that determines the ends; error texts contain it.
     :raises OptionError: when the end of a queue is before its start.
     """
-    found = []
+    ranges = []
     for queue, first in start.items():
         if end[queue] < first:
             raise OptionError(f"option {ending_option}: {queue_name(queue)}: it ends at "
                               f"{end[queue]}, before it starts at {first}")
-        found.append(QueueRange(queue.topic, queue.broker_name, queue.queue_id, first, end[queue]))
-    return found
+        ranges.append(QueueRange(queue.topic, queue.broker_name, queue.queue_id, first, end[queue]))
+    return ranges

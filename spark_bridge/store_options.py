@@ -59,50 +59,50 @@ def read_options(rows: tuple[OptionRow, ...], options: Mapping[str, str], format
     :raises OptionError: when an option is unknown or is given by two names.
     """
     given = {name.lower(): text for name, text in options.items()}
-    found: dict[str, str | None] = {}
+    texts: dict[str, str | None] = {}
     for row in rows:
         names = [name for name in (row.name, *row.aliases) if name.lower() in given]
         if len(names) > 1:
             raise OptionError(f"options {' and '.join(names)} mean the same: give one of them")
-        found[row.name] = given.pop(names[0].lower()).strip() if names else row.default
+        texts[row.name] = given.pop(names[0].lower()).strip() if names else row.default
     unknown = sorted(given.keys() - _SPARKS_OWN)
     if unknown:
         raise OptionError(f"option {unknown[0]}: format {format_name} has none of this name, only "
                           + ", ".join(row.name for row in rows))
-    return found
+    return texts
 
 
-def flag(found: Mapping[str, str | None], name: str) -> bool:
+def flag(texts: Mapping[str, str | None], name: str) -> bool:
     """Read an option that is true or false."""
-    text = (found[name] or "").lower()
+    text = (texts[name] or "").lower()
     if text not in ("true", "false"):
-        raise OptionError(f"option {name}: {found[name]!r} is neither true nor false")
+        raise OptionError(f"option {name}: {texts[name]!r} is neither true nor false")
     return text == "true"
 
 
-def time_ms(found: Mapping[str, str | None], name: str) -> int | None:
+def time_ms(texts: Mapping[str, str | None], name: str) -> int | None:
     """Read an option that is a time; :returns: Unix ms."""
-    text = found[name]
+    text = texts[name]
     return None if text is None else parse_time(name, text)
 
 
-def count(found: Mapping[str, str | None], name: str) -> int:
+def count(texts: Mapping[str, str | None], name: str) -> int:
     """Read an option that is a number of 1 or more."""
-    text = found[name] or ""
+    text = texts[name] or ""
     if not text.isdecimal() or int(text) < 1:
-        raise OptionError(f"option {name}: {found[name]!r} is not a number of 1 or more")
+        raise OptionError(f"option {name}: {texts[name]!r} is not a number of 1 or more")
     return int(text)
 
 
-def names(found: Mapping[str, str | None], name: str) -> frozenset[str] | None:
+def names(texts: Mapping[str, str | None], name: str) -> frozenset[str] | None:
     """Read an option that is a list of names with commas; None when it is not given."""
-    text = found[name]
+    text = texts[name]
     if text is None:
         return None
-    made = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if not made:
+    name_set = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if not name_set:
         raise OptionError(f"option {name}: no name is given")
-    return made
+    return name_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +126,20 @@ class StoreOptions:
         :raises OptionError: when an option is wrong; the text names it.
         :raises ColumnsError: when a column is unknown.
         """
-        found = read_options(STORE_OPTIONS, options, "rocketmq_store")
-        path = found["path"]
+        texts = read_options(STORE_OPTIONS, options, "rocketmq_store")
+        path = texts["path"]
         if not path:
             raise OptionError("option path: missing, name the store as in .load(path)")
-        begin, end = time_ms(found, "startingTimestamp"), time_ms(found, "endingTimestamp")
+        begin, end = time_ms(texts, "startingTimestamp"), time_ms(texts, "endingTimestamp")
         if begin is not None and end is not None and begin > end:
             raise OptionError("option startingTimestamp: it is after endingTimestamp")
         return cls(
-            path, names(found, "topics"), begin, end,
+            path, names(texts, "topics"), begin, end,
             tuple(select_columns(
-                found["columns"], has_properties=flag(found, "includeProperties"),
-                has_body=flag(found, "includeBody"), body_format=found["bodyFormat"] or "")),
-            found["brokerName"], flag(found, "checkCrc"), flag(found, "failOnDataLoss"),
-            count(found, "minPartitions"))
+                texts["columns"], has_properties=flag(texts, "includeProperties"),
+                has_body=flag(texts, "includeBody"), body_format=texts["bodyFormat"] or "")),
+            texts["brokerName"], flag(texts, "checkCrc"), flag(texts, "failOnDataLoss"),
+            count(texts, "minPartitions"))
 
 
 def options_table(rows: tuple[OptionRow, ...]) -> str:

@@ -147,16 +147,16 @@ def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
     filled = [start for start in starts if sizes[start]]
     first_time = cache(partial(_first_time, folder))
     last = next((start for start in reversed(filled) if first_time(start) is not None), filled[-1])
-    wanted = [start for start in filled if start <= last and _may_hold(
+    selected = [start for start in filled if start <= last and _may_hold(
         options, first_time, start, start + file_size if start < last else None)]
-    end = folder.written_end(last) if last in wanted else 0
-    written = {start: end if start == last else file_size for start in wanted}
+    end = folder.written_end(last) if last in selected else 0
+    written = {start: end if start == last else file_size for start in selected}
     step = _PIECE_SIZE_MAX
-    if options.piece_count_min > len(wanted):
+    if options.piece_count_min > len(selected):
         step = min(step, max(-(-sum(written.values()) // options.piece_count_min),
                              _PIECE_SIZE_MIN))
     pieces = []
-    for start in wanted:
+    for start in selected:
         begins = range(0, max(written[start], 1), step)
         # The last piece extends to the end of the file, because a broker may be writing there.
         pieces += [

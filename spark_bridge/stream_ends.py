@@ -88,20 +88,20 @@ class StreamEnds:
         #: The topics of the last look.
         self._topics: set[str] = set()
         #: The losses that were reported.
-        self._told: set[str] = set()
+        self._reported_losses: set[str] = set()
 
-    def find(self, known: Offsets | None, target: Offsets | None = None,
+    def find(self, positions: Offsets | None, target: Offsets | None = None,
              marks: Marks | None = None) -> Ends:
         """Find the ends of all queues.
 
-        :param known: the offsets of the checkpoint; None if they are not known yet, so that losses
-            are reported later.
+        :param positions: the offsets of the checkpoint; None if they are not known yet, so that
+            losses are reported later.
         :param target: ends that were found before and remain in force.
         :param marks: the marks in the checkpoint, each of the last message before an offset.
         :raises StillAway: when something that is needed is away for too long.
         :raises DataLoss: when something is lost and failOnDataLoss is true.
         """
-        return self.patiently(lambda: self._look(known, target, marks or {}))
+        return self.patiently(lambda: self._look(positions, target, marks or {}))
 
     def marks(self, offsets: Offsets) -> Marks:
         """Find the mark of the last message before each offset, if that message still exists.
@@ -109,33 +109,33 @@ class StreamEnds:
         :raises RemotingError, NoRoute: when a broker is away.
         """
         client, retries = self._client(), self._plan.settings.retries
-        left = {queue: offset for queue, offset in offsets.items() if offset > 0}
-        found: Marks = {}
+        remaining = {queue: offset for queue, offset in offsets.items() if offset > 0}
+        marks: Marks = {}
         attempt = 0
-        while left:
-            asked = {queue: client.pull_soon(queue, offset - 1, group=self._plan.group,
+        while remaining:
+            pulls = {queue: client.pull_soon(queue, offset - 1, group=self._plan.group,
                                              max_count=1, max_bytes=1, attempt=attempt)
-                     for queue, offset in left.items()}
+                     for queue, offset in remaining.items()}
             failed: Offsets = {}
-            for queue, pending in asked.items():
+            for queue, pending in pulls.items():
                 try:
                     result = pending.result()
                     if result.status is PullStatus.FOUND and result.next_offset == offsets[queue]:
                         record = decode_record(result.body, 0, False)
-                        found[queue] = (record.physical_offset, record.store_timestamp)
+                        marks[queue] = (record.physical_offset, record.store_timestamp)
                 except RemotingError:
                     # The next try asks a slave, if there is one.
                     if attempt >= retries:
                         raise
-                    failed[queue] = left[queue]
+                    failed[queue] = remaining[queue]
                 except (RequestRefused, StoreDamaged) as error:
                     # A message that cannot be fetched has no mark. Its read reports the fault.
                     if is_passing(error):
                         raise
-            left, attempt = failed, attempt + 1
-        return found
+            remaining, attempt = failed, attempt + 1
+        return marks
 
-    def judge_new(self, known: Offsets, new: Offsets) -> None:
+    def judge_new(self, positions: Offsets, new: Offsets) -> None:
         """Report the queues that are new to the query and have lost their first messages.
 
         If the query knew the topic on this broker before, a new queue of it began at offset 0.
@@ -143,7 +143,7 @@ class StreamEnds:
         :param new: the offset at which each of the new queues begins.
         :raises DataLoss: when such a queue begins later and failOnDataLoss is true.
         """
-        brokers = {(queue.topic, queue.broker_name) for queue in known}
+        brokers = {(queue.topic, queue.broker_name) for queue in positions}
         for queue, begin in new.items():
             if begin and (queue.topic, queue.broker_name) in brokers:
                 self._lost_beginning(queue, begin, "the queue is new to the query")
@@ -156,7 +156,7 @@ class StreamEnds:
         patience = Patience(self._plan.settings.wait_s, self._plan.settings.retry_wait_s)
         while True:
             try:
-                found = work()
+                result = work()
             except _Waits as waits:
                 verdict = waits.verdict
             except BrokerError as error:
@@ -165,7 +165,7 @@ class StreamEnds:
                 verdict = Verdict(Standing.AWAY, str(error))
             else:
                 patience.over()
-                return found
+                return result
             patience.require(verdict.reason, is_checking=verdict.standing is Standing.CHECKING,
                              broker=verdict.broker)
             # Another broker may serve the topics now: a master that has returned, or a slave.
@@ -173,60 +173,60 @@ class StreamEnds:
                 with suppress(BrokerError):
                     self._client().route(topic, again=True)
 
-    def _look(self, known: Offsets | None, target: Offsets | None, marks: Marks) -> Ends:
+    def _look(self, positions: Offsets | None, target: Offsets | None, marks: Marks) -> Ends:
         """One look; :raises _Waits: when something is away."""
         client = self._client()
         look = Look(client, self._plan.group, self._plan.removed)
-        self._topics = {queue.topic for queue in (*(known or {}), *(target or {}))}
-        found = Ends()
+        self._topics = {queue.topic for queue in (*(positions or {}), *(target or {}))}
+        latest = Ends()
         if target is None:
             queues = self._subscription.present(client, look)
-            found.ends = {queue: client.max_offset(queue) for queue in queues}
+            latest.ends = {queue: client.max_offset(queue) for queue in queues}
         else:
-            found.ends = dict(target)
-        self._judge_topics(look, known, found.ends)
-        self._judge_queues(look, known or {}, found.ends)
-        for queue, offset in (known or {}).items():
-            if queue not in found.ends and queue not in self._gone:
+            latest.ends = dict(target)
+        self._judge_topics(look, positions, latest.ends)
+        self._judge_queues(look, positions or {}, latest.ends)
+        for queue, offset in (positions or {}).items():
+            if queue not in latest.ends and queue not in self._gone:
                 # The queue appeared after the list of queues was fetched.
-                found.ends[queue] = client.max_offset(queue)
-            if target is not None and found.ends.get(queue, offset) < offset:
+                latest.ends[queue] = client.max_offset(queue)
+            if target is not None and latest.ends.get(queue, offset) < offset:
                 # The end may have come from a slave that had fewer messages.
-                found.ends[queue] = client.max_offset(queue)
-            if queue in found.ends and (queue in self._gone or found.ends[queue] < offset):
-                found.moved[queue] = self._new_place(look, queue, offset, marks.get(queue))
-        found.moved.update(self._replaced(look, known or {}, found, marks))
-        if known is not None:
-            self._gone.difference_update(found.ends)
-        return found
+                latest.ends[queue] = client.max_offset(queue)
+            if queue in latest.ends and (queue in self._gone or latest.ends[queue] < offset):
+                latest.moved[queue] = self._new_position(look, queue, offset, marks.get(queue))
+        latest.moved.update(self._replaced(look, positions or {}, latest, marks))
+        if positions is not None:
+            self._gone.difference_update(latest.ends)
+        return latest
 
-    def _judge_topics(self, look: Look, known: Offsets | None, ends: Offsets) -> None:
+    def _judge_topics(self, look: Look, positions: Offsets | None, ends: Offsets) -> None:
         """Report the topics that the options name, but that have no known queue and are gone."""
-        there = {queue.topic for queue in (*(known or {}), *ends)}
+        present_topics = {queue.topic for queue in (*(positions or {}), *ends)}
         for topic in self._subscription.topics:
-            if topic in there or topic in self._missing:
+            if topic in present_topics or topic in self._missing:
                 continue
             verdict = look.topic_standing(topic)
-            if known is None and verdict.standing is Standing.GONE:
+            if positions is None and verdict.standing is Standing.GONE:
                 continue
             verdict = self._judged(topic, verdict)
             if verdict.standing is Standing.GONE:
                 self._lost(f"topic {topic}: {verdict.reason}", "the other topics are read")
                 self._missing.add(topic)
-        self._missing -= there
+        self._missing -= present_topics
 
-    def _judge_queues(self, look: Look, known: Offsets, ends: Offsets) -> None:
+    def _judge_queues(self, look: Look, positions: Offsets, ends: Offsets) -> None:
         """Find the missing queues of the checkpoint, and report the ones that are gone.
 
         :raises _Waits: when one of them may come back.
         """
         waits: _Waits | None = None
-        gone: dict[MessageQueue, str] = {}
-        for queue in known:
+        gone_queues: dict[MessageQueue, str] = {}
+        for queue in positions:
             if queue in ends or queue in self._gone:
                 continue
             if not self._subscription.wants(queue):
-                gone[queue] = "the options no longer name it"
+                gone_queues[queue] = "the options no longer name it"
                 continue
             try:
                 verdict = self._judged(queue, look.standing(queue))
@@ -235,12 +235,12 @@ class StreamEnds:
                 waits = waits or error
             else:
                 if verdict.standing is Standing.GONE:
-                    gone[queue] = verdict.reason
+                    gone_queues[queue] = verdict.reason
         if waits is not None:
             raise waits
-        for queue, reason in gone.items():
-            self._lost(f"{queue_name(queue)}: {reason}, offset {known[queue]} was next",
-                       f"what it had from offset {known[queue]} on is skipped")
+        for queue, reason in gone_queues.items():
+            self._lost(f"{queue_name(queue)}: {reason}, offset {positions[queue]} was next",
+                       f"what it had from offset {positions[queue]} on is skipped")
             self._gone.add(queue)
 
     def _judged(self, what: MessageQueue | str, seen: Verdict) -> Verdict:
@@ -251,37 +251,37 @@ class StreamEnds:
             raise _Waits(replace(verdict, reason=f"{name}: {verdict.reason}"))
         return verdict
 
-    def _replaced(self, look: Look, known: Offsets, found: Ends, marks: Marks) -> Offsets:
-        """Find the new positions of the queues in which another message took the marked place.
+    def _replaced(self, look: Look, positions: Offsets, latest: Ends, marks: Marks) -> Offsets:
+        """Find the new positions of the queues in which another message took the marked offset.
 
         Only queues with unread messages are checked.
         """
-        looked_at = {queue: offset for queue, offset in known.items() if queue in marks
-                     and queue not in found.moved and found.ends.get(queue, 0) > offset}
+        looked_at = {queue: offset for queue, offset in positions.items() if queue in marks
+                     and queue not in latest.moved and latest.ends.get(queue, 0) > offset}
         moved: Offsets = {}
         for queue, mark in self.marks(looked_at).items():
             if mark == marks[queue]:
                 continue
-            place = self._after(queue, marks[queue])
-            self._lost(f"{queue_name(queue)}: the message before offset {known[queue]} is not the "
-                       "one that was read, as the topic was made again or lost its end",
-                       f"it goes on at {place}, with the first message stored after that one")
+            position = self._after(queue, marks[queue])
+            self._lost(f"{queue_name(queue)}: the message before offset {positions[queue]} is not "
+                       "the one that was read, as the topic was made again or lost its end",
+                       f"it goes on at {position}, with the first message stored after that one")
             bounds = look.bounds(queue)
             if bounds is not None:
-                self._judge_beginning(queue, bounds.begin, place)
-            moved[queue] = place
+                self._judge_beginning(queue, bounds.begin, position)
+            moved[queue] = position
         return moved
 
-    def _judge_beginning(self, queue: MessageQueue, begin: int, place: int) -> None:
+    def _judge_beginning(self, queue: MessageQueue, begin: int, position: int) -> None:
         """Report the first new messages of a replaced queue if they have expired already.
 
         The offsets of a topic that was created again begin at 0. A query that continues with the
         first remaining message, at a higher offset, has missed the messages before it.
 
         :param begin: the offset of the first message that the queue has.
-        :param place: the offset at which the query continues.
+        :param position: the offset at which the query continues.
         """
-        if place == begin > 0:
+        if position == begin > 0:
             self._lost_beginning(queue, begin, "the queue has other messages now")
 
     def _lost_beginning(self, queue: MessageQueue, begin: int, reason: str) -> None:
@@ -293,26 +293,26 @@ class StreamEnds:
         """Find the offset of the first message that was stored after the marked one."""
         return self._client().search_offset(queue, mark[1] + 1)
 
-    def _new_place(self, look: Look, queue: MessageQueue, offset: int, mark: Mark | None) -> int:
+    def _new_position(self, look: Look, queue: MessageQueue, offset: int, mark: Mark | None) -> int:
         """Find the new position in a queue that was created again or ends before its offset."""
         bounds = look.bounds(queue)
         if bounds is None or (bounds.end >= offset and queue not in self._gone):
             raise _Waits(Verdict(Standing.AWAY, f"{queue_name(queue)}: a slave has not got offset "
                                  f"{offset} yet, and its master is away"))
         if mark is not None:
-            place = min(max(self._after(queue, mark), bounds.begin), bounds.end)
+            position = min(max(self._after(queue, mark), bounds.begin), bounds.end)
         else:
-            place = bounds.begin if queue in self._gone else bounds.end
+            position = bounds.begin if queue in self._gone else bounds.end
         if queue not in self._gone:
             self._lost(f"{queue_name(queue)}: the queue ends at {bounds.end}, offset {offset} was "
                        "next", f"{offset - bounds.end} offsets that were read are gone, "
-                       f"{bounds.end} to {offset - 1}, and it goes on at {place}")
-        if place < bounds.end:
-            self._judge_beginning(queue, bounds.begin, place)
-        return place
+                       f"{bounds.end} to {offset - 1}, and it goes on at {position}")
+        if position < bounds.end:
+            self._judge_beginning(queue, bounds.begin, position)
+        return position
 
     def _lost(self, text: str, skipped: str) -> None:
         """Report a loss unless it has been reported before."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._reported_losses:
+            self._reported_losses.add(text)
             report_loss(text, self._plan.fail_on_data_loss, skipped)

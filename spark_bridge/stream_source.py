@@ -60,20 +60,20 @@ Offsets = dict[MessageQueue, int]
 class _Delay:
     """Delays a micro-batch until it has enough offsets or has waited for too long.
 
-    :param least: the number of offsets that is enough.
-    :param most_s: the longest delay after the last micro-batch.
+    :param min_count: the number of offsets that is enough.
+    :param max_s: the longest delay after the last micro-batch.
     """
 
-    def __init__(self, least: int, most_s: float) -> None:
-        self._least = least
-        self._most_s = most_s
+    def __init__(self, min_count: int, max_s: float) -> None:
+        self._min_count = min_count
+        self._max_s = max_s
         #: The time at which the last micro-batch was allowed to start; None before the first.
         self._last_s: float | None = None
 
     def waits(self, available: int) -> bool:
         """Whether a micro-batch with this number of offsets must wait."""
-        return available < self._least and self._last_s is not None and (
-            time.monotonic() - self._last_s < self._most_s)
+        return available < self._min_count and self._last_s is not None and (
+            time.monotonic() - self._last_s < self._max_s)
 
     def begun(self) -> None:
         """Record that a micro-batch with offsets starts."""
@@ -82,17 +82,17 @@ class _Delay:
 
 def _delay(options: Options) -> _Delay | None:
     """Make the delay that the options request; :raises OptionError: when they contradict."""
-    least = options.integer_or_none("minOffsetsPerTrigger")
-    most = options.integer_or_none("maxOffsetsPerTrigger")
-    if least is None:
+    min_count = options.integer_or_none("minOffsetsPerTrigger")
+    max_count = options.integer_or_none("maxOffsetsPerTrigger")
+    if min_count is None:
         if options.is_given("maxTriggerDelay"):
             raise OptionError("option maxTriggerDelay: it has no meaning without "
                               "minOffsetsPerTrigger")
         return None
-    if most is not None and least > most:
-        raise OptionError(f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger "
-                          f"allows, {most}")
-    return _Delay(least, options.duration_ms("maxTriggerDelay") / 1000)
+    if max_count is not None and min_count > max_count:
+        raise OptionError(f"option minOffsetsPerTrigger: {min_count} is more than "
+                          f"maxOffsetsPerTrigger allows, {max_count}")
+    return _Delay(min_count, options.duration_ms("maxTriggerDelay") / 1000)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -151,38 +151,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._position or self.initialOffset()
         if limit is None:
             limit = self.getDefaultReadLimit()
-        known, marks = read_offsets(start), read_marks(start)
+        positions, marks = read_offsets(start), read_marks(start)
         with naming_the_option():
-            found = self._finder.find(known, self._target, marks)
+            latest = self._finder.find(positions, self._target, marks)
             if self._target is not None:
-                self._target = found.ends
-            self._ends = found.ends
+                self._target = latest.ends
+            self._ends = latest.ends
             self._position = self._finder.patiently(
-                lambda: self._next(known, marks, found, limit))
+                lambda: self._next(positions, marks, latest, limit))
         if self._delay is not None and any(
-                offset > known.get(queue, offset)
+                offset > positions.get(queue, offset)
                 for queue, offset in read_offsets(self._position).items()):
             self._delay.begun()
         return self._position
 
-    def _next(self, known: Offsets, marks: dict[MessageQueue, Mark], found: Ends,
+    def _next(self, positions: Offsets, marks: dict[MessageQueue, Mark], latest: Ends,
               limit: Any) -> dict[str, Any]:
         """Compute the end of the next micro-batch within the limits."""
-        ends = {**found.ends, **found.moved}
-        new = {queue: self._connected().min_offset(queue) for queue in ends if queue not in known}
-        self._finder.judge_new(known, new)
-        chosen = {queue: ends.get(queue, offset) for queue, offset in known.items()}
-        forward = {queue: end for queue, end in chosen.items() if end > known[queue]}
-        available = sum(end - known[queue] for queue, end in forward.items())
+        ends = {**latest.ends, **latest.moved}
+        new = {queue: self._connected().min_offset(queue)
+               for queue in ends if queue not in positions}
+        self._finder.judge_new(positions, new)
+        chosen = {queue: ends.get(queue, offset) for queue, offset in positions.items()}
+        forward = {queue: end for queue, end in chosen.items() if end > positions[queue]}
+        available = sum(end - positions[queue] for queue, end in forward.items())
         # Trigger.AvailableNow never waits, because an empty micro-batch would end the query before
         # it has read all messages.
         if self._delay is not None and self._target is None and self._delay.waits(available):
-            forward = {queue: known[queue] for queue in forward}
-        for most in self._limits(known, forward, limit):
-            forward = limited(known, forward, most)
+            forward = {queue: positions[queue] for queue in forward}
+        for max_count in self._limits(positions, forward, limit):
+            forward = limited(positions, forward, max_count)
         offsets = {**chosen, **forward, **new}
         changed = {queue: offset for queue, offset in offsets.items()
-                   if known.get(queue) != offset}
+                   if positions.get(queue) != offset}
         kept = {queue: mark for queue, mark in marks.items() if queue not in changed}
         return offsets_json(offsets, {**kept, **self._finder.marks(changed)})
 
@@ -191,9 +192,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         self._position = end
-        known = read_offsets(start)
-        ranges = [QueueRange(queue.topic, queue.broker_name, queue.queue_id, known[queue], last)
-                  for queue, last in read_offsets(end).items() if queue in known]
+        positions = read_offsets(start)
+        ranges = [QueueRange(queue.topic, queue.broker_name, queue.queue_id, positions[queue], last)
+                  for queue, last in read_offsets(end).items() if queue in positions]
         parts = [RangePartition(one) for one in split(
             ranges, self._options.integer_or_none("minPartitions"),
             self._options.integer_or_none("maxRecordsPerPartition"))]

@@ -97,21 +97,21 @@ class Subscription:
         """
         if self._pattern is not None:
             topics = self._matching(client, Look(client, ""))
-            found = []
+            queues = []
             for topic in topics:
                 try:
-                    found += client.read_queues(topic, again=refresh)
+                    queues += client.read_queues(topic, again=refresh)
                 except RequestRefused as error:
                     if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                         raise
                     # The topic was deleted after the list was fetched.
-            return sorted(found)
-        found = [queue for topic in self.topics
-                 for queue in self._queues_of(client, topic, refresh)]
+            return sorted(queues)
+        queues = [queue for topic in self.topics
+                  for queue in self._queues_of(client, topic, refresh)]
         if not self._assigned:
-            return sorted(found)
+            return sorted(queues)
         for queue in self._assigned:
-            if queue not in found:
+            if queue not in queues:
                 raise TopicMissing(f"option assign: {queue_name(queue)}: there is no such queue",
                                    queue.topic, queue)
         return self._assigned
@@ -203,18 +203,18 @@ class Subscription:
                     raise TopicMissing(f"option {option}: {queue_name(queue)}: there is no such "
                                        "queue in the topics of the query", queue.topic, queue)
         is_time = "Timestamp" in option
-        found = {}
+        offsets = {}
         for queue in queues:
             value = common if by_queue is None else by_queue.get(queue, otherwise)
             if value == EARLIEST:
-                found[queue] = client.min_offset(queue)
+                offsets[queue] = client.min_offset(queue)
             elif value == LATEST:
-                found[queue] = client.max_offset(queue)
+                offsets[queue] = client.max_offset(queue)
             elif is_time:
-                found[queue] = self._at_time(client, queue, option, value)
+                offsets[queue] = self._at_time(client, queue, option, value)
             else:
-                found[queue] = self._number(client, queue, option, value)
-        return found
+                offsets[queue] = self._number(client, queue, option, value)
+        return offsets
 
     def _at_time(self, client: Client, queue: MessageQueue, option: str, time_ms: int) -> int:
         """Find the offset of the first message that was stored at a time or later.
@@ -222,36 +222,36 @@ class Subscription:
         :raises NothingSince: when a start has no such message and the option
             ``startingOffsetsByTimestampStrategy`` is "error".
         """
-        found = client.search_offset(queue, time_ms)
+        offset = client.search_offset(queue, time_ms)
         if option.startswith("starting") and self._time_strategy == "error" and (
-                found >= client.max_offset(queue)):
+                offset >= client.max_offset(queue)):
             raise NothingSince(
                 f"option {option}: {queue_name(queue)}: no message is stored at "
                 f"{time_text(time_ms)} or later; with the option "
                 "startingOffsetsByTimestampStrategy=latest the queue starts at its end")
-        return found
+        return offset
 
     def _number(self, client: Client, queue: MessageQueue, option: str, value: int) -> int:
         """Limit an offset from an option or a group to the offsets that the queue has.
 
         :raises DataLoss: when the queue does not have it and failOnDataLoss is true.
         """
-        least, most = client.min_offset(queue), client.max_offset(queue)
+        min_offset, max_offset = client.min_offset(queue), client.max_offset(queue)
         if value == _COMMITTED:
             committed = client.group_offset(self._options.text("group"), queue)
             if committed is None:
-                return least
+                return min_offset
             value = committed
-        if not least <= value <= most:
+        if not min_offset <= value <= max_offset:
             bounds = Look(client, "").bounds(queue)
             if bounds is None or bounds.begin <= value <= bounds.end:
-                raise NoRoute(f"{queue_name(queue)}: a slave has only the offsets {least} to "
-                              f"{most}, and its master is away")
+                raise NoRoute(f"{queue_name(queue)}: a slave has only the offsets {min_offset} to "
+                              f"{max_offset}, and its master is away")
             report_loss(f"option {option}: {queue_name(queue)}: offset {value} is not there, only "
-                        f"{least} to {most}", self._options.flag("failOnDataLoss"),
-                        f"{least - value} offsets are skipped, {value} to {least - 1}"
-                        if value < least else f"{most} takes its place")
-        return min(max(value, least), most)
+                        f"{min_offset} to {max_offset}", self._options.flag("failOnDataLoss"),
+                        f"{min_offset - value} offsets are skipped, {value} to {min_offset - 1}"
+                        if value < min_offset else f"{max_offset} takes its place")
+        return min(max(value, min_offset), max_offset)
 
 
 #: The option that applies, its values for single queues, and its value for all queues.

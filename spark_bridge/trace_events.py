@@ -55,11 +55,11 @@ class TraceEvents:
         :param messages: a record batch with MESSAGE_COLUMNS.
         """
         for start in range(0, messages.num_rows, _MESSAGES):
-            found: list[dict[str, Any]] = []
+            rows: list[dict[str, Any]] = []
             for message in messages.slice(start, _MESSAGES).to_pylist():
-                found += self._rows(message)
-            if found:
-                yield pa.RecordBatch.from_pylist(found, schema=self.schema)
+                rows += self._rows(message)
+            if rows:
+                yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
 
     def _rows(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         decoded = decode_records(message["body"])

@@ -71,16 +71,16 @@ def message_options(given: Mapping[str, str]) -> dict[str, str]:
 
     :raises OptionError: when an option has no meaning for events.
     """
-    found = {key: value for key, value in given.items() if key.lower() != "columns"}
+    options = {key: value for key, value in given.items() if key.lower() != "columns"}
     for name in _WITHOUT_MEANING:
-        if option_text(found, name):
+        if option_text(options, name):
             raise OptionError(f"option {name}: it has no meaning for traces")
-    if option_text(found, "damaged").lower() == "deliver":
+    if option_text(options, "damaged").lower() == "deliver":
         raise OptionError("option damaged: a trace message that cannot be read has no events; "
                           "fail or skip")
-    if not any(option_text(found, name) for name in _TOPIC_OPTIONS):
-        found["subscribe"] = TRACE_TOPIC
-    return found
+    if not any(option_text(options, name) for name in _TOPIC_OPTIONS):
+        options["subscribe"] = TRACE_TOPIC
+    return options
 
 
 def _renamed(given: Mapping[str, str]) -> dict[str, str]:
@@ -89,11 +89,11 @@ def _renamed(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _events(batches: Iterator[Any], columns: list[Column]) -> Iterator[Any]:
-    made = TraceEvents(columns)
+    events = TraceEvents(columns)
     for batch in batches:
-        yield from made.batches(batch)
-    if made.bad_count:
-        _log.warning("%d records of traces cannot be read; skipped", made.bad_count)
+        yield from events.batches(batch)
+    if events.bad_count:
+        _log.warning("%d records of traces cannot be read; skipped", events.bad_count)
 
 
 class TraceReader(BatchReader):

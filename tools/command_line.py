@@ -125,8 +125,8 @@ class Commands(click.Group):
         """Return the commands of plugins by name; the plugin called first wins; imported once."""
         if _OF_PLUGINS not in context.meta:
             context.meta[_OF_PLUGINS] = self._load_commands()
-        found: dict[str, click.Command] = context.meta[_OF_PLUGINS]
-        return found
+        commands: dict[str, click.Command] = context.meta[_OF_PLUGINS]
+        return commands
 
     def _load_commands(self) -> dict[str, click.Command]:
         """Import the plugins; a plugin that is left out is named on standard error."""
@@ -135,8 +135,8 @@ class Commands(click.Group):
         hooks = load_hooks(Settings(broker_rows()))
         for notice in hooks.notices:
             click.echo(f"twistmq: {notice}", err=True)
-        found = {command.name: command for command in reversed(hooks.collect_commands())}
-        return {name: command for name, command in found.items()
+        commands = {command.name: command for command in reversed(hooks.collect_commands())}
+        return {name: command for name, command in commands.items()
                 if name and name not in self.commands and name not in ("admin", *NAMES)}
 
 
@@ -164,7 +164,7 @@ def twistmq() -> None:
 
 def _options(*, of_broker: bool) -> Callable[[F], F]:
     """Return the options of every server; ``-m`` and the purpose of ``-n`` are for brokers."""
-    found = [
+    options = [
         click.argument("settings", nargs=-1, metavar="[KEY=VALUE]..."),
         click.option("-c", "--configFile", "file", metavar="FILE",
                      help="A Java .properties file with settings."),
@@ -175,7 +175,7 @@ def _options(*, of_broker: bool) -> Callable[[F], F]:
                      "Accepted as by mqnamesrv; a name server has no use for it."),
     ]
     if of_broker:
-        found += [
+        options += [
             click.option("-m", "--printImportantConfig", "print_important", is_flag=True,
                          help="Print important settings and exit."),
             click.option("--brokers", metavar="N",
@@ -184,7 +184,7 @@ def _options(*, of_broker: bool) -> Callable[[F], F]:
         ]
 
     def decorate(function: F) -> F:
-        for option in reversed(found):
+        for option in reversed(options):
             function = option(function)
         return function
 
@@ -211,9 +211,9 @@ def up(
     """
     overrides = parse_overrides(settings, name_servers)
     put_ports(overrides, namesrv_port, broker_port)
-    found = boot.up_settings(data, file, overrides)
-    return _print_or_run("up", found, print_all, print_important,
-                         child_command(brokers, "up", found, file, overrides))
+    server_settings = boot.up_settings(data, file, overrides)
+    return _print_or_run("up", server_settings, print_all, print_important,
+                         child_command(brokers, "up", server_settings, file, overrides))
 
 
 @twistmq.command()
@@ -222,10 +222,10 @@ def namesrv(
     settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
 ) -> int:
     """Run a name server."""
-    found = boot.namesrv_settings(file, parse_overrides(settings))
+    server_settings = boot.namesrv_settings(file, parse_overrides(settings))
     if file is not None:
         click.echo(f"load config properties file OK, {file}")
-    return _print_or_run("namesrv", found, print_all)
+    return _print_or_run("namesrv", server_settings, print_all)
 
 
 @twistmq.command()
@@ -236,9 +236,9 @@ def broker(
 ) -> int:
     """Run a broker, or several of one cluster."""
     overrides = parse_overrides(settings, name_servers)
-    found = boot.broker_settings(file, overrides)
-    return _print_or_run("broker", found, print_all, print_important,
-                         child_command(brokers, "broker", found, file, overrides))
+    server_settings = boot.broker_settings(file, overrides)
+    return _print_or_run("broker", server_settings, print_all, print_important,
+                         child_command(brokers, "broker", server_settings, file, overrides))
 
 
 twistmq.add_command(store)

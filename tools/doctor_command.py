@@ -56,15 +56,15 @@ def doctor(
     kind = kind or ("broker" if file or name_servers else "up")
     overrides = parse_overrides(settings, name_servers)
     if brokers is None:
-        found = examine(kind, data, file, overrides, running=running)
+        findings = examine(kind, data, file, overrides, running=running)
     else:
-        found = examine_brokers(kind, data, file, overrides, brokers, running=running)
+        findings = examine_brokers(kind, data, file, overrides, brokers, running=running)
     if as_lines:
-        click.echo(shown.as_json(found))
+        click.echo(shown.as_json(findings))
     else:
-        click.echo(shown.as_table(found))
-        click.echo(shown.summary(found))
-    return EXIT_BROKEN if any(each.level is shown.Level.BROKEN for each in found) else 0
+        click.echo(shown.as_table(findings))
+        click.echo(shown.summary(findings))
+    return EXIT_BROKEN if any(each.level is shown.Level.BROKEN for each in findings) else 0
 
 
 def examine(
@@ -103,23 +103,23 @@ def examine_brokers(
         raise StartRefused(EXIT_USAGE, "--brokers: a name server has no brokers")
     count = broker_count(brokers)
     host = Host.here()
-    found = [*host_findings(host), cores_finding(count)]
-    settings = read_settings(kind, data, file, overrides, found)
+    findings = [*host_findings(host), cores_finding(count)]
+    settings = read_settings(kind, data, file, overrides, findings)
     if settings is None:
-        return found
+        return findings
     try:
         members = members_of(settings, count)
     except SettingsError as error:
-        return [*found, broken("brokers", str(error), "choose another value, leave it out, or "
-                                                      "start fewer brokers")]
-    said = {(each.check, each.text) for each in found}
+        return [*findings, broken("brokers", str(error), "choose another value, leave it out, or "
+                                                         "start fewer brokers")]
+    reported = {(each.check, each.text) for each in findings}
     for member in members:
         of_it = _examine_server(host, kind, data, file, {**overrides, **member.values},
                                 running=running)
-        found += [replace(each, text=f"{member.name}: {each.text}") for each in of_it
-                  if (each.check, each.text) not in said]
-        said |= {(each.check, each.text) for each in of_it}
-    return found
+        findings += [replace(each, text=f"{member.name}: {each.text}") for each in of_it
+                     if (each.check, each.text) not in reported]
+        reported |= {(each.check, each.text) for each in of_it}
+    return findings
 
 
 def _examine_server(
@@ -134,16 +134,16 @@ def _examine_server(
     from twistmq.tools.doctor.store_checks import store_findings
     from twistmq.tools.doctor.tls_checks import tls_findings
 
-    found: list[Finding] = []
-    settings = read_settings(kind, data, file, overrides, found)
+    findings: list[Finding] = []
+    settings = read_settings(kind, data, file, overrides, findings)
     if settings is None:
-        return found
-    found += tls_findings(settings, host.now_ms)
-    found += network_findings(kind, settings, host, running=running)
+        return findings
+    findings += tls_findings(settings, host.now_ms)
+    findings += network_findings(kind, settings, host, running=running)
     if kind != "namesrv":
-        found += pair_findings(settings, running=running)
-        found += store_findings(settings, host.now_ms, running=running)
+        findings += pair_findings(settings, running=running)
+        findings += store_findings(settings, host.now_ms, running=running)
         if running:
-            found += health_findings(settings)
-    found += start_findings(settings, found, running=running)
-    return found
+            findings += health_findings(settings)
+    findings += start_findings(settings, findings, running=running)
+    return findings

@@ -144,9 +144,9 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
     files = StoreFiles(directory, commitlog)
     report = Report(directory, _say, limit)
     try:
-        found = StoreCheck(files, report, index_slots, list(_plugin_files().values()))
-        with _progress(found.length) as advance:
-            found.run(advance)
+        check = StoreCheck(files, report, index_slots, list(_plugin_files().values()))
+        with _progress(check.length) as advance:
+            check.run(advance)
     finally:
         files.close()
     for line in report.table():
@@ -161,21 +161,21 @@ def _plugin_files() -> dict[str, PluginFiles]:
     from twistmq.broker.edge.services import load_hooks
 
     hooks = load_hooks(Settings(broker_rows()))
-    found = hooks.collect_store_files()
+    plugin_files = hooks.collect_store_files()
     for notice in hooks.notices:
         _say(f"twistmq: {notice}", err=True)
-    return found
+    return plugin_files
 
 
 def _view(_: click.Context, parameter: click.Parameter, name: str | None) -> PluginFiles | None:
     """Find the data of a plugin by its name."""
     if name is None:
         return None
-    known = {name: files for name, files in _plugin_files().items() if files.rows is not None}
-    if name not in known:
+    viewable = {name: files for name, files in _plugin_files().items() if files.rows is not None}
+    if name not in viewable:
         raise click.BadParameter(
-            f"{name!r} is not one of {', '.join(sorted(known)) or 'none'}", param=parameter)
-    return known[name]
+            f"{name!r} is not one of {', '.join(sorted(viewable)) or 'none'}", param=parameter)
+    return viewable[name]
 
 
 @store.command()
@@ -192,7 +192,7 @@ def _view(_: click.Context, parameter: click.Parameter, name: str | None) -> Plu
               help="Only records stored at this time or before.")
 @click.option("--key", metavar="KEY",
               help="Only records with this unique id or key; fast with --topic and an index.")
-@click.option("--offset", "place", type=click.IntRange(min=0), metavar="N",
+@click.option("--offset", "log_offset", type=click.IntRange(min=0), metavar="N",
               help="The record at this offset of the commit log.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help=
               "The largest number of records.")
@@ -202,7 +202,7 @@ def _view(_: click.Context, parameter: click.Parameter, name: str | None) -> Plu
 def dump(
     directory: Path, commitlog: Path | None, index_slots: int | None,
     view: PluginFiles | None, topic: str | None, queue_id: int | None, begin_ms: int | None,
-    end_ms: int | None, key: str | None, place: int | None, limit: int | None, no_body: bool,
+    end_ms: int | None, key: str | None, log_offset: int | None, limit: int | None, no_body: bool,
     as_lines: bool,
 ) -> int:
     """Print the records of a store in the order of its commit log, or the data of a plugin.
@@ -213,12 +213,12 @@ def dump(
     """
     from twistmq.broker.store.inspect.dump import Wanted
 
-    wanted = Wanted(topic, queue_id, begin_ms, end_ms, key, place)
+    criteria = Wanted(topic, queue_id, begin_ms, end_ms, key, log_offset)
 
     def show(files: StoreFiles, report: Report) -> Iterator[str]:
         if view is not None:
-            return _rows(files, report, view, wanted, as_lines)
-        return _records(files, report, index_slots, wanted, not no_body, as_lines)
+            return _rows(files, report, view, criteria, as_lines)
+        return _records(files, report, index_slots, criteria, not no_body, as_lines)
 
     return _failing(lambda: _dump(directory, commitlog, show, limit))
 
@@ -245,7 +245,7 @@ def _dump(
 
 
 def _records(
-    files: StoreFiles, report: Report, index_slots: int | None, wanted: Wanted, with_body: bool,
+    files: StoreFiles, report: Report, index_slots: int | None, criteria: Wanted, with_body: bool,
     as_lines: bool,
 ) -> Iterator[str]:
     """Return the printed form of records."""
@@ -256,12 +256,12 @@ def _records(
     units = UnitFinder(files)
     length = files.log_end - files.log_begin
     with _progress(length, hidden=sys.stdout.isatty()) as advance:
-        for place, message in find_records(files, wanted, report, index_slots, advance):
-            yield show(place, message, with_body, units.find(place, message))
+        for log_offset, message in find_records(files, criteria, report, index_slots, advance):
+            yield show(log_offset, message, with_body, units.find(log_offset, message))
 
 
 def _rows(
-    files: StoreFiles, report: Report, view: PluginFiles, wanted: Wanted, as_lines: bool
+    files: StoreFiles, report: Report, view: PluginFiles, criteria: Wanted, as_lines: bool
 ) -> Iterator[str]:
     """Return the printed form of the data of a plugin."""
     import msgspec
@@ -269,6 +269,6 @@ def _rows(
     from twistmq.broker.store.inspect.plugin_files import isolated_rows
     from twistmq.broker.store.inspect.printable import escaped, json_printable
 
-    for row, text in isolated_rows(view, files, wanted, report):
+    for row, text in isolated_rows(view, files, criteria, report):
         yield (json_printable(msgspec.json.encode(row).decode()) if as_lines
                else "\n".join(map(escaped, text.split("\n"))))

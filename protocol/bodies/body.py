@@ -215,14 +215,14 @@ def _row_types(field_type: Any) -> tuple[Any, Any] | None:
 
 
 def _whole_rows(
-    rows: dict[Any, Any], types: tuple[Any, Any], place: str, faults: list[str]
+    rows: dict[Any, Any], types: tuple[Any, Any], path: str, faults: list[str]
 ) -> dict[Any, Any]:
     """The rows of a table that can be read; the faults of all other rows go to ``faults``."""
     key_type, row_type = types
     inner = _row_types(row_type) if get_origin(row_type) is dict else None
     kept = {}
     for key, row in rows.items():
-        here = f"{place}[{str(key)[:_SHOWN_MAX]!r}]"
+        here = f"{path}[{str(key)[:_SHOWN_MAX]!r}]"
         try:
             msgspec.convert(key, key_type, strict=False)
             if inner is not None and isinstance(row, dict):

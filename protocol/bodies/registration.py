@@ -191,18 +191,18 @@ def _inflating(data: bytes) -> Generator[None, None, bytes]:
     inflater = zlib.decompressobj()
     parts: list[bytes] = []
     size_bytes = 0
-    left = data
-    while left and not inflater.eof:
+    remaining = data
+    while remaining and not inflater.eof:
         try:
-            part = inflater.decompress(left, _INFLATE_SIZE_BYTES)
+            part = inflater.decompress(remaining, _INFLATE_SIZE_BYTES)
         except zlib.error as error:
             raise WireError(f"compressed registration: {error}") from None
-        left = inflater.unconsumed_tail
+        remaining = inflater.unconsumed_tail
         size_bytes += len(part)
         if size_bytes > REGISTRATION_SIZE_MAX:
             raise WireError(f"compressed registration is over {REGISTRATION_SIZE_MAX} bytes")
         parts.append(part)
-        if left:
+        if remaining:
             yield
     return b"".join(parts)
 

@@ -20,6 +20,6 @@ def encode_with_rows(body: Body, empty: bytes, rows: Iterable[bytes]) -> bytes:
 
     :param empty: the empty list or map as it appears in the body: ``b'"offsetTable":{}'``.
     """
-    before, found, after = body.encode().partition(empty)
-    assert found, before
+    before, separator, after = body.encode().partition(empty)
+    assert separator, before
     return b"".join([before, empty[:-1], b",".join(rows), empty[-1:], after])

@@ -55,10 +55,10 @@ def read_table(data: bytes) -> Generator[None, None, LongTable | None]:
 
     :returns: None when the table cannot be read in parts.
     """
-    found = _TABLE.search(data)
-    if found is None:
+    match = _TABLE.search(data)
+    if match is None:
         return None
-    begin = position = found.end()
+    begin = position = match.end()
     topics: dict[str, TopicConfig] = {}
     while True:
         cut = _ROW_END.search(data, position + PART_BYTES)

@@ -68,7 +68,7 @@ class CommandTests(SynchronousTestCase):
         error = self.assertRaises(ExportError, ExportPlan, {}, ("a",), False, "s3a://b/c", "delta")
         self.assertIn("format delta needs a folder", str(error))
         plan = ExportPlan({}, ("a",), True, "s3a://b/c/")
-        self.assertEqual((plan.place("messages"), plan.local_output, plan.tables),
+        self.assertEqual((plan.path("messages"), plan.local_output, plan.tables),
                          ("s3a://b/c/messages", None, ("messages", "traces")))
         self.assertEqual(str(ExportPlan({}, ("a",), False, "file:///x/y").local_output), "/x/y")
 

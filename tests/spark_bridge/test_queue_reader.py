@@ -69,7 +69,7 @@ class BrokerTests(SynchronousTestCase):
             begin = queue_reader.QueueReader._pull
 
             def counted(self: queue_reader.QueueReader, offset: int, count: int) -> object:
-                sent.append(len(self._asked))
+                sent.append(len(self._pulls))
                 return begin(self, offset, count)
 
             with mock.patch.object(queue_reader.QueueReader, "_pull", counted):
@@ -215,7 +215,7 @@ class FailureTests(SynchronousTestCase):
         begin, sent = queue_reader.QueueReader._pull, []
 
         def lost(self: queue_reader.QueueReader, offset: int, count: int) -> object:
-            if self._asked:
+            if self._pulls:
                 raise RemotingSendError("127.0.0.1:1: the connection was lost")
             sent.append(offset)
             return begin(self, offset, count)

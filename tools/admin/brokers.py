@@ -33,20 +33,20 @@ def broker_settings(session: Session, broker: Broker) -> dict[str, str]:
 
 def broker_status(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
     """Show the figures of brokers."""
-    places = session.brokers(broker, cluster, slaves=True)
-    for place, table in session.each(places, lambda each: runtime_table(session, each)):
+    targets = session.brokers(broker, cluster, slaves=True)
+    for target, table in session.each(targets, lambda each: runtime_table(session, each)):
         assert isinstance(table, dict)
         for name, text in sorted(table.items()):
-            yield place.name, place.address, name, text
+            yield target.name, target.address, name, text
 
 
 def get_settings(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
     """Show the settings of brokers."""
-    places = session.brokers(broker, cluster, slaves=True)
-    for place, settings in session.each(places, lambda each: broker_settings(session, each)):
+    targets = session.brokers(broker, cluster, slaves=True)
+    for target, settings in session.each(targets, lambda each: broker_settings(session, each)):
         assert isinstance(settings, dict)
         for name, text in sorted(settings.items()):
-            yield place.name, place.address, name, text
+            yield target.name, target.address, name, text
 
 
 def update_settings(
@@ -57,18 +57,18 @@ def update_settings(
     if not key.strip():
         raise AdminError("-k names no setting")
     body = f"{key}={value}".encode()
-    places = session.brokers(broker, cluster, slaves=slaves)
-    for place, _ in session.each(places, lambda each: session.ask(
+    targets = session.brokers(broker, cluster, slaves=slaves)
+    for target, _ in session.each(targets, lambda each: session.ask(
             each.address, RequestCode.UPDATE_BROKER_CONFIG, None, body)):
-        yield place.name, place.address, key, value
+        yield target.name, target.address, key, value
 
 
 def _clean(
     session: Session, code: RequestCode, broker: str | None, cluster: str | None
 ) -> Iterator[Row]:
-    for place, _ in session.each(session.brokers(broker, cluster),
-                                 lambda each: session.ask(each.address, code)):
-        yield place.name, place.address, True
+    for target, _ in session.each(session.brokers(broker, cluster),
+                                  lambda each: session.ask(each.address, code)):
+        yield target.name, target.address, True
 
 
 def clean_expired_queues(
@@ -109,24 +109,25 @@ def replication_status(
     A slave knows the last reported end of the master's log. Without its master, or if that end is
     before its own end, it does not know its lag.
     """
-    places = session.brokers(broker, cluster, slaves=True)
-    for place, info in session.each(places, lambda each: HARuntimeInfo.decode(
+    targets = session.brokers(broker, cluster, slaves=True)
+    for target, info in session.each(targets, lambda each: HARuntimeInfo.decode(
             session.ask(each.address, RequestCode.GET_BROKER_HA_STATUS).body)):
         assert isinstance(info, HARuntimeInfo)
         if not info.master:
             own = info.ha_client_runtime_info
-            told = own.master_flush_offset
-            is_known = own.activated and told > 0 and told >= own.max_offset
-            yield (place.name, place.address, "slave", own.max_offset, own.master_addr,
-                   told if is_known else None, told - own.max_offset if is_known else None,
+            master_end = own.master_flush_offset
+            is_known = own.activated and master_end > 0 and master_end >= own.max_offset
+            yield (target.name, target.address, "slave", own.max_offset, own.master_addr,
+                   master_end if is_known else None,
+                   master_end - own.max_offset if is_known else None,
                    own.activated, own.transferred_byte_in_second)
             continue
         end = info.master_commit_log_max_offset
         for each in info.ha_connection_info:
-            yield (place.name, place.address, "master", end, each.addr, each.slave_ack_offset,
+            yield (target.name, target.address, "master", end, each.addr, each.slave_ack_offset,
                    each.diff, each.in_sync, each.transferred_byte_in_second)
         if not info.ha_connection_info:
-            yield place.name, place.address, "master", end, "no slave", None, None, None, None
+            yield target.name, target.address, "master", end, "no slave", None, None, None, None
 
 
 # --- clusters
@@ -148,12 +149,12 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def _figures(session: Session, places: list[Broker]) -> Iterator[Row]:
-    for place, table in session.each(places, lambda each: runtime_table(session, each)):
+def _figures(session: Session, brokers: list[Broker]) -> Iterator[Row]:
+    for broker, table in session.each(brokers, lambda each: runtime_table(session, each)):
         assert isinstance(table, dict)
         earliest = _number(table.get("earliestMessageTimeStamp"))
         hours = (time.time() - earliest / 1000) / 3600 if earliest and earliest > 0 else None
-        yield (place.cluster, place.name, place.broker_id, place.address,
+        yield (broker.cluster, broker.name, broker.broker_id, broker.address,
                table.get("brokerVersionDesc"), _number(table.get("putTps")) or 0.0,
                _number(table.get("getTransferredTps")) or 0.0,
                _whole(table, "sendThreadPoolQueueSize"), _whole(table, "pullThreadPoolQueueSize"),
@@ -166,14 +167,14 @@ def _whole(table: dict[str, str], name: str) -> Cell:
     return None if number is None else int(number)
 
 
-def _day_figures(session: Session, places: list[Broker]) -> Iterator[Row]:
-    for place, table in session.each(places, lambda each: runtime_table(session, each)):
+def _day_figures(session: Session, brokers: list[Broker]) -> Iterator[Row]:
+    for broker, table in session.each(brokers, lambda each: runtime_table(session, each)):
         assert isinstance(table, dict)
 
         def between(begin: str, end: str, table: dict[str, str] = table) -> int:
             return int(_number(table.get(end)) or 0) - int(_number(table.get(begin)) or 0)
 
-        yield (place.cluster, place.name, place.broker_id,
+        yield (broker.cluster, broker.name, broker.broker_id,
                between("msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning"),
                between("msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning"),
                between("msgPutTotalTodayMorning", "msgPutTotalTodayNow"),

@@ -65,10 +65,10 @@ def consumer_connection(
     :raises NoClientsError: when no client is connected.
     """
     addresses = [broker] if broker else [each.address for each in group_brokers(session, group)]
-    for _, found in session.each(addresses, lambda each: _connected(session, each, group)):
-        assert isinstance(found, ConsumerConnection)
-        if found.connection_set:
-            return found
+    for _, connection in session.each(addresses, lambda each: _connected(session, each, group)):
+        assert isinstance(connection, ConsumerConnection)
+        if connection.connection_set:
+            return connection
     raise NoClientsError(
         f"no consumer of group {group} is connected to {', '.join(addresses)}")
 
@@ -87,24 +87,25 @@ def _connected(session: Session, address: str, group: str) -> ConsumerConnection
 
 def consumer_connections(session: Session, *, group: str, broker: str | None) -> Iterator[Row]:
     """Show the clients of a consumer group."""
-    found = consumer_connection(session, group, broker)
+    connection = consumer_connection(session, group, broker)
     subscriptions = sorted(f"{topic}: {data.sub_string}"
-                           for topic, data in found.subscription_table.items())
-    for each in sorted(found.connection_set, key=lambda each: each.client_id or ""):
+                           for topic, data in connection.subscription_table.items())
+    for each in sorted(connection.connection_set, key=lambda each: each.client_id or ""):
         yield (each.client_id, each.client_addr, each.language, version_name(each.version),
-               found.consume_type, found.message_model, found.consume_from_where, subscriptions)
+               connection.consume_type, connection.message_model, connection.consume_from_where,
+               subscriptions)
 
 
 def producer_connections(session: Session, *, group: str, topic: str) -> Iterator[Row]:
     """Show the clients of a producer group that send to a topic."""
     header = GetProducerConnectionListRequestHeader(producer_group=group)
-    places = session.brokers_of(topic)
+    brokers = session.brokers_of(topic)
     rows = set()
-    for _, found in session.each(places, lambda each: ProducerConnection.decode(session.ask(
+    for _, connection in session.each(brokers, lambda each: ProducerConnection.decode(session.ask(
             each.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header).body)):
-        assert isinstance(found, ProducerConnection)
+        assert isinstance(connection, ProducerConnection)
         rows |= {(each.client_id or "", each.client_addr or "", each.language or "",
-                  version_name(each.version)) for each in found.connection_set}
+                  version_name(each.version)) for each in connection.connection_set}
     yield from sorted(rows)
 
 

@@ -50,9 +50,9 @@ def _time(_: click.Context, param: click.Parameter, text: str | None) -> int | N
     if text.removeprefix("-").isdecimal() and len(text) < 20:
         return int(text)
     try:
-        found = (datetime.strptime(text, "%Y-%m-%d#%H:%M:%S:%f") if "#" in text
-                 else datetime.fromisoformat(text))
-        return round(found.timestamp() * 1000)
+        moment = (datetime.strptime(text, "%Y-%m-%d#%H:%M:%S:%f") if "#" in text
+                  else datetime.fromisoformat(text))
+        return round(moment.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{text!r} is neither now, nor milliseconds since 1970, nor yyyy-MM-dd#HH:mm:ss:SSS, "
@@ -186,7 +186,7 @@ def all_commands() -> dict[str, Command]:
     """Return the commands of the table and of other packages, by name."""
     from importlib.metadata import entry_points
 
-    found = dict(_own())
+    commands = dict(_own())
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
         try:
             rows = point.load().COMMANDS
@@ -195,8 +195,8 @@ def all_commands() -> dict[str, Command]:
             _say(f"the commands of {point.name} cannot be had: {type(error).__name__}: {error}")
             continue
         for row in rows:
-            found.setdefault(row.name, row)
-    return found
+            commands.setdefault(row.name, row)
+    return commands
 
 
 @click.group(cls=Admin, context_settings={"help_option_names": ["-h", "--help"]})
@@ -276,9 +276,9 @@ def _print(table: Table, output: str, session: Session) -> int:
     return EXIT_FAILED if session.failures else 0
 
 
-def _collect(rows: Iterable[Row], found: list[Row]) -> None:
+def _collect(rows: Iterable[Row], collected: list[Row]) -> None:
     for row in rows:
-        found.append(row)
+        collected.append(row)
 
 
 def _say(text: str) -> None:
@@ -320,12 +320,12 @@ def _credentials(access_key: str | None) -> Credentials | None:
 
     with open(path, "rb") as file:
         try:
-            found = yaml.load(file, yaml.BaseLoader)
+            content = yaml.load(file, yaml.BaseLoader)
         except yaml.YAMLError:
-            found = None
-    if not isinstance(found, dict):
+            content = None
+    if not isinstance(content, dict):
         raise ValueError(f"{path} is not a YAML file with accessKey and secretKey")
-    keys = found.get("accessKey"), found.get("secretKey")
+    keys = content.get("accessKey"), content.get("secretKey")
     if not (isinstance(keys[0], str) and isinstance(keys[1], str)):
         return None
     return Credentials(keys[0], keys[1])

@@ -29,26 +29,26 @@ _NAME_SERVERS: Final = "127.0.0.1:9876"
 Find = Callable[["Session", "set[str]"], None]
 
 
-def _topics(session: Session, found: set[str]) -> None:
+def _topics(session: Session, names: set[str]) -> None:
     """Add all topics; the names of retry and dead-letter topics begin with %."""
-    found.update(session.topics())
+    names.update(session.topics())
 
 
-def _groups(session: Session, found: set[str]) -> None:
+def _groups(session: Session, names: set[str]) -> None:
     """Add consumer groups with a retry topic, then those with settings on brokers."""
     from twistmq.protocol.bodies import SubscriptionGroupWrapper
     from twistmq.protocol.codes import RequestCode
     from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
-    found.update(topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) for topic in session.topics()
+    names.update(topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) for topic in session.topics()
                  if topic.startswith(RETRY_GROUP_TOPIC_PREFIX))
     for broker in session.brokers():
         reply = session.ask(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        found.update(SubscriptionGroupWrapper.decode_reply(reply.body).subscription_group_table)
+        names.update(SubscriptionGroupWrapper.decode_reply(reply.body).subscription_group_table)
 
 
-def _clusters(session: Session, found: set[str]) -> None:
-    found.update(session.cluster_names())
+def _clusters(session: Session, names: set[str]) -> None:
+    names.update(session.cluster_names())
 
 
 #: The functions by the name of the option.
@@ -89,11 +89,11 @@ def _given(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ask(make: Callable[[], Session], find: Find) -> list[str]:
     """Return the names that arrived in time."""
-    found: set[str] = set()
+    names: set[str] = set()
 
     def ask() -> None:
         with contextlib.suppress(Exception), session:
-            find(session, found)
+            find(session, names)
 
     # Every error is ignored, because the user did not ask for a request. Imports happen here,
     # before the time limit starts.
@@ -102,7 +102,7 @@ def _ask(make: Callable[[], Session], find: Find) -> list[str]:
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         asking.join(_SECONDS)
-    return list(found.copy())
+    return list(names.copy())
 
 
 def _fitting(names: Iterable[str], incomplete: str) -> list[str]:

@@ -50,11 +50,11 @@ _SETTINGS: Final = (
 
 
 def _shown_or_written(
-    session: Session, found: dict[str, Any], folder: str | None, name: str
+    session: Session, content: dict[str, Any], folder: str | None, name: str
 ) -> Result:
     if folder is not None:
-        return Table(WRITTEN, [(write_export(folder, name, found),)])
-    return _flat(found)
+        return Table(WRITTEN, [(write_export(folder, name, content),)])
+    return _flat(content)
 
 
 def _flat(value: Any, path: str = "") -> Iterator[Row]:
@@ -70,8 +70,8 @@ def _flat(value: Any, path: str = "") -> Iterator[Row]:
 def export_configs(session: Session, *, cluster: str, folder: str | None) -> Result:
     """Export the size of a cluster and the guarantees of its brokers."""
     masters = session.brokers(None, cluster)
-    configs = {place.name: {name: settings[name] for name in _SETTINGS if name in settings}
-               for place, settings in session.each(
+    configs = {broker.name: {name: settings[name] for name in _SETTINGS if name in settings}
+               for broker, settings in session.each(
                    masters, lambda each: broker_settings(session, each))
                if isinstance(settings, dict)}
     return _shown_or_written(session, {
@@ -81,21 +81,21 @@ def export_configs(session: Session, *, cluster: str, folder: str | None) -> Res
         "brokerConfigs": configs}, folder, "configs.json")
 
 
-def _topics(session: Session, place: Broker, *, special: bool) -> dict[str, TopicConfig]:
+def _topics(session: Session, broker: Broker, *, special: bool) -> dict[str, TopicConfig]:
     """Return a broker's topics except system topics; ``special`` includes retry topics."""
     own = TopicList.decode(session.ask(
-        place.address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body).topic_list
+        broker.address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body).topic_list
     table = TopicConfigSerializeWrapper.decode(session.ask(
-        place.address, RequestCode.GET_ALL_TOPIC_CONFIG).body).topic_config_table
+        broker.address, RequestCode.GET_ALL_TOPIC_CONFIG).body).topic_config_table
     derived = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
     return {name: config for name, config in table.items()
             if name not in own and not is_system_topic(name)
             and (special or not name.startswith(derived))}
 
 
-def _groups(session: Session, place: Broker) -> dict[str, SubscriptionGroupConfig]:
+def _groups(session: Session, broker: Broker) -> dict[str, SubscriptionGroupConfig]:
     table = SubscriptionGroupWrapper.decode(session.ask(
-        place.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body).subscription_group_table
+        broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body).subscription_group_table
     return {name: config for name, config in table.items() if not is_system_group(name)}
 
 
@@ -107,13 +107,13 @@ def export_metadata(
     topics: dict[str, TopicConfig] = {}
     groups: dict[str, SubscriptionGroupConfig] = {}
 
-    def collect(place: Broker) -> None:
-        for topic, config in _topics(session, place, special=special).items():
+    def collect(target: Broker) -> None:
+        for topic, config in _topics(session, target, special=special).items():
             if topic in topics:
                 config.read_queue_nums += topics[topic].read_queue_nums
                 config.write_queue_nums += topics[topic].write_queue_nums
             topics[topic] = config
-        for name, group in _groups(session, place).items():
+        for name, group in _groups(session, target).items():
             if name in groups:
                 group.retry_queue_nums += groups[name].retry_queue_nums
             groups[name] = group
@@ -121,19 +121,19 @@ def export_metadata(
     for _ in session.each(session.brokers(broker, cluster), collect):
         pass
     both = only_topics is only_groups
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     if both or only_topics:
-        found["topicConfigTable"] = msgspec.to_builtins(dict(sorted(topics.items())))
+        content["topicConfigTable"] = msgspec.to_builtins(dict(sorted(topics.items())))
     if both or only_groups:
-        found["subscriptionGroupTable"] = msgspec.to_builtins(dict(sorted(groups.items())))
+        content["subscriptionGroupTable"] = msgspec.to_builtins(dict(sorted(groups.items())))
     name = "metadata" if both else "topic" if only_topics else "subscriptionGroup"
-    return _shown_or_written(session, {**found, "exportTime": time.time_ns() // 1_000_000},
+    return _shown_or_written(session, {**content, "exportTime": time.time_ns() // 1_000_000},
                              folder, f"{name}.json")
 
 
 def export_metrics(session: Session, *, cluster: str, folder: str | None) -> Result:
     """Export the throughput and sizes of a cluster, for capacity planning."""
-    reports = {place.name: report for place, report in session.each(
+    reports = {broker.name: report for broker, report in session.each(
         session.brokers(None, cluster), lambda each: _report(session, each))
         if isinstance(report, dict)}
     if not reports:
@@ -147,16 +147,16 @@ def export_metrics(session: Session, *, cluster: str, folder: str | None) -> Res
                              "metrics.json")
 
 
-def _report(session: Session, place: Broker) -> dict[str, Any]:
-    table = runtime_table(session, place)
-    settings = broker_settings(session, place)
-    groups = _groups(session, place)
-    transactions = figures(session, place, PUT_NUMS, HALF_TOPIC)
-    delays = figures(session, place, PUT_NUMS, SCHEDULE_TOPIC)
+def _report(session: Session, broker: Broker) -> dict[str, Any]:
+    table = runtime_table(session, broker)
+    settings = broker_settings(session, broker)
+    groups = _groups(session, broker)
+    transactions = figures(session, broker, PUT_NUMS, HALF_TOPIC)
+    delays = figures(session, broker, PUT_NUMS, SCHEDULE_TOPIC)
     clients = set()
     for group in groups:
         try:
-            connected = consumer_connection(session, group, place.address).connection_set
+            connected = consumer_connection(session, group, broker.address).connection_set
         except BrokerError:
             continue
         clients |= {f"{each.language}%{version_name(each.version)}" for each in connected}
@@ -182,7 +182,7 @@ def _report(session: Session, place: Broker) -> dict[str, Any]:
                           "transOneDayInNum": day_sum(transactions),
                           "scheduleOneDayInNum": day_sum(delays)},
             "messageAverageSize": table.get("putMessageAverageSize"),
-            "topicSize": len(_topics(session, place, special=False)), "groupSize": len(groups)},
+            "topicSize": len(_topics(session, broker, special=False)), "groupSize": len(groups)},
         "runtimeVersion": {"rocketmqVersion": version_name(VERSION),
                            "clientInfo": sorted(clients)},
     }

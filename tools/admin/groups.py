@@ -87,10 +87,10 @@ def update_group(
             config.group_retry_policy = GroupRetryPolicy.decode(retry_policy.encode())
         except WireError as error:
             raise AdminError(f"--groupRetryPolicy {retry_policy}: {error}") from None
-    places = session.brokers(broker, cluster)
-    for place, _ in session.each(places, lambda each: session.ask(
+    targets = session.brokers(broker, cluster)
+    for target, _ in session.each(targets, lambda each: session.ask(
             each.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config.encode())):
-        yield (place.name, place.address, group, config.consume_enable, config.retry_queue_nums,
+        yield (target.name, target.address, group, config.consume_enable, config.retry_queue_nums,
                config.retry_max_times)
 
 
@@ -100,11 +100,11 @@ def update_group_list(
     """Create or change the groups of a file."""
     configs = read_list(file, SubscriptionGroupConfig)
     body = SubscriptionGroupList(group_config_list=configs).encode()
-    places = session.brokers(broker, cluster)
-    for place, _ in session.each(places, lambda each: session.ask(
+    targets = session.brokers(broker, cluster)
+    for target, _ in session.each(targets, lambda each: session.ask(
             each.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, body)):
         for config in configs:
-            yield (place.name, place.address, config.group_name, config.consume_enable,
+            yield (target.name, target.address, config.group_name, config.consume_enable,
                    config.retry_queue_nums, config.retry_max_times)
 
 
@@ -112,21 +112,21 @@ def delete_group(
     session: Session, *, broker: str | None, cluster: str | None, group: str, offsets: bool
 ) -> Iterator[Row]:
     """Delete a group; in a cluster, its retry and dead-letter topics are deleted as well."""
-    places = session.brokers(broker, cluster)
-    for place, _ in session.each(places, lambda each: session.ask(
+    targets = session.brokers(broker, cluster)
+    for target, _ in session.each(targets, lambda each: session.ask(
             each.address, RequestCode.DELETE_SUBSCRIPTIONGROUP,
             DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=offsets))):
-        yield place.cluster, place.name, place.address, group
+        yield target.cluster, target.name, target.address, group
     if cluster is not None:
         for topic in (retry_topic(group), dlq_topic(group)):
-            drop_topic(session, topic, places, cluster)
+            drop_topic(session, topic, targets, cluster)
 
 
 def get_group(session: Session, *, group: str) -> Iterator[Row]:
     """Show the settings of a group on each broker."""
-    def one(place: Broker) -> SubscriptionGroupConfig | None:
+    def one(target: Broker) -> SubscriptionGroupConfig | None:
         try:
-            reply = session.ask(place.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+            reply = session.ask(target.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
                                 GetSubscriptionGroupConfigRequestHeader(group=group))
         except RequestRefused as error:
             if error.response_code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
@@ -134,13 +134,13 @@ def get_group(session: Session, *, group: str) -> Iterator[Row]:
             return None
         return SubscriptionGroupConfig.decode_reply(reply.body)
 
-    found = False
-    for place, config in session.each(session.brokers(), one):
+    is_known = False
+    for target, config in session.each(session.brokers(), one):
         if isinstance(config, SubscriptionGroupConfig):
-            found = True
+            is_known = True
             for name, value in msgspec.to_builtins(config).items():
-                yield place.name, name, _cell(value)
-    if not found and not session.failures:
+                yield target.name, name, _cell(value)
+    if not is_known and not session.failures:
         raise AdminError(f"no broker has a group {group}")
 
 
@@ -156,10 +156,10 @@ def set_consume_mode(
 ) -> Iterator[Row]:
     """Set whether a group pulls or pops a topic."""
     body = SetMessageRequestModeRequestBody(topic, group, mode, share).encode()
-    places = session.brokers(broker, cluster)
-    for place, _ in session.each(places, lambda each: session.ask(
+    targets = session.brokers(broker, cluster)
+    for target, _ in session.each(targets, lambda each: session.ask(
             each.address, RequestCode.SET_MESSAGE_REQUEST_MODE, None, body)):
-        yield place.name, place.address, topic, group, mode, share
+        yield target.name, target.address, topic, group, mode, share
 
 
 # --- progress
@@ -205,13 +205,13 @@ def _progress(
 
 def _require_group(session: Session, group: str) -> None:
     """:raises AdminError: when no broker has a group."""
-    def has(place: Broker) -> bool:
+    def has(broker: Broker) -> bool:
         table = SubscriptionGroupWrapper.decode(session.ask(
-            place.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
+            broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
         return group in table.subscription_group_table
 
-    found = [has_it for _, has_it in session.each(group_brokers(session, group), has)]
-    if not any(found) and not session.failures:
+    answers = [has_it for _, has_it in session.each(group_brokers(session, group), has)]
+    if not any(answers) and not session.failures:
         raise AdminError(f"no broker has a group {group}")
 
 
@@ -237,11 +237,11 @@ def _groups_with_progress(session: Session) -> list[str]:
     """Return the groups with a retry topic or a committed offset, without system groups."""
     groups = {topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) for topic in session.topics()
               if topic.startswith(RETRY_GROUP_TOPIC_PREFIX)}
-    for _, found in session.each(session.brokers(), lambda each: ConsumeStatsList.decode_reply(
+    for _, stats in session.each(session.brokers(), lambda each: ConsumeStatsList.decode_reply(
             session.ask(each.address, RequestCode.GET_BROKER_CONSUME_STATS,
                         GetConsumeStatsInBrokerHeader(is_order=False)).body)):
-        assert isinstance(found, ConsumeStatsList)
-        groups |= {group for by_group in found.consume_stats_list
+        assert isinstance(stats, ConsumeStatsList)
+        groups |= {group for by_group in stats.consume_stats_list
                    for group, tables in by_group.items()
                    if any(each.offset_table for each in tables) and not is_system_group(group)}
     return sorted(groups)
@@ -312,11 +312,11 @@ def _status_of_all(
     for each, info in session.each(clients, lambda each: running_info(
             session, group, each.client_id or "", broker, stack=stack)):
         assert isinstance(info, ConsumerRunningInfo)
-        told = info.properties
-        yield (each.client_id, version_name(each.version), told.get("PROP_CONSUME_TYPE"),
-               told.get("PROP_CONSUMEORDERLY", "").lower() == "true", len(info.mq_table),
+        properties = info.properties
+        yield (each.client_id, version_name(each.version), properties.get("PROP_CONSUME_TYPE"),
+               properties.get("PROP_CONSUMEORDERLY", "").lower() == "true", len(info.mq_table),
                sorted(f"{sub.topic}: {sub.sub_string}" for sub in info.subscription_set),
-               Millis(told.get("PROP_CONSUMER_START_TIMESTAMP", "0")))
+               Millis(properties.get("PROP_CONSUMER_START_TIMESTAMP", "0")))
 
 
 def _status(info: ConsumerRunningInfo) -> Iterator[Row]:

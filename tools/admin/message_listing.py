@@ -56,15 +56,15 @@ def pull(
         messages = messages_of(result, queue, subscription(queue.topic, expression).tags, None,
                                damaged, offset)
         if damaged:
-            left = sort_out("skip", result, messages, damaged, f"topic {queue.topic}",
-                            was_alone=count == 1)
-            to = left.next_offset
-            if left.is_alone and to == offset:
+            outcome = sort_out("skip", result, messages, damaged, f"topic {queue.topic}",
+                               was_alone=count == 1)
+            to = outcome.next_offset
+            if outcome.is_alone and to == offset:
                 return pull(session, address, queue, offset, 1, expression)
-    found = [each.record for each in messages]
+    records = [each.record for each in messages]
     is_end = result.status is PullStatus.NO_NEW_MESSAGE or (
         result.status is PullStatus.OFFSET_MOVED and to <= offset)
-    return found, to, is_end
+    return records, to, is_end
 
 
 def _walk(
@@ -82,8 +82,8 @@ def _walk(
     # Messages stored after this point are not shown, so that the walk ends.
     end = offset_at(session, address, queue, -1)
     while offset < end:
-        found, offset, is_end = pull(session, address, queue, offset, _PULL_COUNT, expression)
-        for message in found:
+        messages, offset, is_end = pull(session, address, queue, offset, _PULL_COUNT, expression)
+        for message in messages:
             if message.queue_offset >= end or (
                     end_ms is not None and message.store_timestamp > end_ms):
                 return
@@ -117,17 +117,17 @@ def print_queue(
     begin_ms: int | None, end_ms: int | None, show: bool, body: bool, by_tag: bool,
 ) -> Result:
     """Show the messages of a queue, or their number for each tag."""
-    place = MessageQueue(topic, broker, queue)
-    found = _walk(session, session.named(broker).address, place, None, begin_ms, end_ms,
-                  expression)
+    message_queue = MessageQueue(topic, broker, queue)
+    messages = _walk(session, session.named(broker).address, message_queue, None, begin_ms, end_ms,
+                     expression)
     if by_tag:
         counts: dict[str, int] = {}
-        for message in found:
+        for message in messages:
             tag = message.properties_map().get(TAGS, "")
             counts[tag] = counts.get(tag, 0) + 1
         most_first = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         return Table(("tag", "messages"), [(tag, count) for tag, count in most_first])
-    return (_shown(place, message, charset, body or show) for message in found)
+    return (_shown(message_queue, message, charset, body or show) for message in messages)
 
 
 def consume_messages(
@@ -142,14 +142,14 @@ def consume_messages(
         raise AdminError("-i needs -b: a broker's queue")
     if offset is not None and queue is None:
         raise AdminError("-o needs -b and -i: an offset in one queue")
-    left = count
+    remaining = count
     for each in session.read_queues(topic):
         if (broker is None or each.broker_name == broker) and queue in (None, each.queue_id):
             address = session.named(each.broker_name).address
             for message in _walk(session, address, each, offset, begin_ms, end_ms, "*"):
-                if left == 0:
+                if remaining == 0:
                     return
-                left -= 1
+                remaining -= 1
                 yield _shown(each, message, "UTF-8", body=True)
 
 
@@ -158,12 +158,12 @@ def query_queue(
     group: str | None,
 ) -> Iterator[Row]:
     """Show the entries of a consume queue unchanged."""
-    places = [Broker("", "", 0, broker)] if broker else session.brokers_of(topic)
+    targets = [Broker("", "", 0, broker)] if broker else session.brokers_of(topic)
     header = QueryConsumeQueueRequestHeader(topic=topic, queue_id=queue, index=begin, count=count,
                                             consumer_group=group)
-    for place in places[:1]:
+    for target in targets[:1]:
         answer: dict[str, Any] = json_dialect.decode(
-            session.ask(place.address, RequestCode.QUERY_CONSUME_QUEUE, header).body)
+            session.ask(target.address, RequestCode.QUERY_CONSUME_QUEUE, header).body)
         for at, entry in enumerate(answer.get("queueData") or [], begin):
             yield (at, entry.get("physicOffset"), entry.get("physicSize"), entry.get("tagsCode"),
                    entry.get("extendDataJson"), entry.get("bitMap"), entry.get("eval"),

@@ -65,7 +65,7 @@ def find_messages(
         return key in (
             [properties.get(UNIQ_KEY)] if unique else properties.get(KEYS, "").split(" "))
 
-    found: dict[str, StoredMessage] = {}
+    messages: dict[str, StoredMessage] = {}
     for _, reply in session.each(
             session.brokers_of(topic, route_topic), lambda each: _whole(
                 session, topic, each.name, session.ask(
@@ -74,25 +74,25 @@ def find_messages(
         assert isinstance(reply, list)
         for message in reply:
             if has_key(message):
-                found[offset_id(message)] = message
-    return sorted(found.values(), key=lambda message: (message.store_timestamp,
-                                                       message.queue_offset))
+                messages[offset_id(message)] = message
+    return sorted(messages.values(), key=lambda message: (message.store_timestamp,
+                                                          message.queue_offset))
 
 
 def _whole(
     session: Session, topic: str, broker: str, body: bytes,
-    is_asked: Callable[[StoredMessage], bool] = lambda _: True,
+    is_requested: Callable[[StoredMessage], bool] = lambda _: True,
 ) -> list[StoredMessage]:
     """Return the readable messages of an answer; the other messages are reported as failures.
 
-    :param is_asked: returns whether a message was requested; a damaged message without readable
+    :param is_requested: returns whether a message was requested; a damaged message without readable
         properties may be one.
     """
     damaged: list[DamagedMessage[bytes]] = []
-    found = unwrap(body, MessageQueue(topic, broker, -1), damaged)
+    messages = unwrap(body, MessageQueue(topic, broker, -1), damaged)
     session.failures += [f"{each!r} is damaged: {each.damage}" for each in damaged
-                         if not each.record.properties or is_asked(each.record)]
-    return found
+                         if not each.record.properties or is_requested(each.record)]
+    return messages
 
 
 def _by_either_id(
@@ -109,18 +109,18 @@ def _by_either_id(
         brackets = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         # Both kinds of ids look the same: if its address does not belong to a broker, a client
         # assigned the id.
-        known = {each.address: each.name for each in session.all_brokers()}
-        if brackets in known:
-            return _whole(session, topic, known[brackets], session.ask(
+        broker_names = {each.address: each.name for each in session.all_brokers()}
+        if brackets in broker_names:
+            return _whole(session, topic, broker_names[brackets], session.ask(
                 brackets, RequestCode.VIEW_MESSAGE_BY_ID,
                 ViewMessageRequestHeader(offset=offset, topic=topic)).body)
     except MessageIllegal:
         pass
-    found = find_messages(session, topic, text, unique=True, max_count=32,
-                          route_topic=route_topic)
-    if not found and not session.failures:
+    messages = find_messages(session, topic, text, unique=True, max_count=32,
+                             route_topic=route_topic)
+    if not messages and not session.failures:
         raise AdminError(f"topic {topic} has no message {text}")
-    return found
+    return messages
 
 
 def by_key(
@@ -163,11 +163,11 @@ def by_unique_key(
     show_all: bool, route_topic: str | None,
 ) -> Result:
     """Show the newest message, or all messages, with an id that a client assigned."""
-    found = find_messages(session, topic, message_id, unique=True, max_count=32,
-                          route_topic=route_topic)
-    if not found and not session.failures:
+    matching = find_messages(session, topic, message_id, unique=True, max_count=32,
+                             route_topic=route_topic)
+    if not matching and not session.failures:
         raise AdminError(f"topic {topic} has no message {message_id}")
-    messages = found if show_all else found[-1:]
+    messages = matching if show_all else matching[-1:]
     if group is not None and client is not None:
         return Table(DIRECT, _push(session, messages, group, client))
     return _detail(session, messages, "UTF-8")
@@ -177,11 +177,11 @@ def by_offset(
     session: Session, *, topic: str, broker: str, queue: int, offset: int, charset: str
 ) -> Iterator[Row]:
     """Show the message at an offset of a queue."""
-    found = pull(session, session.named(broker).address, MessageQueue(topic, broker, queue),
-                  offset, 1)[0]
-    if not found or found[0].queue_offset != offset:
+    messages = pull(session, session.named(broker).address, MessageQueue(topic, broker, queue),
+                    offset, 1)[0]
+    if not messages or messages[0].queue_offset != offset:
         raise AdminError(f"queue {queue} of {topic} has no message {offset}")
-    return _detail(session, found, charset)
+    return _detail(session, messages, charset)
 
 
 def _detail(session: Session, messages: list[StoredMessage], charset: str) -> Iterator[Row]:
@@ -235,8 +235,8 @@ def _track(session: Session, message: StoredMessage, group: str) -> str:
                 message.topic, broker, message.queue_id):
             if offsets.consumer_offset <= message.queue_offset:
                 return "NOT_CONSUME_YET"
-            wanted = clients.subscription_table.get(message.topic)
-            tags = wanted.tags_set if wanted is not None else set()
+            subscription = clients.subscription_table.get(message.topic)
+            tags = subscription.tags_set if subscription is not None else set()
             passes = not tags or "*" in tags or message.properties_map().get(TAGS) in tags
             return "CONSUMED" if passes else "CONSUMED_BUT_FILTERED"
     return "NOT_CONSUME_YET"
@@ -246,8 +246,8 @@ def _push(
     session: Session, messages: list[StoredMessage], group: str, client: str
 ) -> Iterator[Row]:
     """Let a client consume messages now."""
-    told = running_info(session, group, client).properties
-    if told.get("PROP_CONSUME_TYPE") != ConsumeType.CONSUME_PASSIVELY:
+    properties = running_info(session, group, client).properties
+    if properties.get("PROP_CONSUME_TYPE") != ConsumeType.CONSUME_PASSIVELY:
         raise AdminError(f"{client} is not a push consumer: no message can be pushed to it")
     for message in messages:
         address = host_text(message.store_host)

@@ -95,44 +95,44 @@ def _reset(
 ) -> Iterator[Row]:
     """Reset all queues of a topic through its brokers, or without clients by commits."""
     header = ResetOffsetRequestHeader(group=group, topic=topic, timestamp=at_ms, is_force=force)
-    found: dict[MessageQueue, int] = {}
+    offsets: dict[MessageQueue, int] = {}
 
-    def one(place: Broker) -> None:
+    def one(broker: Broker) -> None:
         try:
-            reply = session.ask(place.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+            reply = session.ask(broker.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         except RequestRefused as error:
             if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
                 raise
-            found.update(_without_clients(session, place, group, topic, at_ms, force))
+            offsets.update(_without_clients(session, broker, group, topic, at_ms, force))
         else:
-            found.update(ResetOffsetBody.decode_reply(reply.body).offset_table)
+            offsets.update(ResetOffsetBody.decode_reply(reply.body).offset_table)
 
     for _ in session.each(session.brokers_of(topic, route_topic), one):
         pass
-    for queue, offset in sorted(found.items()):
+    for queue, offset in sorted(offsets.items()):
         yield queue.broker_name, queue.topic, queue.queue_id, offset
 
 
 def _without_clients(
-    session: Session, place: Broker, group: str, topic: str, at_ms: int, force: bool
+    session: Session, broker: Broker, group: str, topic: str, at_ms: int, force: bool
 ) -> dict[MessageQueue, int]:
     stats = ConsumeStats.decode(session.ask(
-        place.address, RequestCode.GET_CONSUME_STATS,
+        broker.address, RequestCode.GET_CONSUME_STATS,
         GetConsumeStatsRequestHeader(consumer_group=group)).body)
     queues = {queue: offsets for queue, offsets in stats.offset_table.items()
               if queue.topic == topic}
     if not queues:
         queues = {queue: OffsetWrapper(bounds.max_offset, bounds.min_offset) for queue, bounds
-                  in topic_stats(session, place, topic).offset_table.items()}
-    found = {}
+                  in topic_stats(session, broker, topic).offset_table.items()}
+    new_offsets = {}
     for queue, offsets in queues.items():
-        to = offset_at(session, place.address, queue, at_ms)
+        to = offset_at(session, broker.address, queue, at_ms)
         if force or to <= offsets.consumer_offset:
-            commit_offset(session, place.address, group, queue, to)
+            commit_offset(session, broker.address, group, queue, to)
         else:
             to = offsets.consumer_offset
-        found[queue] = to
-    return found
+        new_offsets[queue] = to
+    return new_offsets
 
 
 def skip_messages(

@@ -102,12 +102,12 @@ def _row(state: _State, step: str, result: str) -> Row:
 
 def _state(session: Session, address: str) -> _State:
     """:raises BrokerError: when the broker does not answer."""
-    [known] = session.brokers(address)
+    [broker] = session.brokers(address)
     table = KVTable.decode(session.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
     # Apache's brokers do not report their role; a slave that stands in for its master is active.
     role = table.get("brokerRole")
     is_master = table.get("brokerActive") != "false" if role is None else role != "SLAVE"
-    return _State(known.name, address, known.broker_id, is_master,
+    return _State(broker.name, address, broker.broker_id, is_master,
                   int(table.get("commitLogMaxOffset", 0)),
                   table.get("fault.store", ""))
 

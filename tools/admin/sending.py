@@ -119,9 +119,9 @@ def check_send_time(session: Session, *, topic: str, amount: int, size: int) -> 
 
 def send_status(session: Session, *, broker: str, size: int, count: int) -> Iterator[Row]:
     """Measure the duration of sends to a broker, to the topic with the broker's name."""
-    place = session.named(broker)
+    target = session.named(broker)
     for at in range(count):
-        stored, ms, reason = _timed(session, MessageQueue(broker, broker, 0), place.address, size)
+        stored, ms, reason = _timed(session, MessageQueue(broker, broker, 0), target.address, size)
         if reason:
             session.failures.append(reason)
         yield at, broker, stored, ms
@@ -147,12 +147,13 @@ def _send_times(
     session: Session, amount: int, size: int, cluster: str | None
 ) -> Iterator[Row]:
     for name in session.cluster_names(cluster):
-        for place in session.brokers(None, name):
-            times = [_timed(session, MessageQueue(place.name, place.name, 0), place.address, size)
+        for broker in session.brokers(None, name):
+            queue = MessageQueue(broker.name, broker.name, 0)
+            times = [_timed(session, queue, broker.address, size)
                      for _ in range(amount)]
             session.failures += sorted({reason for _, _, reason in times if reason})
             counted = [ms for _, ms, _ in times[1:]]
-            yield (name, place.name, sum(counted) / len(counted) if counted else None,
+            yield (name, broker.name, sum(counted) / len(counted) if counted else None,
                    sum(stored for stored, _, _ in times),
                    sum(not stored for stored, _, _ in times))
 

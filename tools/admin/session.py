@@ -87,21 +87,21 @@ class Session(Client):
         self._silent.discard(address)
         return reply
 
-    def each(self, places: Iterable[T], one: Callable[[T], object]) -> Iterator[tuple[T, object]]:
-        """Call a function for each place; failures are collected and shown at the end.
+    def each(self, targets: Iterable[T], one: Callable[[T], object]) -> Iterator[tuple[T, object]]:
+        """Call a function for each target; failures are collected and shown at the end.
 
-        :raises BrokerError: when it failed everywhere, and there was only one place.
+        :raises BrokerError: when it failed everywhere, and there was only one target.
         """
-        where = list(places)
-        for place in where:
+        all_targets = list(targets)
+        for target in all_targets:
             try:
-                result = one(place)
+                result = one(target)
             except BrokerError as error:
-                if len(where) == 1:
+                if len(all_targets) == 1:
                     raise
                 self.failures.append(str(error))
                 continue
-            yield place, result
+            yield target, result
 
     # # --- brokers and clusters
 
@@ -120,20 +120,20 @@ class Session(Client):
         if cluster is None:
             return names
         if cluster not in names:
-            known = ", ".join(names) or "none"
-            raise AdminError(f"there is no cluster {cluster}; the name server knows {known}")
+            known_names = ", ".join(names) or "none"
+            raise AdminError(f"there is no cluster {cluster}; the name server knows {known_names}")
         return [cluster]
 
     def all_brokers(self, cluster: str | None = None) -> list[Broker]:
         """Return the masters and slaves of a cluster, or of all clusters."""
         info = self.cluster_info()
-        found = []
+        brokers = []
         for each in self.cluster_names(cluster):
             for name in info.cluster_addr_table[each]:
                 data = info.broker_addr_table.get(name)
-                found += [Broker(each, name, broker_id, address)
-                          for broker_id, address in (data.broker_addrs if data else {}).items()]
-        return sorted(found)
+                brokers += [Broker(each, name, broker_id, address)
+                            for broker_id, address in (data.broker_addrs if data else {}).items()]
+        return sorted(brokers)
 
     def brokers(
         self, address: str | None = None, cluster: str | None = None, *, slaves: bool = False
@@ -146,16 +146,16 @@ class Session(Client):
         if address is not None:
             # The broker may be unknown to the name servers.
             try:
-                known = [each for each in self.all_brokers() if each.address == address]
+                registered = [each for each in self.all_brokers() if each.address == address]
             except (AdminError, RemotingError, RequestRefused):
-                known = []
-            return known or [Broker("", "", MASTER_ID, address)]
-        found = [each for each in self.all_brokers(cluster)
-                 if slaves or each.broker_id == MASTER_ID]
-        if not found:
+                registered = []
+            return registered or [Broker("", "", MASTER_ID, address)]
+        brokers = [each for each in self.all_brokers(cluster)
+                   if slaves or each.broker_id == MASTER_ID]
+        if not brokers:
             raise AdminError("the name server knows no broker"
                              + (f" of the cluster {cluster}" if cluster else ""))
-        return found
+        return brokers
 
     def named(self, name: str) -> Broker:
         """Return the master of a name; :raises AdminError: when the name has no master."""

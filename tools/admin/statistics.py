@@ -38,14 +38,14 @@ def figures(session: Session, broker: Broker, table: str, key: str) -> BrokerSta
     return BrokerStatsData.decode_reply(body)
 
 
-def minute_rate(found: BrokerStatsData) -> float:
+def minute_rate(stats: BrokerStatsData) -> float:
     """Return the number of events a second in the last minute."""
-    return found.stats_minute.tps
+    return stats.stats_minute.tps
 
 
-def day_sum(found: BrokerStatsData) -> int:
+def day_sum(stats: BrokerStatsData) -> int:
     """Return the number of events in the last day, or since counting began."""
-    return found.stats_day.sum or found.stats_hour.sum or found.stats_minute.sum
+    return stats.stats_day.sum or stats.stats_hour.sum or stats.stats_minute.sum
 
 
 def stats_all(session: Session, *, topic: str | None, active_only: bool) -> Iterator[Row]:
@@ -62,13 +62,13 @@ def stats_all(session: Session, *, topic: str | None, active_only: bool) -> Iter
 
 
 def _of_topic(session: Session, topic: str, active_only: bool) -> Iterator[Row]:
-    places = session.brokers_of(topic)
-    came = [figures(session, place, PUT_NUMS, topic) for place in places]
-    in_rate, in_count = sum(map(minute_rate, came)), sum(map(day_sum, came))
+    brokers = session.brokers_of(topic)
+    in_stats = [figures(session, broker, PUT_NUMS, topic) for broker in brokers]
+    in_rate, in_count = sum(map(minute_rate, in_stats)), sum(map(day_sum, in_stats))
     groups = groups_of(session, topic)
     for group in groups:
-        went = [figures(session, place, _GET_NUMS, f"{topic}@{group}") for place in places]
-        out_count = sum(map(day_sum, went))
+        out_stats = [figures(session, broker, _GET_NUMS, f"{topic}@{group}") for broker in brokers]
+        out_count = sum(map(day_sum, out_stats))
         if active_only and not (in_count or out_count):
             continue
         try:
@@ -76,7 +76,7 @@ def _of_topic(session: Session, topic: str, active_only: bool) -> Iterator[Row]:
                           in consume_stats(session, group, topic).offset_table.values())
         except RequestRefused:
             waiting = 0
-        yield (topic, group, max(waiting, 0), in_rate, sum(map(minute_rate, went)), in_count,
+        yield (topic, group, max(waiting, 0), in_rate, sum(map(minute_rate, out_stats)), in_count,
                out_count)
     if not groups and (in_count or not active_only):
         yield topic, None, 0, in_rate, None, in_count, None
@@ -88,9 +88,9 @@ def broker_consume_stats(
     """Show the offsets of all groups of a broker with at least the given backlog."""
     reply = session.ask(broker, RequestCode.GET_BROKER_CONSUME_STATS,
                         GetConsumeStatsInBrokerHeader(is_order=order), timeout_s=timeout_ms / 1000)
-    found = ConsumeStatsList.decode_reply(reply.body)
+    stats = ConsumeStatsList.decode_reply(reply.body)
     rows = []
-    for groups in found.consume_stats_list:
+    for groups in stats.consume_stats_list:
         for group, tables in groups.items():
             for queue, offsets in (pair for each in tables for pair in each.offset_table.items()):
                 difference = offsets.broker_offset - offsets.consumer_offset

@@ -77,11 +77,11 @@ def update_topic(
         topic_name=topic, read_queue_nums=read_queues, write_queue_nums=write_queues, perm=perm,
         order=order, topic_sys_flag=unit * UNIT + unit_sub * UNIT_SUB,
         attributes=attribute_changes(attributes))
-    places = session.brokers(broker, cluster)
+    targets = session.brokers(broker, cluster)
     done = []
-    for place, _ in session.each(places, lambda each: _create(session, each, config)):
-        done.append(place)
-        yield place.name, place.address, topic, read_queues, write_queues, perm, order
+    for target, _ in session.each(targets, lambda each: _create(session, each, config)):
+        done.append(target)
+        yield target.name, target.address, topic, read_queues, write_queues, perm, order
     if order and done:
         _put_order(session, topic, done, write_queues, whole=broker is None)
 
@@ -94,12 +94,12 @@ def _put_order(
     :param whole: whether these are all brokers of the topic; if not, the counts of the remaining
         brokers are kept.
     """
-    known = {} if whole else dict(
+    counts = {} if whole else dict(
         part.split(":", 1) for part in _order(session, topic).split(";") if ":" in part)
-    known |= {broker.name: str(queues) for broker in brokers if broker.name}
+    counts |= {broker.name: str(queues) for broker in brokers if broker.name}
     _each_name_server(session, RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader(
         namespace=_ORDER_NAMESPACE, key=topic,
-        value=";".join(f"{name}:{count}" for name, count in sorted(known.items()))))
+        value=";".join(f"{name}:{count}" for name, count in sorted(counts.items()))))
 
 
 def _order(session: Session, topic: str) -> str:
@@ -125,11 +125,11 @@ def update_topic_list(
     """Create or change the topics of a file."""
     configs = read_list(file, TopicConfig)
     body = CreateTopicListRequestBody(topic_config_list=configs).encode()
-    places = session.brokers(broker, cluster)
-    for place, _ in session.each(places, lambda each: session.ask(
+    targets = session.brokers(broker, cluster)
+    for target, _ in session.each(targets, lambda each: session.ask(
             each.address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, body)):
         for config in configs:
-            yield (place.name, place.address, config.topic_name, config.read_queue_nums,
+            yield (target.name, target.address, config.topic_name, config.read_queue_nums,
                    config.write_queue_nums, config.perm, config.order)
 
 
@@ -158,31 +158,31 @@ def update_topic_perm(
 ) -> Iterator[Row]:
     """Change the permissions for the queues of a topic."""
     queues = {data.broker_name: data for data in session.route(topic).queue_datas}
-    places = [each for each in session.brokers(broker, cluster) if each.name in queues]
-    if not places:
+    targets = [each for each in session.brokers(broker, cluster) if each.name in queues]
+    if not targets:
         raise AdminError(f"topic {topic} is on none of these brokers")
 
-    def change(place: Broker) -> int:
-        old = queues[place.name]
+    def change(target: Broker) -> int:
+        old = queues[target.name]
         # The whole topic is sent, so that only the permission changes and nothing else is lost.
-        stats = _config(session, place, topic)
-        _create(session, place, TopicConfig(
+        stats = _config(session, target, topic)
+        _create(session, target, TopicConfig(
             topic_name=topic, read_queue_nums=old.read_queue_nums,
             write_queue_nums=old.write_queue_nums, perm=perm, topic_sys_flag=old.topic_sys_flag,
             order=stats.order if stats else False))
         return old.perm
 
-    for place, old in session.each(places, change):
+    for target, old in session.each(targets, change):
         assert isinstance(old, int)
-        yield place.name, place.address, topic, old, perm
+        yield target.name, target.address, topic, old, perm
 
 
-def _config(session: Session, place: Broker, topic: str) -> TopicConfig | None:
+def _config(session: Session, broker: Broker, topic: str) -> TopicConfig | None:
     """Return a topic's settings; None if the broker is too old for this request."""
     from twistmq.protocol.headers.topic import GetTopicConfigRequestHeader
 
     try:
-        reply = session.ask(place.address, RequestCode.GET_TOPIC_CONFIG,
+        reply = session.ask(broker.address, RequestCode.GET_TOPIC_CONFIG,
                             GetTopicConfigRequestHeader(topic=topic))
     except RequestRefused as error:
         if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

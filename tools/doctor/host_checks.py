@@ -65,10 +65,10 @@ def cores_finding(count: int, cores: int | None = None) -> Finding:
 
     :param cores: the number of cores; None: the cores that this process may use.
     """
-    there = usable_cores() if cores is None else cores
-    if count <= there:
-        return fine("cores", f"{there} for {count} brokers")
-    return warning("cores", f"{there} for {count} brokers, each of which can use one",
+    core_count = usable_cores() if cores is None else cores
+    if count <= core_count:
+        return fine("cores", f"{core_count} for {count} brokers")
+    return warning("cores", f"{core_count} for {count} brokers, each of which can use one",
                    "start fewer: more brokers than cores only share them")
 
 
@@ -107,13 +107,13 @@ def _open_files(host: Host) -> Finding:
 
 
 def _memory(host: Host) -> Finding:
-    there = min(host.memory, host.memory_limit or host.memory)
-    text = f"{there // 1024**2} MiB" + (
-        " by the limit of its control group" if there < host.memory else "")
+    memory_bytes = min(host.memory, host.memory_limit or host.memory)
+    text = f"{memory_bytes // 1024**2} MiB" + (
+        " by the limit of its control group" if memory_bytes < host.memory else "")
     mend = "idle servers take 60 to 90 MB; connections that send much, and many topics, take more"
-    if there < _MEMORY_BROKEN:
+    if memory_bytes < _MEMORY_BROKEN:
         return broken("memory", text, mend)
-    return warning("memory", text, mend) if there < _MEMORY_WARN else fine("memory", text)
+    return warning("memory", text, mend) if memory_bytes < _MEMORY_WARN else fine("memory", text)
 
 
 def _clock(host: Host) -> Finding:

@@ -57,7 +57,7 @@ def network_findings(
         yield _answers(port, name, interface) if running else _is_free(port, name, interface)
     if kind == "namesrv":
         return
-    yield _told_address(kind, settings, host)
+    yield _announced_address(kind, settings, host)
     addresses = settings.addresses("namesrvAddr")
     if asks_address_server(settings):
         url = address_server_url(settings)
@@ -130,30 +130,32 @@ def _is_free(port: int, name: str, interface: str) -> Finding:
 
 def _answers(port: int, name: str, interface: str) -> Finding:
     """Check whether a server listens on a port."""
-    there = "127.0.0.1" if interface in WILDCARDS else interface
+    host = "127.0.0.1" if interface in WILDCARDS else interface
     try:
-        socket.create_connection((there, port), _TIMEOUT_SECONDS).close()
+        socket.create_connection((host, port), _TIMEOUT_SECONDS).close()
     except OSError as error:
-        return broken(_PORT, f"{there}:{port} ({name}) does not answer: {error.strerror or error}",
+        return broken(_PORT, f"{host}:{port} ({name}) does not answer: {error.strerror or error}",
                       "the log shows why the server does not run")
-    return fine(_PORT, f"{there}:{port} ({name}) answers")
+    return fine(_PORT, f"{host}:{port} ({name}) answers")
 
 
 # # --- the address that clients receive
 
 
-def _told_address(kind: str, settings: Settings, host: Host) -> Finding:
+def _announced_address(kind: str, settings: Settings, host: Host) -> Finding:
     """Check brokerIP1, the address to which name servers direct clients."""
-    told, listens = settings.text("brokerIP1").strip(), settings.text("bindAddress")
-    if told in WILDCARDS:
+    announced_host, listens = settings.text("brokerIP1").strip(), settings.text("bindAddress")
+    if announced_host in WILDCARDS:
         return broken(_ADDRESS,
-                      f"clients are told brokerIP1={told}, to which no client can connect",
+                      f"clients are told brokerIP1={announced_host}, to which no client can "
+                      "connect",
                       "set brokerIP1 to the address at which clients reach this host")
     try:
         address = ipaddress.ip_address(resolved(settings, "brokerIP1"))
     except SettingsError as error:
         return broken(_ADDRESS, str(error), "set brokerIP1 to an address, or correct the name")
-    what = f"clients are told {told}" + (f", which is {address}" if str(address) != told else "")
+    what = f"clients are told {announced_host}" + (
+        f", which is {address}" if str(address) != announced_host else "")
     mend = "set brokerIP1 to the address at which clients reach this host"
     hears_others = not _is_loopback(listens)
     if address.is_loopback and hears_others:
@@ -223,17 +225,17 @@ def _name_server(address: str, settings: Settings) -> Finding:
                 return broken(_NAME_SERVER, f"{address} answers, but is not a name server: "
                                             f"{(reply.remark or str(reply.code)).strip()}",
                               "the name server's port is 9876 by default; 10911 is a broker's")
-            known = ClusterInfo.decode(reply.body)
+            cluster_info = ClusterInfo.decode(reply.body)
     except (BrokerError, SettingsError, ValueError, OSError) as error:
         return broken(_NAME_SERVER, f"{address}: {error}",
                       "start it, or correct the address; a firewall may block the connection")
-    name, told = settings.text("brokerName"), settings.text("brokerIP1").strip()
-    own = f"{told}:{settings.int('listenPort')}"
-    data = known.broker_addr_table.get(name)
+    name, announced_host = settings.text("brokerName"), settings.text("brokerIP1").strip()
+    own = f"{announced_host}:{settings.int('listenPort')}"
+    data = cluster_info.broker_addr_table.get(name)
     other = data.broker_addrs.get(settings.int("brokerId")) if data else None
     if other is not None and settings.int("listenPort") and other != own:
         return broken(_NAME_SERVER, f"{address} knows a broker {name} already, at {other}: of two "
                                     f"with one name clients find the last that registered, {own}",
                       "choose another brokerName; an old master becomes the slave of the new one "
                       "by brokerRole=SLAVE and a brokerId above 0")
-    return fine(_NAME_SERVER, f"{address} answers, {len(known.broker_addr_table)} brokers")
+    return fine(_NAME_SERVER, f"{address} answers, {len(cluster_info.broker_addr_table)} brokers")

@@ -43,14 +43,15 @@ def pair_findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
         yield warning(_CHECK, "brokerRole=SYNC_MASTER with inSyncReplicas=1: no send waits for a "
                               "slave", "inSyncReplicas=2 has each message on one slave before its "
                                        "sender is answered")
-    told = settings.text("brokerIP2").strip()
-    if told in WILDCARDS:
+    announced_host = settings.text("brokerIP2").strip()
+    if announced_host in WILDCARDS:
         yield broken(_CHECK,
-                     f"slaves are told brokerIP2={told}, which is not an address to connect "
-                             "to", "set brokerIP2 to the address at which slaves reach this host")
+                     f"slaves are told brokerIP2={announced_host}, which is not an address to "
+                             "connect to",
+                     "set brokerIP2 to the address at which slaves reach this host")
     elif running:
         port = settings.int("haListenPort") or settings.int("listenPort") + 1
-        yield _reached(told, port, "the port for slaves")
+        yield _reached(announced_host, port, "the port for slaves")
 
 
 def _reached(host: str, port: int, what: str) -> Finding:
@@ -86,8 +87,8 @@ def _of_slave(settings: Settings) -> Iterator[Finding]:
                      f"start the slave with {_FILE_SIZE}={size} and an empty store")
     else:
         yield fine(_CHECK, f"the master at {address} has the same {_FILE_SIZE}")
-    told = settings.text("haMasterAddress").strip()
-    host, _, port = told.rpartition(":")
+    ha_address = settings.text("haMasterAddress").strip()
+    host, _, port = ha_address.rpartition(":")
     if not host:
         host, port = theirs.get("brokerIP2", ""), _ha_port(theirs, address)
     if host and port.isdecimal():

@@ -50,10 +50,10 @@ def read_settings(
     given |= {name: (text, "command line") for name, text in overrides.items()}
     rows = {row.name: row for row in _all_rows(kind, given, findings)}
     good: dict[str, str] = {}
-    for name, (text, place) in given.items():
+    for name, (text, origin) in given.items():
         try:
             if name in rows:
-                rows[name].parse(text, place)
+                rows[name].parse(text, origin)
             good[name] = text
         except SettingsError as error:
             # Only numbers, flags and choices can be invalid here, so no secret is shown.
@@ -135,15 +135,15 @@ def start_findings(
     :param findings: earlier findings; a part that is already broken in them is left out.
     :param running: whether the ports and locks in use belong to this server.
     """
-    told = {finding.check for finding in findings if finding.level is Level.BROKEN}
+    broken_parts = {finding.check for finding in findings if finding.level is Level.BROKEN}
     for check in (*settings.checks, *settings.start_checks):
         part = check.part or _VALUES
-        if part in told or (running and check.part):
+        if part in broken_parts or (running and check.part):
             continue
         try:
             check.run(settings)
         except (SettingsError, BrokerError) as error:
-            told.add(part)
+            broken_parts.add(part)
             yield broken(part, str(error), "choose another value, or leave it out")
 
 

@@ -98,9 +98,10 @@ def _unusable(folder: Path) -> Finding | None:
     why = not_writable(folder)
     if not why:
         return None
-    there = nearest_folder(folder)
-    what = str(folder) if there == folder else f"{folder} (to be made in {there})"
-    if not there.is_dir():
+    existing_folder = nearest_folder(folder)
+    what = str(folder) if existing_folder == folder else (
+        f"{folder} (to be made in {existing_folder})")
+    if not existing_folder.is_dir():
         return broken(_STORE, f"{what}: {why}",
                       "set storePathRootDir to a folder, or move that file away")
     return broken(_STORE, f"{what} cannot be written: {why}",
@@ -109,9 +110,9 @@ def _unusable(folder: Path) -> Finding | None:
 
 
 def _disk(
-    folder: Path, there: Path, store: StoreSettings, space_of: Callable[[Path], Space]
+    folder: Path, existing_folder: Path, store: StoreSettings, space_of: Callable[[Path], Space]
 ) -> Iterator[Finding]:
-    space = space_of(there)
+    space = space_of(existing_folder)
     text = (f"{folder}: {space.free / 1024**3:.1f} GiB of {space.total / 1024**3:.1f} are free, "
             f"{space.used_ratio:.0%} used")
     room = "free space, or shorten fileReservedTime"
@@ -130,7 +131,7 @@ def _disk(
     if space.inodes_free is not None and space.inodes_free < _INODES_LEAST:
         yield warning(_DISK, f"{folder}: only {space.inodes_free} more files can be made there; "
                              "each queue takes some", "use a file system with more inodes")
-    kind, mount = _file_system(there)
+    kind, mount = _file_system(existing_folder)
     if kind in _FORGETFUL:
         yield warning(_DISK, f"{folder} is on {kind} ({mount}): messages are gone with the machine "
                              "or the container", "keep the store on a disk, or a volume")
@@ -141,16 +142,16 @@ def _disk(
 
 def _file_system(folder: Path) -> tuple[str, str]:
     """Return the kind and the mount point of the file system of a folder."""
-    found = ("", "")
+    longest_match = ("", "")
     resolved = folder.resolve()
     with contextlib.suppress(OSError):
         for line in Path("/proc/mounts").read_text().splitlines():
             _, mount, kind, *_ = line.split()
             mount = mount.replace("\\040", " ")
             # If a mount point has several mounts, the last one is visible.
-            if resolved.is_relative_to(mount) and len(mount) >= len(found[1]):
-                found = (kind, mount)
-    return found
+            if resolved.is_relative_to(mount) and len(mount) >= len(longest_match[1]):
+                longest_match = (kind, mount)
+    return longest_match
 
 
 def _owners(root: Path) -> Iterator[Finding]:
@@ -202,11 +203,11 @@ def _sizes(folder: Path, size: int) -> Iterator[Finding]:
         return
     wrong = [path for path in files if path.stat().st_size != size]
     if wrong:
-        found = wrong[-1].stat().st_size
-        yield broken(_STORE, f"{wrong[-1]} has {found} bytes, mappedFileSizeCommitLog says {size}: "
-                             "a broker does not start on it",
-                     f"set mappedFileSizeCommitLog={found}, the size with which the store was "
-                     "made" if found
+        actual_size = wrong[-1].stat().st_size
+        yield broken(_STORE, f"{wrong[-1]} has {actual_size} bytes, mappedFileSizeCommitLog says "
+                             f"{size}: a broker does not start on it",
+                     f"set mappedFileSizeCommitLog={actual_size}, the size with which the store "
+                     "was made" if actual_size
                      else f"remove the empty file {wrong[-1]}")
 
 

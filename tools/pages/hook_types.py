@@ -92,7 +92,7 @@ def shown_types() -> Iterator[ShownType]:
         for name in names:
             node = classes[name]
             docstring = ast.get_docstring(node) or ""
-            params = {found[1]: _one_line(found[2]) for found in _PARAM.finditer(docstring)}
+            params = {match[1]: _one_line(match[2]) for match in _PARAM.finditer(docstring)}
             bases = [classes[base.id] for base in node.bases
                      if isinstance(base, ast.Name) and base.id in classes]
             members = tuple(member for part in (*bases, node)
@@ -156,12 +156,12 @@ def _callable(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Member:
 
 def _comment(lines: list[str], line: int) -> str:
     """Return the ``#:`` comment above a line; lines are counted from 1."""
-    found: list[str] = []
+    comment_lines: list[str] = []
     for text in reversed(lines[:line - 1]):
         if not text.lstrip().startswith("#:"):
             break
-        found.append(text.lstrip()[2:].strip())
-    return " ".join(reversed(found))
+        comment_lines.append(text.lstrip()[2:].strip())
+    return " ".join(reversed(comment_lines))
 
 
 def _one_line(text: str) -> str:
