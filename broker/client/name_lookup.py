@@ -35,8 +35,9 @@ def look_up(name: str) -> list[str]:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise RemotingConnectError(f"{name} cannot be resolved: {why}") from None
-    found = sorted({(row[0] != socket.AF_INET, str(row[4][0]).partition("%")[0]) for row in rows})
-    return [f"[{ip}]:{port}" if is_ipv6 else f"{ip}:{port}" for is_ipv6, ip in found]
+    addresses = sorted(
+        {(row[0] != socket.AF_INET, str(row[4][0]).partition("%")[0]) for row in rows})
+    return [f"[{ip}]:{port}" if is_ipv6 else f"{ip}:{port}" for is_ipv6, ip in addresses]
 
 
 class NameLookup:

@@ -167,9 +167,9 @@ class NameServers:
             return Registered(answer.master_addr, answer.ha_server_addr, table)
 
         self._tellings = {address: self._telling(address) for address in self.addresses}
-        for known in (self.unreached, self._less):
-            for address in known.keys() - self._tellings.keys():
-                del known[address]
+        for faults in (self.unreached, self._less):
+            for address in faults.keys() - self._tellings.keys():
+                del faults[address]
         waits = []
         for address, telling in self._tellings.items():
             telling.one = partial(one, address)
@@ -210,13 +210,13 @@ class NameServers:
             self.on_late([each.answer for each in self._tellings.values()
                           if each.answer is not None])
 
-    def _wait(self, address: str, told: Deferred[None]) -> Deferred[bool]:
+    def _wait(self, address: str, registration: Deferred[None]) -> Deferred[bool]:
         """Wait for the end of a registration, unless the name server is silent.
 
         :returns: whether the registration ended.
         """
         ended: Deferred[bool] = Deferred()
-        if address in self.silent and not told.called:
+        if address in self.silent and not registration.called:
             ended.callback(False)
             return ended
 
@@ -240,7 +240,7 @@ class NameServers:
             return result
 
         ended.addBoth(stop)
-        told.addCallback(lambda _: None if ended.called else ended.callback(True))
+        registration.addCallback(lambda _: None if ended.called else ended.callback(True))
         return ended
 
     def _has_answered(self, address: str) -> None:
@@ -325,7 +325,7 @@ class NameServers:
         :returns: its "host:port"; None when the name servers that answer do not know it.
         :raises BrokerError: when no name server answers.
         """
-        members = await self._find(broker_name, timeout_ms, lambda found: MASTER_ID in found)
+        members = await self._find(broker_name, timeout_ms, lambda brokers: MASTER_ID in brokers)
         return members.get(MASTER_ID)
 
     async def find_members(self, broker_name: str, *, timeout_ms: int) -> dict[int, str]:

@@ -48,10 +48,10 @@ def _is_there(path: Path) -> bool:
 def not_writable(folder: Path) -> str:
     """Return why no file can be created in a folder or in its nearest parent; "" if one can."""
     try:
-        there = nearest_folder(folder)
-        if not there.is_dir():
-            return f"{there} is not a folder"
-        with tempfile.NamedTemporaryFile(dir=there, prefix=".twistmq-"):
+        existing = nearest_folder(folder)
+        if not existing.is_dir():
+            return f"{existing} is not a folder"
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".twistmq-"):
             return ""
     except OSError as error:
         return error.strerror or str(error)
@@ -88,13 +88,13 @@ def require_size(
         raise settings.error(setting, "is not the size of the files that this broker makes: it "
                                       "can only be changed in the file, with another store")
     for _, path in zip(range(_EMPTY_MAX), _files(folder, depth), strict=False):
-        found = path.stat().st_size
-        if found == size:
+        file_size = path.stat().st_size
+        if file_size == size:
             return
-        if found:
+        if file_size:
             raise StoreDamaged(
-                f"{path} has {found} bytes, the settings say {size} ({setting}): it was written "
-                "with another file size, or it was cut")
+                f"{path} has {file_size} bytes, the settings say {size} ({setting}): it was "
+                "written with another file size, or it was cut")
 
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:
@@ -138,8 +138,8 @@ def lock_holder(lock: Path) -> int | None:
     except OSError:
         return None
     try:
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
         if kind != fcntl.F_UNLCK:
             return max(int(process), 0)
         try:

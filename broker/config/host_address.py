@@ -22,9 +22,9 @@ def resolved(settings: Settings, name: str) -> str:
     if not text:
         raise settings.error(name, "is not the address or name of a host")
     try:
-        found = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)
     except (OSError, TypeError, ValueError) as error:  # not a possible name of a host
         why = getattr(error, "strerror", None) or str(error)
         raise settings.error(name, f"cannot be resolved: {why}") from None
-    found.sort(key=lambda row: row[0] != socket.AF_INET)
-    return str(found[0][4][0]).partition("%")[0]
+    addresses.sort(key=lambda row: row[0] != socket.AF_INET)
+    return str(addresses[0][4][0]).partition("%")[0]

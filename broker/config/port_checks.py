@@ -70,20 +70,20 @@ def ports_of(settings: Settings, but: str = "") -> dict[int, str]:
 
     :param but: a setting whose port is left out.
     """
-    found: dict[int, str] = {}
+    ports: dict[int, str] = {}
     port = settings.int("listenPort")
     if port and settings.has("brokerName"):
-        found[port] = f"the broker's: listenPort={port}"
+        ports[port] = f"the broker's: listenPort={port}"
         if port > VIP_PORT_DISTANCE:
-            found[port - VIP_PORT_DISTANCE] = (
+            ports[port - VIP_PORT_DISTANCE] = (
                 f"the broker's VIP port, two below its own: listenPort={port}")
     elif port:
-        found[port] = f"the name server's: listenPort={port}"
+        ports[port] = f"the name server's: listenPort={port}"
     for row in settings.rows:
         if row.of_each == "port" and row.name not in ("listenPort", but) and (
                 settings.is_given(row.name) and settings.int(row.name)):
-            found.setdefault(settings.int(row.name), f"that of {row.name}")
-    return found
+            ports.setdefault(settings.int(row.name), f"that of {row.name}")
+    return ports
 
 
 def require_address(settings: Settings, name: str) -> None:

@@ -75,8 +75,9 @@ def parse_properties(text: str, source: str = "") -> list[Property]:
             line += lines[number].lstrip(BLANKS)
             number += 1
         key, value = _split(line)
-        place = f"{source}:{first}"
-        entries.append(Property(_unescaped(key, place), _unescaped(value, place), first, number))
+        location = f"{source}:{first}"
+        entries.append(Property(
+            _unescaped(key, location), _unescaped(value, location), first, number))
     return entries
 
 
@@ -92,12 +93,12 @@ def with_changes(text: str, changes: Mapping[str, str]) -> str:
             added.append(line)
             continue
         lines[entry.first - 1 : entry.last] = [line, *[None] * (entry.last - entry.first)]
-    kept = [line for line in lines if line is not None]
-    if not kept[-1]:
-        kept.pop()
-    if added and kept and _is_continued(kept[-1]):
-        kept.append("")  # the last line of the file must not join the next one
-    return "".join(f"{line}\n" for line in [*kept, *added])
+    kept_lines = [line for line in lines if line is not None]
+    if not kept_lines[-1]:
+        kept_lines.pop()
+    if added and kept_lines and _is_continued(kept_lines[-1]):
+        kept_lines.append("")  # the last line of the file must not join the next one
+    return "".join(f"{line}\n" for line in [*kept_lines, *added])
 
 
 def _natural_lines(text: str) -> list[str]:
@@ -117,14 +118,14 @@ def _split(line: str) -> tuple[str, str]:
     return key.group(), line[separator.end() :]
 
 
-def _unescaped(text: str, place: str) -> str:
+def _unescaped(text: str, location: str) -> str:
     if "\\" not in text:
         return text
 
     def replacement(match: re.Match[str]) -> str:
         escape = match.group(1)
         if escape == "u":
-            raise SettingsError(f"{place}: \\u must be followed by four hexadecimal digits")
+            raise SettingsError(f"{location}: \\u must be followed by four hexadecimal digits")
         if len(escape) == 5:
             return chr(int(escape[1:], 16))
         return ESCAPES.get(escape, escape)

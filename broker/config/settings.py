@@ -205,9 +205,9 @@ class Settings:
         self._pending: dict[str, SettingValue] = {}
         #: The texts of keys that no row declares, with their origins.
         self._unknown: dict[str, tuple[str, str]] = {}
-        self._given: set[str] = set()
+        self._given_names: set[str] = set()
         #: The origins of the texts of known settings.
-        self._places: dict[str, str] = {}
+        self._origins: dict[str, str] = {}
         #: The file that :meth:`save` changes; None: nothing is saved.
         self.file: str | None = None
         #: Whether the next start by the same command reads that file.
@@ -276,19 +276,19 @@ class Settings:
         """
         for row in rows:
             self._rows[row.name] = row
-            if row.name not in self._given:
+            if row.name not in self._given_names:
                 self._values[row.name] = row.default_value()
             if row.name in self._unknown:
                 self._take(row.name, *self._unknown.pop(row.name))
 
-    def _take(self, name: str, text: str, place: str) -> None:
+    def _take(self, name: str, text: str, origin: str) -> None:
         row = self._rows.get(name)
         if row is None:
-            self._unknown[name] = (text, place)
+            self._unknown[name] = (text, origin)
             return
-        self._values[name] = row.parse(text, place)
-        self._places[name] = place
-        self._given.add(name)
+        self._values[name] = row.parse(text, origin)
+        self._origins[name] = origin
+        self._given_names.add(name)
 
     @property
     def unknown(self) -> dict[str, str]:
@@ -305,7 +305,7 @@ class Settings:
 
     def is_given(self, name: str) -> bool:
         """Return whether a setting's value comes from a file, the command line or :meth:`put`."""
-        return name in self._given
+        return name in self._given_names
 
     def is_read_back(self, name: str) -> bool:
         """Return whether the next start with the same command reads what :meth:`save` writes."""
@@ -315,19 +315,19 @@ class Settings:
         """Set a declared setting for this run; :meth:`save` does not write it."""
         assert name in self._rows, name
         self._values[name] = value
-        self._given.add(name)
+        self._given_names.add(name)
 
     def put_from(self, other: Settings, name: str) -> None:
         """Copy a declared setting from another run, with its origin and whether it was given."""
         if other.is_given(name):
             self.put(name, other.value(name))
-            self._places[name] = other._places.get(name, "default")
+            self._origins[name] = other._origins.get(name, "default")
         else:
             self.put_default(name, other.value(name))
 
     def put_default(self, name: str, value: SettingValue) -> None:
         """Give a setting another default for this run."""
-        if name not in self._given:
+        if name not in self._given_names:
             assert name in self._rows, name
             self._values[name] = value
 
@@ -356,37 +356,37 @@ class Settings:
                 guess = similar_name(name, self._rows)
                 raise SettingsError(f"{name}: there is no such setting"
                                     + (f", did you mean {guess}?" if guess else ""))
-        wanted = {name: self._rows[name].parse(text, UPDATE)
-                  for name, text in changes.items() if name in self._rows}
-        after = self._at_next_start(wanted, changes)
+        new_values = {name: self._rows[name].parse(text, UPDATE)
+                      for name, text in changes.items() if name in self._rows}
+        after = self._at_next_start(new_values, changes)
         # A default that is given explicitly may have another meaning: plugins.enabled= means no
         # plugins.
-        after.check({name for name in changes if name not in self._given
+        after.check({name for name in changes if name not in self._given_names
                      or after._accepted(name) != self._accepted(name)})
         if save:
             after.save(changes)
-        changed = {name: value for name, value in wanted.items()
+        changed = {name: value for name, value in new_values.items()
                    if not self._rows[name].at_start and value != self._values[name]}
         self._values.update(changed)
         self._pending = {name: value for name, value in after._values.items()
                          if value != self._values[name]}
-        self._unknown, self._places = after._unknown, after._places
-        self._given = after._given
+        self._unknown, self._origins = after._unknown, after._origins
+        self._given_names = after._given_names
         if changed:
             for listener in self.on_change:
                 listener(changed)
         return changed
 
     def _at_next_start(
-        self, wanted: Mapping[str, SettingValue], changes: Mapping[str, str]
+        self, new_values: Mapping[str, SettingValue], changes: Mapping[str, str]
     ) -> Settings:
         """Return a copy with the changes, in the state of the next start."""
         after = copy.copy(self)
         after.running = self
-        after._values = {**self._values, **self._pending, **wanted}
+        after._values = {**self._values, **self._pending, **new_values}
         after._pending = {}
-        after._given = {*self._given, *wanted}
-        after._places = {**self._places, **dict.fromkeys(wanted, UPDATE)}
+        after._given_names = {*self._given_names, *new_values}
+        after._origins = {**self._origins, **dict.fromkeys(new_values, UPDATE)}
         after._unknown = {**self._unknown, **{name: (text, UPDATE)
                                               for name, text in changes.items()
                                               if name not in self._rows}}
@@ -420,18 +420,18 @@ class Settings:
 
     def without_plugins(self) -> Self:
         """Return a copy in the state before any plugin has declared its settings."""
-        again = type(self)(self.own_rows)
-        again.running, again.checks, again.file = self.running, self.checks, self.file
-        again.is_file_read, again._overridden = self.is_file_read, self._overridden
+        reduced = type(self)(self.own_rows)
+        reduced.running, reduced.checks, reduced.file = self.running, self.checks, self.file
+        reduced.is_file_read, reduced._overridden = self.is_file_read, self._overridden
         own = {row.name for row in self.own_rows}
-        again._values = {name: value for name, value in self._values.items() if name in own}
-        again._places = self._places
-        again._given = self._given & own
+        reduced._values = {name: value for name, value in self._values.items() if name in own}
+        reduced._origins = self._origins
+        reduced._given_names = self._given_names & own
         # The setting of a plugin is a text until the plugin declares it.
-        again._unknown = {**self._unknown, **{
-            name: (setting_text(self._values[name]), self._places.get(name, UPDATE))
-            for name in self._given - own}}
-        return again
+        reduced._unknown = {**self._unknown, **{
+            name: (setting_text(self._values[name]), self._origins.get(name, UPDATE))
+            for name in self._given_names - own}}
+        return reduced
 
     def pending(self, names: Iterable[str]) -> list[str]:
         """Return the given settings whose value will be different at the next start."""
@@ -459,9 +459,9 @@ class Settings:
         asterisks.
         """
         values = {**self._values, **self._pending}
-        known = [(row.name, _shown(row, values[row.name])) for row in self.rows
-                 if row.important or not important_only]
-        return known if important_only else known + sorted(self.unknown.items())
+        declared = [(row.name, _shown(row, values[row.name])) for row in self.rows
+                    if row.important or not important_only]
+        return declared if important_only else declared + sorted(self.unknown.items())
 
     def format(self) -> str:
         """Return all settings as a properties text sorted by name, which is sent to tools."""
@@ -534,8 +534,8 @@ class Settings:
 
         :param why: the text after "the value".
         """
-        place = self._places.get(name, "default")
-        return self._rows[name].error(setting_text(self._values[name]), place, why)
+        origin = self._origins.get(name, "default")
+        return self._rows[name].error(setting_text(self._values[name]), origin, why)
 
     def unavailable(self, name: str, why: str) -> SettingUnavailable:
         """Return the same as ``error``, for a value that names a port or file that is not free."""
@@ -549,9 +549,9 @@ class Settings:
         return value
 
 
-def similar_name(name: str, known: Iterable[str]) -> str:
+def similar_name(name: str, names: Iterable[str]) -> str:
     """Return the setting that a misspelt name probably means; "" if no setting is similar."""
-    by_lower = {each.lower(): each for each in known}
+    by_lower = {each.lower(): each for each in names}
     near = get_close_matches(name.lower(), by_lower, 1, _SLIP)
     return by_lower[near[0]] if near else ""
 

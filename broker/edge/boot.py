@@ -154,10 +154,10 @@ def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Se
     settings = Settings.load(up_rows(), file, overrides)
     settings.file = settings.file or own
     settings.is_file_read = True
-    for name, place in (("storePathRootDir", "store"), ("log.dir", "logs"),
-                        ("kvConfigPath", "namesrv/kvConfig.json"),
-                        ("configStorePath", "namesrv/namesrv.properties")):
-        settings.put_default(name, os.path.join(data, place))
+    for name, relative_path in (("storePathRootDir", "store"), ("log.dir", "logs"),
+                                ("kvConfigPath", "namesrv/kvConfig.json"),
+                                ("configStorePath", "namesrv/namesrv.properties")):
+        settings.put_default(name, os.path.join(data, relative_path))
     settings.put_default("namesrvAddr", "")
     settings.put_default("brokerConfigPath", settings.file)
     for name in ("bindAddress", "brokerIP1", "brokerIP2"):
@@ -181,15 +181,15 @@ def name_server_settings(up: Settings) -> Settings:
     return settings
 
 
-def own_name_server(bound: str, told: str, port: int) -> tuple[str, ...]:
+def own_name_server(bound: str, broker_ip: str, port: int) -> tuple[str, ...]:
     """Return the addresses of this process's name server: the one to use, then its synonyms.
 
     :param bound: ``bindAddress``.
-    :param told: ``brokerIP1``: the user may have given an address of this host.
+    :param broker_ip: ``brokerIP1``: the user may have given an address of this host.
     :param port: the port on which it listens.
     """
     host = _LOCAL if bound in WILDCARDS else bound
-    return f"{host}:{port}", f"localhost:{port}", f"{told}:{port}"
+    return f"{host}:{port}", f"localhost:{port}", f"{broker_ip}:{port}"
 
 
 def log_folder(settings: Settings) -> str:
@@ -212,7 +212,7 @@ def log_folder(settings: Settings) -> str:
 def _check_name_server(settings: Settings) -> None:
     """Refuse settings that would leave clients without routes or brokers without a controller."""
     for name, missing in _OTHER_NAME_SERVERS.items():
-        if _asked(settings, name) == "true":
+        if _requested_value(settings, name) == "true":
             # Differs from Apache: refused, because the requested feature does not exist here.
             raise StartRefused(EXIT_REFUSED, f"{name}=true: {missing}")
 
@@ -257,7 +257,7 @@ def _check_address_server(settings: Settings) -> None:
         address_server_url(settings)
 
 
-def _asked(settings: Settings, name: str) -> str:
+def _requested_value(settings: Settings, name: str) -> str:
     """Return the requested value of a setting that no code here reads, in lower case."""
     return settings.unknown.get(name, "").strip().lower()
 
@@ -271,10 +271,10 @@ def refuse_unread(settings: Settings) -> None:
 
     :raises StartRefused: when ACL 2.0, another store or replication is requested.
     """
-    for name, (asked, missing) in _ACL_2.items():
-        if _asked(settings, name) == asked:
-            raise StartRefused(EXIT_REFUSED, f"{name}={asked}: {missing}")
-    if _asked(settings, "storeType") not in ("", "default"):
+    for name, (refused_value, missing) in _ACL_2.items():
+        if _requested_value(settings, name) == refused_value:
+            raise StartRefused(EXIT_REFUSED, f"{name}={refused_value}: {missing}")
+    if _requested_value(settings, "storeType") not in ("", "default"):
         raise StartRefused(EXIT_REFUSED, f"storeType={settings.unknown['storeType'].strip()}: "
                                          "consume queues can only be stored in files here")
     if settings.has("brokerRole"):
@@ -282,7 +282,7 @@ def refuse_unread(settings: Settings) -> None:
 
 
 def _check_replication(settings: Settings) -> None:
-    if all(_asked(settings, name) == "true" for name in _REPLICATION):
+    if all(_requested_value(settings, name) == "true" for name in _REPLICATION):
         raise StartRefused(EXIT_CONFLICT, "The config enableControllerMode and "
                                           "enableDLegerCommitLog cannot both be true.")
 
@@ -293,7 +293,7 @@ def _refuse_unreplicated(settings: Settings) -> None:
     :raises StartRefused: when no plugin provides the role, or when a slave has no id of its own.
     """
     for name in _REPLICATION:
-        if _asked(settings, name) == "true":
+        if _requested_value(settings, name) == "true":
             # Differs from Apache: a single broker must not look like a replicated one.
             raise StartRefused(EXIT_REFUSED, f"{name}=true: this kind of replication is not "
                                              "supported here")
@@ -342,18 +342,18 @@ def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> li
     :param kind: "up", "namesrv" or "broker".
     :param of_plugins: the warnings of the hooks.
     """
-    found = [*of_plugins, *tls_notices(settings)]
+    warnings = [*of_plugins, *tls_notices(settings)]
     if warning := build_warning():
-        found.append(warning)
+        warnings.append(warning)
     unknown = unknown_names(settings)
     if unknown:
-        found.append(f"settings that nothing here reads are kept: {', '.join(unknown)}")
+        warnings.append(f"settings that nothing here reads are kept: {', '.join(unknown)}")
     if kind != "namesrv":
-        found += _address_notices(settings)
+        warnings += _address_notices(settings)
     if kind == "broker" and not (
             settings.addresses("namesrvAddr") or asks_address_server(settings)):
-        found.append("no name server is given (-n HOST:PORT): no client can find this broker")
-    return found
+        warnings.append("no name server is given (-n HOST:PORT): no client can find this broker")
+    return warnings
 
 
 def durability_notice(settings: Settings) -> str:
@@ -371,26 +371,26 @@ def durability_notice(settings: Settings) -> str:
 
 def unknown_names(settings: Settings) -> list[str]:
     """Return the settings that nothing reads, each with a suggestion if it looks misspelt."""
-    known = [row.name for row in settings.rows]
-    return [_with_guess(name, known) for name in sorted(settings.unknown)]
+    known_names = [row.name for row in settings.rows]
+    return [_with_guess(name, known_names) for name in sorted(settings.unknown)]
 
 
-def _with_guess(name: str, known: Collection[str]) -> str:
+def _with_guess(name: str, known_names: Collection[str]) -> str:
     """Return an unknown name, with a suggestion if it looks like a misspelt setting."""
-    meant = similar_name(name, known)
+    meant = similar_name(name, known_names)
     return f"{name} (did you mean {meant}?)" if meant else name
 
 
 def _address_notices(settings: Settings) -> list[str]:
     """Return a notice if clients cannot reach this broker at its announced address."""
-    listens, told = settings.text("bindAddress"), settings.text("brokerIP1")
-    if told in WILDCARDS:
-        return [f"brokerIP1={told} is an address that no client can connect to"]
-    if listens in WILDCARDS and told in _LOOPBACK:
-        return [f"bindAddress={listens}, but clients are told brokerIP1={told}: those on other "
-                "hosts will not find the broker"]
-    if listens in _LOOPBACK and told not in _LOOPBACK:
-        return [f"clients are told brokerIP1={told}, but the broker listens on "
+    listens, broker_ip = settings.text("bindAddress"), settings.text("brokerIP1")
+    if broker_ip in WILDCARDS:
+        return [f"brokerIP1={broker_ip} is an address that no client can connect to"]
+    if listens in WILDCARDS and broker_ip in _LOOPBACK:
+        return [f"bindAddress={listens}, but clients are told brokerIP1={broker_ip}: those on "
+                "other hosts will not find the broker"]
+    if listens in _LOOPBACK and broker_ip not in _LOOPBACK:
+        return [f"clients are told brokerIP1={broker_ip}, but the broker listens on "
                 f"bindAddress={listens} only"]
     return []
 

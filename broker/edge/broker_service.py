@@ -171,12 +171,12 @@ class BrokerService(Service):
 
     async def _listen(self) -> None:
         """Open the main port, and the VIP port, whose number is lower by two."""
-        wanted = self.settings.int("listenPort")
+        port = self.settings.int("listenPort")
         vip_rows = {code: row for code, row in self.kernel.dispatcher.handlers.items()
                     if row.on_vip_port}
         vip_dispatcher = self.kernel.dispatcher.restricted_to(vip_rows)
-        for attempts_left in reversed(range(1 if wanted else _FREE_PORT_ATTEMPTS)):
-            main = self._listener(wanted, self.kernel.dispatcher, "the broker's port: listenPort")
+        for attempts_left in reversed(range(1 if port else _FREE_PORT_ATTEMPTS)):
+            main = self._listener(port, self.kernel.dispatcher, "the broker's port: listenPort")
             main.startService()
             vip = self._listener(
                 max(main.port - VIP_PORT_DISTANCE, 0), vip_dispatcher,
@@ -250,8 +250,8 @@ class BrokerService(Service):
         self._periodic.startService()
 
     def _register_period_ms(self) -> int:
-        wanted = self.settings.int("registerNameServerPeriod")
-        return max(_REGISTER_PERIOD_MIN_MS, min(wanted, _REGISTER_PERIOD_MAX_MS))
+        period_ms = self.settings.int("registerNameServerPeriod")
+        return max(_REGISTER_PERIOD_MIN_MS, min(period_ms, _REGISTER_PERIOD_MAX_MS))
 
     def _register_due(self, _: int) -> Deferred[None]:
         return Deferred.fromCoroutine(self.register(self.settings.flag("forceRegister")))
@@ -287,11 +287,11 @@ class BrokerService(Service):
         encode = self.kernel.tables.registration(compressed)
         small = topics.rows_size <= _REGISTRATION_SMALL_SIZE
         body = encode() if small else await self._threads.do(encode)
-        told = self.kernel.identity
+        kernel_identity = self.kernel.identity
         answers = await self.name_servers.register(
             identity, body, timeout_ms=timeout_ms, compressed=compressed,
-            heartbeat_timeout_ms=told.heartbeat_timeout_ms,
-            enable_acting_master=told.enable_acting_master,
+            heartbeat_timeout_ms=kernel_identity.heartbeat_timeout_ms,
+            enable_acting_master=kernel_identity.enable_acting_master,
             plain=lambda: self.kernel.tables.plain_registration(compressed)())
         if answers:
             self.kernel.registered(answers)

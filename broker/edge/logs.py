@@ -174,4 +174,4 @@ def _shorten(value: Any, chars_max: int) -> Any:
 def _one_line(text: str, chars_max: int) -> str:
     """Show characters that cannot be printed as Python escapes, and cut text that is too long."""
     text = cast(str, _shorten(text, chars_max))
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)

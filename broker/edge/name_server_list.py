@@ -118,19 +118,19 @@ class NameServerList:
             # The settings may have changed since the request, and may no longer name a server.
             self.fault = ""
             return
-        found, fault = await (self._look_up() if looks_names_up(self._settings)
-                              else self._ask_server())
+        addresses, fault = await (self._look_up() if looks_names_up(self._settings)
+                                  else self._ask_server())
         if fault and fault != self.fault:
             self.log.warn("cannot look up the name servers' addresses, the old ones stay in use: "
                           "{fault}", fault=fault)
         # DNS may return the same addresses in a different order each time.
-        is_changed = set(found) != set(self._fetched) and bool(found or not fault)
+        is_changed = set(addresses) != set(self._fetched) and bool(addresses or not fault)
         if is_changed or (self.fault and not fault):
-            self.log.info("the name servers are now {found}, before {old}",
-                          found=found, old=self._fetched)
+            self.log.info("the name servers are now {addresses}, before {old}",
+                          addresses=addresses, old=self._fetched)
         self.fault = fault
         if is_changed:
-            self._fetched = found
+            self._fetched = addresses
             self._changed()
 
     async def _ask_server(self) -> tuple[list[str], str]:
@@ -156,8 +156,8 @@ class NameServerList:
                 faults.append(f"DNS: {error}")
         self._looked_up = {name: self._looked_up[name] for name in names
                            if name in self._looked_up}
-        found = [address for each in self._looked_up.values() for address in each]
-        return list(dict.fromkeys(found)), "; ".join(faults)
+        addresses = [address for each in self._looked_up.values() for address in each]
+        return list(dict.fromkeys(addresses)), "; ".join(faults)
 
     def _settings_changed(self, changes: Mapping[str, object]) -> None:
         if not ADDRESS_NAMES.isdisjoint(changes):

@@ -49,8 +49,8 @@ def load_hooks(
     :raises SettingsError: when a requested plugin is not installed, or a setting requests a feature
         that neither the kernel nor the plugins have.
     """
-    found = find_plugins(_pinned(settings), settings.names("plugins.disabled"))
-    hooks = Hooks([*found.plugins, *plugins], found.notices)
+    installed = find_plugins(_pinned(settings), settings.names("plugins.disabled"))
+    hooks = Hooks([*installed.plugins, *plugins], installed.notices)
     settings.add_rows(hooks.collect_settings(settings.own_rows))
     refuse_unread(settings)
     settings.start_checks = [
@@ -85,9 +85,9 @@ def load_namesrv_hooks(
         they contain the values of the settings that plugins declare.
     :raises SettingsError: as :func:`load_hooks`.
     """
-    found = find_plugins(_pinned(settings), settings.names("plugins.disabled"), NAMESRV_GROUP)
+    installed = find_plugins(_pinned(settings), settings.names("plugins.disabled"), NAMESRV_GROUP)
     # The broker of the process has logged the missing plugins.
-    hooks = Hooks([*found.plugins, *plugins], found.notices if up is None else ())
+    hooks = Hooks([*installed.plugins, *plugins], installed.notices if up is None else ())
     rows = hooks.collect_settings(settings.own_rows)
     settings.add_rows(rows)
     if up is not None:
@@ -109,10 +109,10 @@ def declare_plugins(kind: str, settings: Settings) -> list[Hooks]:
     """
     if kind == "namesrv":
         return [load_namesrv_hooks(settings)]
-    found = [load_hooks(settings)]
+    all_hooks = [load_hooks(settings)]
     if kind == "up":
-        found.append(load_namesrv_hooks(name_server_settings(settings), up=settings))
-    return found
+        all_hooks.append(load_namesrv_hooks(name_server_settings(settings), up=settings))
+    return all_hooks
 
 
 def _pinned(settings: Settings) -> tuple[str, ...] | None:
@@ -138,13 +138,13 @@ def make_up_service(
 
 def make_supervisor_service(
     reactor: Any, kind: str, settings: Settings, command: ChildCommand,
-    told: Callable[[str, str, bool], None],
+    on_line: Callable[[str, str, bool], None],
 ) -> SupervisorService:
     """Make several brokers, each in its own process.
 
     :param kind: "broker", or "up" for a name server in this process beside them.
     :param command: the command of each broker.
-    :param told: see SupervisorService.
+    :param on_line: see SupervisorService.
     :raises SettingsError: as :func:`load_hooks`, and when two brokers have the same port.
     """
     from twistmq.broker.supervisor.members import inner_values, members_of
@@ -159,7 +159,7 @@ def make_supervisor_service(
             own.put(name, value)
         name_server = NamesrvService(reactor, own, namesrv_hooks, port_setting="namesrv.port")
     return SupervisorService(reactor, settings, members_of(settings, command.count), command, hooks,
-                             name_server, told)
+                             name_server, on_line)
 
 
 def _check_namesrv_of_up(plugins: Sequence[tuple[str, object]], settings: Settings) -> None:

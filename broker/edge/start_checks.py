@@ -55,20 +55,20 @@ def broker_host_checks(*, on_disk: bool = True) -> list[SettingCheck]:
 
     :param on_disk: whether its store is on a disk of the host; a test may use another store.
     """
-    found = [
+    checks = [
         _BIND,
         SettingCheck(("bindAddress", "listenPort"), _broker_ports, PORTS),
         SettingCheck(("bindAddress", "namesrv.port"), _up_port, PORTS),
-        SettingCheck(("brokerIP1",), _told_address, "address"),
+        SettingCheck(("brokerIP1",), _announced_address, "address"),
         _LOGS, _LEVELS,
     ]
     if on_disk:
-        found += [
+        checks += [
             SettingCheck(_FOLDERS, _store_folders, STORE),
             SettingCheck((*_FOLDERS, "mappedFileSizeCommitLog", *(row[0] for row in _ROWS)),
                          _store_files, STORE),
         ]
-    return found
+    return checks
 
 
 def namesrv_host_checks(port_setting: str = "listenPort") -> list[SettingCheck]:
@@ -103,7 +103,7 @@ def _up_port(settings: Settings) -> None:
                      "the name server's port: namesrv.port")
 
 
-def _told_address(settings: Settings) -> None:
+def _announced_address(settings: Settings) -> None:
     """:raises SettingsError: when it is not the address of a host."""
     require_number(settings, "brokerIP1")
     resolved(settings, "brokerIP1")
@@ -120,8 +120,8 @@ def _log_folder(settings: Settings) -> None:
 def _kv_folder(settings: Settings) -> None:
     """:raises SettingsError: when the folder of the file cannot exist."""
     try:
-        there = nearest_folder(Path(settings.text("kvConfigPath")).parent)
-        why = "" if there.is_dir() else f"{there} is not a folder"
+        existing_folder = nearest_folder(Path(settings.text("kvConfigPath")).parent)
+        why = "" if existing_folder.is_dir() else f"{existing_folder} is not a folder"
     except OSError as error:
         why = error.strerror or str(error)
     if why:

@@ -70,13 +70,13 @@ class Starter:
 
     def _plugin_notices(self) -> list[str]:
         """Return the lines to log about the plugins."""
-        found: list[str] = []
+        notices: list[str] = []
         if self.kind != "broker":
             namesrv = self.service.namesrv if self.kind == "up" else self.service
-            found += namesrv.name_server.hooks.notices
+            notices += namesrv.name_server.hooks.notices
         if self.kind != "namesrv":
-            found += self._broker().kernel.hooks.notices
-        return found
+            notices += self._broker().kernel.hooks.notices
+        return notices
 
     def _warn(self, text: str) -> None:
         """Write a warning to the log and to the terminal, since a log may be read too late."""
@@ -112,8 +112,8 @@ class Starter:
         """Return the name servers with which registration failed, and the reasons."""
         if self.kind == "namesrv":
             return {}
-        found: dict[str, str] = self._broker().name_servers.unreached
-        return found
+        unreached: dict[str, str] = self._broker().name_servers.unreached
+        return unreached
 
     def boot_lines(self) -> list[str]:
         """Return the lines that Apache's servers print, and hints for users of the defaults."""

@@ -170,10 +170,11 @@ class BrokerRequests:
         header = request.header
         theirs = DataVersion.decode(request.body) if request.body else None
         whose = header.cluster_name, header.broker_addr, header.broker_name
-        known = self._routes.data_version(*whose)
+        data_version = self._routes.data_version(*whose)
         self._routes.heartbeat(*whose, self._awake_ms())
         return Reply(header=QueryDataVersionResponseHeader(
-            changed=known is None or known != theirs), body=known.encode() if known else b"")
+            changed=data_version is None or data_version != theirs),
+            body=data_version.encode() if data_version else b"")
 
     def heartbeat(self, request: Request[BrokerHeartbeatRequestHeader]) -> Reply:
         header = request.header

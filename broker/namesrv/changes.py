@@ -75,7 +75,7 @@ class Changes:
         host = host_of(channel.charged_address)
         waiting = self._bytes.of(host)
         if (waiting and size_bytes > CHANGES_BYTES_FREE
-                and waiting + size_bytes > self._bytes.most(host, CHANGES_BYTES_MAX)):
+                and waiting + size_bytes > self._bytes.maximum(host, CHANGES_BYTES_MAX)):
             change.close()
             self.log.warn("refused a change of {size} bytes from {peer}: {waiting} bytes from its "
                           "host already wait", size=size_bytes, peer=channel.remote_address,

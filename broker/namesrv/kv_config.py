@@ -151,7 +151,7 @@ class KVConfig:
         changes, self._waiting = self._waiting, []
         table, size_bytes = dict(self._table), self._size_bytes
         own: set[str] = set()
-        taken: list[_Change] = []
+        applied: list[_Change] = []
         for change in changes:
             grown_bytes = _growth(table, change)
             if grown_bytes is None:
@@ -172,8 +172,8 @@ class KVConfig:
             else:
                 values[change.key] = change.value
             size_bytes += grown_bytes
-            taken.append(change)
-        if not taken:
+            applied.append(change)
+        if not applied:
             self._save_next()
             return
 
@@ -181,15 +181,15 @@ class KVConfig:
             return self._file.save(_ConfigTable(table).encode().decode())
 
         self._in_thread(write).addCallbacks(
-            self._saved, self._not_saved, callbackArgs=(table, size_bytes, taken),
-            errbackArgs=(taken,))
+            self._saved, self._not_saved, callbackArgs=(table, size_bytes, applied),
+            errbackArgs=(applied,))
 
     def _saved(
-        self, was_written: bool, table: _Table, size_bytes: int, taken: list[_Change]
+        self, was_written: bool, table: _Table, size_bytes: int, applied: list[_Change]
     ) -> None:
         self._table, self._size_bytes = table, size_bytes
         self.fault = ""
-        for change in taken:
+        for change in applied:
             if change.value is None:
                 self.log.info("key-value configuration: value deleted: {namespace} {key}",
                               namespace=change.namespace,
@@ -201,15 +201,15 @@ class KVConfig:
             change.done.callback(None)
         self._save_next()
 
-    def _not_saved(self, failure: Failure, taken: list[_Change]) -> None:
+    def _not_saved(self, failure: Failure, applied: list[_Change]) -> None:
         error = failure.value
         if isinstance(error, OSError):
             error = StoreError(f"{self._file.path}: {error.strerror}")
         self.fault = str(error)
         self.log.warn("key-value configuration cannot be saved, {count} changes are undone: "
                       "{error}",
-                      count=len(taken), error=str(error))
-        for change in taken:
+                      count=len(applied), error=str(error))
+        for change in applied:
             change.done.errback(error)
         self._save_next()
 

@@ -123,7 +123,7 @@ def put_topics(
                 if not is_current():
                     return ""
     tables.room.name_came(new.broker_name, new.host)
-    known = tables.queues_of(new.broker_name)
+    old_queues = tables.queues_of(new.broker_name)
     read_only = is_prime_slave and group.enable_acting_master
     too_long = without_room = 0
     for number, topic in enumerate(new.topics.topic_config_table.values()):
@@ -131,7 +131,7 @@ def put_topics(
             yield
             if not is_current():
                 return ""
-        if is_changed or topic.topic_name not in known:
+        if is_changed or topic.topic_name not in old_queues:
             if not is_text_short(topic.topic_name):
                 too_long += 1
             elif not tables.put_queues(

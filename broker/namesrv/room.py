@@ -79,14 +79,14 @@ class _Rows:
     """The bytes of a broker name's routes.
 
     :param used_bytes: the size of the existing rows.
-    :param taken_bytes: the size charged to its host, which is at least as large.
+    :param charged_bytes: the size charged to its host, which is at least as large.
     :param until_ms: for a name that is gone, the time until which the bytes are kept.
     """
 
     host: str
     since_ms: int
     used_bytes: int = 0
-    taken_bytes: int = 0
+    charged_bytes: int = 0
     until_ms: int | None = None
 
 
@@ -111,52 +111,52 @@ class RouteRoom:
 
     def why_no_place(self, key: _Key, host: str, channel_id: int) -> str:
         """Return why a new broker may not register; empty if it may."""
-        known = self._places.get(key)
-        if known is not None and known.host == host:
+        broker_place = self._places.get(key)
+        if broker_place is not None and broker_place.host == host:
             return ""
         shares = self._place_shares
         part = _LOOPBACK_PLACES_PART if host == _LOOPBACK else _PLACES_PART
-        most = shares.most(host, NAMESRV_BROKERS_MAX, part)
+        limit = shares.maximum(host, NAMESRV_BROKERS_MAX, part)
         own = shares.of(host)
-        if own >= most:
+        if own >= limit:
             return (f"{host} has {own} of {shares.total} brokers, its share; there may be "
                     f"{NAMESRV_BROKERS_MAX}")
         on_connection = self._on_connection[channel_id]
-        room = most - (own - on_connection)
+        room = limit - (own - on_connection)
         if on_connection >= max(room // _CONNECTION_PART, 1):
             return f"this connection has {on_connection} brokers, its share of those of {host}"
         return ""
 
-    def came(self, key: _Key, host: str, channel_id: int) -> None:
+    def broker_came(self, key: _Key, host: str, channel_id: int) -> None:
         """Record that a broker registered, and over which connection."""
-        known = self._places.get(key)
+        broker_place = self._places.get(key)
         since_ms = self.now_ms
-        if known is not None:
-            if known.host == host:
-                since_ms = known.since_ms
-            self._free(known)
+        if broker_place is not None:
+            if broker_place.host == host:
+                since_ms = broker_place.since_ms
+            self._free(broker_place)
         self._places[key] = _Place(host, channel_id, since_ms)
         self._place_shares.add(host, 1)
         self._on_connection[channel_id] += 1
 
-    def left(self, key: _Key) -> None:
+    def broker_left(self, key: _Key) -> None:
         """Reserve the place of a broker that left, for as long as it was registered."""
-        place = self._places[key]
-        self._leave_connection(place)
-        place.until_ms = self._kept_until_ms(place.since_ms)
-        if place.until_ms <= self.now_ms:
-            self._place_shares.add(place.host, -1)
+        broker_place = self._places[key]
+        self._leave_connection(broker_place)
+        broker_place.until_ms = self._kept_until_ms(broker_place.since_ms)
+        if broker_place.until_ms <= self.now_ms:
+            self._place_shares.add(broker_place.host, -1)
             del self._places[key]
 
-    def _free(self, place: _Place) -> None:
-        self._place_shares.add(place.host, -1)
-        if place.until_ms is None:
-            self._leave_connection(place)
+    def _free(self, broker_place: _Place) -> None:
+        self._place_shares.add(broker_place.host, -1)
+        if broker_place.until_ms is None:
+            self._leave_connection(broker_place)
 
-    def _leave_connection(self, place: _Place) -> None:
-        self._on_connection[place.channel_id] -= 1
-        if not self._on_connection[place.channel_id]:
-            del self._on_connection[place.channel_id]
+    def _leave_connection(self, broker_place: _Place) -> None:
+        self._on_connection[broker_place.channel_id] -= 1
+        if not self._on_connection[broker_place.channel_id]:
+            del self._on_connection[broker_place.channel_id]
 
     def _kept_until_ms(self, since_ms: int) -> int:
         return self.now_ms + min(self.now_ms - since_ms, PLACE_KEPT_MS_MAX)
@@ -176,9 +176,9 @@ class RouteRoom:
             return
         rows.until_ms = None
         if rows.host != host:
-            self._byte_shares.add(rows.host, -rows.taken_bytes)
-            rows.host, rows.since_ms, rows.taken_bytes = host, self.now_ms, rows.used_bytes
-            self._byte_shares.add(host, rows.taken_bytes)
+            self._byte_shares.add(rows.host, -rows.charged_bytes)
+            rows.host, rows.since_ms, rows.charged_bytes = host, self.now_ms, rows.used_bytes
+            self._byte_shares.add(host, rows.charged_bytes)
 
     def is_charged(self, name: str, host: str) -> bool:
         """Whether a host's brokers may add to the rows of a name."""
@@ -190,14 +190,14 @@ class RouteRoom:
         rows = self._rows.get(name)
         if rows is None:
             rows = self._rows[name] = _Rows("", self.now_ms)
-        more_bytes = rows.used_bytes + size_bytes - rows.taken_bytes
+        more_bytes = rows.used_bytes + size_bytes - rows.charged_bytes
         if more_bytes > 0:
             shares = self._byte_shares
-            most = shares.most(rows.host, self._size_max(), _BYTES_PART)
-            if shares.of(rows.host) + more_bytes > most:
+            limit = shares.maximum(rows.host, self._size_max(), _BYTES_PART)
+            if shares.of(rows.host) + more_bytes > limit:
                 return False
             shares.add(rows.host, more_bytes)
-            rows.taken_bytes += more_bytes
+            rows.charged_bytes += more_bytes
         rows.used_bytes += size_bytes
         return True
 
@@ -214,8 +214,8 @@ class RouteRoom:
         rows = self._rows.get(name)
         if rows is None:
             return
-        self._byte_shares.add(rows.host, rows.used_bytes - rows.taken_bytes)
-        rows.taken_bytes = rows.used_bytes
+        self._byte_shares.add(rows.host, rows.used_bytes - rows.charged_bytes)
+        rows.charged_bytes = rows.used_bytes
         if not rows.used_bytes and rows.until_ms is not None:
             del self._rows[name]
 
@@ -237,8 +237,8 @@ class RouteRoom:
     def forget_old(self, now_ms: int) -> None:
         """Drop reservations that have expired; called periodically."""
         self.now_ms = max(self.now_ms, now_ms)
-        for key in [key for key, place in self._places.items()
-                    if place.until_ms is not None and place.until_ms <= self.now_ms]:
+        for key in [key for key, broker_place in self._places.items()
+                    if broker_place.until_ms is not None and broker_place.until_ms <= self.now_ms]:
             self._place_shares.add(self._places.pop(key).host, -1)
         for name in [name for name, rows in self._rows.items()
                      if rows.until_ms is not None and rows.until_ms <= self.now_ms]:

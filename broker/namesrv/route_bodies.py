@@ -63,8 +63,8 @@ class _Parts:
         The name is found as a key only, because quotes inside JSON strings are escaped.
         """
         empty = b'"%b":%b' % (self._name.encode(), brackets)
-        begin, found, end = body.partition(empty)
-        assert found, self._name
+        begin, separator, end = body.partition(empty)
+        assert separator, self._name
         return b"".join((begin, empty[:-1], b",".join(self._parts), brackets[1:], end))
 
 
@@ -85,8 +85,8 @@ def _written(
     :param count: the number of rows in a part.
     """
     parts = _Parts(name)
-    left = iter(rows)
-    while part := list(islice(left, count)):
+    row_iterator = iter(rows)
+    while part := list(islice(row_iterator, count)):
         parts.add(json_dialect.encode(make(part), quote_int_keys=standard)[1:-1])
         yield
     return parts.into(body, brackets)

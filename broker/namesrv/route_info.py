@@ -116,8 +116,9 @@ class RouteInfoManager:
         lowest_before = min(addresses, default=MASTER_ID)
         self._drop_other_identities(new)
         is_first = self._put_address(new)
-        known = self.tables.live.get(new.key)
-        is_changed = is_first or known is None or known.data_version != new.topics.data_version
+        old_live = self.tables.live.get(new.key)
+        is_changed = is_first or old_live is None or (
+            old_live.data_version != new.topics.data_version)
         live = self._put_live(new, now_ms)
 
         def is_current() -> bool:
@@ -344,26 +345,27 @@ class RouteInfoManager:
         """Remove brokers, and the topics of names that have no broker left."""
         assert why in LEAVE_REASONS, why
         tables = self.tables
-        gone: list[str] = []
+        removed_names: list[str] = []
         for key in keys:
             self.left_counts[why] += 1
             name = tables.live[key].broker_name
             addresses = tables.brokers[name].broker_addrs
             was_lowest = addresses.get(min(addresses)) == key.address
             if tables.drop_address(key):
-                gone.append(name)
+                removed_names.append(name)
                 continue
             if tables.brokers[name].enable_acting_master:
                 if MASTER_ID not in addresses:
                     self._later(self._wiping(name))
                 if was_lowest:
                     self._notify_lowest_id(name, offline=key.address)
-        if gone:
+        if removed_names:
             self._later(tables.dropping())
-        for name in gone[:_NAMES_LOGGED_MAX]:
+        for name in removed_names[:_NAMES_LOGGED_MAX]:
             self.log.info("the last broker named {name} is gone", name=name)
-        if len(gone) > _NAMES_LOGGED_MAX:
-            self.log.info("{count} more broker names are gone", count=len(gone) - _NAMES_LOGGED_MAX)
+        if len(removed_names) > _NAMES_LOGGED_MAX:
+            self.log.info("{count} more broker names are gone",
+                          count=len(removed_names) - _NAMES_LOGGED_MAX)
 
     def _wiping(self, name: str) -> Generator[None, None, None]:
         """Keep producers away from a name as long as it has no master."""

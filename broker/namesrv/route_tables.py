@@ -99,7 +99,7 @@ class RouteTables:
     _clusters_by_name: dict[str, set[str]] = field(default_factory=dict)
     _queues_by_name: dict[str, dict[str, QueueData]] = field(default_factory=dict)
     #: Names that were removed, and their queues, which are still in ``topics``.
-    _gone: list[tuple[str, dict[str, QueueData]]] = field(default_factory=list)
+    _removed: list[tuple[str, dict[str, QueueData]]] = field(default_factory=list)
     #: The shares of these tables by host.
     room: RouteRoom = field(default_factory=RouteRoom, compare=False)
     #: The number of characters in all topic names: any list of all topics is at least as long.
@@ -117,18 +117,18 @@ class RouteTables:
 
     def put_live(self, key: BrokerKey, live: BrokerLive) -> None:
         """Record a sign of life of a broker, the first or a later one."""
-        known = self.live.get(key)
-        if known is not None:
-            _drop_way(self._keys_by_channel, known.channel.channel_id, key)
+        previous = self.live.get(key)
+        if previous is not None:
+            _drop_way(self._keys_by_channel, previous.channel.channel_id, key)
         self.live[key] = live
-        self.room.came(key, host_of(live.channel.charged_address), live.channel.channel_id)
+        self.room.broker_came(key, host_of(live.channel.charged_address), live.channel.channel_id)
         self._keys_by_address.setdefault(key.address, {})[key] = None
         self._keys_by_channel.setdefault(live.channel.channel_id, {})[key] = None
 
     def drop_live(self, key: BrokerKey) -> BrokerLive:
         """Remove the entry of a live broker, and its filter servers; its name is kept."""
         live = self.live.pop(key)
-        self.room.left(key)
+        self.room.broker_left(key)
         self.filter_servers.pop(key, None)
         _drop_way(self._keys_by_address, key.address, key)
         _drop_way(self._keys_by_channel, live.channel.channel_id, key)
@@ -154,7 +154,7 @@ class RouteTables:
         """
         name = self.drop_live(key).broker_name
         addresses = self.brokers[name].broker_addrs
-        for broker_id in [each for each, known in addresses.items() if known == key.address]:
+        for broker_id in [each for each, address in addresses.items() if address == key.address]:
             del addresses[broker_id]
         if addresses:
             return False
@@ -162,7 +162,7 @@ class RouteTables:
         self.room.name_left(name)
         queues = self._queues_by_name.pop(name, None)
         if queues:
-            self._gone.append((name, queues))
+            self._removed.append((name, queues))
         for cluster in self._clusters_by_name.pop(name):
             names = self.clusters[cluster]
             names.remove(name)
@@ -181,7 +181,7 @@ class RouteTables:
         queues = self.topics.get(topic)
         if queues is None:
             return {}
-        if not self._gone:
+        if not self._removed:
             return queues
         return {name: queue for name, queue in queues.items()
                 if self.queues_of(name).get(topic) is queue}
@@ -226,8 +226,8 @@ class RouteTables:
     def dropping(self) -> Generator[None, None, None]:
         """Take out the queues of removed names; yields where it can pause."""
         count = 0
-        while self._gone:
-            name, own = self._gone[-1]
+        while self._removed:
+            name, own = self._removed[-1]
             while own:
                 topic, queue = own.popitem()
                 if self.topics.get(topic, {}).get(name) is queue:
@@ -235,7 +235,7 @@ class RouteTables:
                 count += 1
                 if count % PART_COUNT == 0:
                     yield
-            self._gone = [each for each in self._gone if each[1] is not own]
+            self._removed = [each for each in self._removed if each[1] is not own]
 
     def _drop_row(self, topic: str, name: str) -> None:
         """Remove one row of ``topics``, and the data that depends on it."""

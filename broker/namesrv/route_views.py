@@ -80,10 +80,10 @@ class RouteViews:
         may_stand_in = self._flag("supportActingMaster") and not topic.startswith(
             _MEMBER_TOPIC_PREFIX)
         for number, (name, queue) in enumerate(list(tables.queues_at(topic).items()), 1):
-            known = tables.brokers.get(name)
-            if known is None:
+            broker_data = tables.brokers.get(name)
+            if broker_data is None:
                 continue
-            group = _copy(known)
+            group = _copy(broker_data)
             route.filter_server_table.update(self._filter_servers(group))
             if may_stand_in:
                 _let_slave_stand_in(group, queue)
@@ -96,12 +96,12 @@ class RouteViews:
     def _filter_servers(self, group: BrokerData) -> dict[str, list[str]]:
         if not self._tables.filter_servers:
             return {}
-        found = {}
+        by_address = {}
         for address in group.broker_addrs.values():
             key = BrokerKey(group.cluster or "", address, group.broker_name or "")
             if key in self._tables.filter_servers:
-                found[address] = self._tables.filter_servers[key]
-        return found
+                by_address[address] = self._tables.filter_servers[key]
+        return by_address
 
     def cluster_info(self) -> ClusterInfo:
         """Return every broker name and every cluster."""
@@ -133,14 +133,14 @@ class RouteViews:
 
     def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
         """Return the topics of a cluster's brokers; empty for an unknown cluster."""
-        found: dict[str, None] = {}
+        topic_names: dict[str, None] = {}
         for name in list(self._tables.clusters.get(cluster, ())):
             topics = list(self._tables.queues_of(name))
             for begin in range(0, len(topics), _TOPICS_AT_ONCE):
-                found.update(dict.fromkeys(topics[begin:begin + _TOPICS_AT_ONCE]))
+                topic_names.update(dict.fromkeys(topics[begin:begin + _TOPICS_AT_ONCE]))
                 yield
             yield
-        return list(found)
+        return list(topic_names)
 
     def system_topics(self) -> tuple[list[str], str | None]:
         """Return the names of clusters and brokers, which are topics too, and one address."""

@@ -134,9 +134,9 @@ class _Connections(WrappingFactory[_Connection]):
         self.reactor = reactor
 
     def buildProtocol(self, addr: IAddress | None) -> _Connection | None:  # type: ignore[override]
-        there = [connection for connection in self.protocols if not connection.ended]
-        if len(there) >= _CONNECTIONS_MAX:
-            longest = next((connection for connection in there if connection.waits), None)
+        connections = [connection for connection in self.protocols if not connection.ended]
+        if len(connections) >= _CONNECTIONS_MAX:
+            longest = next((connection for connection in connections if connection.waits), None)
             if longest is None:
                 return None
             longest.end()

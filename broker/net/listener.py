@@ -61,8 +61,8 @@ class ListenerService(Service):
         return self.stop_listening().addCallback(lambda _: self._close_connections())
 
     def _close_connections(self) -> Deferred[list[None]]:
-        gone = []
+        closings = []
         for channel in self.factory.channels:
             if isinstance(channel, RemotingProtocol) and channel.factory is self.factory:
-                gone.append(close_connection(channel, self.factory))
-        return gatherResults(gone)
+                closings.append(close_connection(channel, self.factory))
+        return gatherResults(closings)

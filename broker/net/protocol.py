@@ -180,10 +180,10 @@ class RemotingProtocol(Protocol):
                 self.closing or not self.active):
             return b""
         try:
-            found: bytes = socket.recv(READ_SIZE)
+            data: bytes = socket.recv(READ_SIZE)
         except OSError:
             return b""
-        return found
+        return data
 
     def _take(self, data: bytes) -> None:
         """Serve the requests of one read."""
@@ -362,9 +362,9 @@ class RemotingProtocol(Protocol):
         if hasattr(transport, "bufferSize"):
             transport.bufferSize = size_bytes
 
-    def _sorted(self, found: tuple[Sequence[Frame], Sequence[bytes]]) -> Sequence[Frame]:
+    def _sorted(self, outcome: tuple[Sequence[Frame], Sequence[bytes]]) -> Sequence[Frame]:
         """Answer the requests that flow control rejects; :returns: the accepted frames."""
-        frames, refusals = found
+        frames, refusals = outcome
         if refusals:
             self.write(b"".join(refusals))
         return frames
@@ -411,10 +411,10 @@ class RemotingProtocol(Protocol):
         factory = self.factory
         frames, self._backlog = self._backlog, ()
         if not frames and self._waiting:
-            came, frames = self._waiting.take()
+            arrival_s, frames = self._waiting.take()
             if factory.flow_control is not None:
                 frames = self._sorted(factory.flow_control.due(
-                    frames, round((factory.monotonic() - came) * 1000), factory.run_queue))
+                    frames, round((factory.monotonic() - arrival_s) * 1000), factory.run_queue))
         frames = self._not_rejected(frames)
         # Reading resumes only afterwards: these requests may pause it for another reason.
         self._slice_paused = self._paused_for & _BACKLOG
@@ -463,11 +463,11 @@ class RemotingProtocol(Protocol):
             data = self._tls.encrypt(data)
         if not self.unsent_bytes and self._write_some is not None:
             # Bytes that the socket accepts at once do not need another round of the reactor.
-            taken = self._write_some(data)
-            if taken == len(data):
+            written_size = self._write_some(data)
+            if written_size == len(data):
                 return
-            if isinstance(taken, int):
-                data = data[taken:]
+            if isinstance(written_size, int):
+                data = data[written_size:]
         self._send_later(data)
 
     def _send_later(self, data: bytes) -> None:

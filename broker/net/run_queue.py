@@ -69,12 +69,12 @@ class WaitingFrames:
     def __bool__(self) -> bool:
         return bool(self._pieces)
 
-    def add(self, frames: Sequence[Frame], came: float) -> None:
+    def add(self, frames: Sequence[Frame], arrival_s: float) -> None:
         """Append frames."""
         for begin in range(0, len(frames), PIECE_FRAMES_MAX):
             piece = frames[begin:begin + PIECE_FRAMES_MAX]
             size = sum([len(header) + len(body) for _, header, body in piece])
-            self._pieces.append((came, piece, size))
+            self._pieces.append((arrival_s, piece, size))
             self._count(len(piece), size)
 
     def take(self) -> tuple[float, Sequence[Frame]]:
@@ -83,17 +83,17 @@ class WaitingFrames:
         :returns: the time of arrival, and the frames.
         """
         pieces = self._pieces
-        came, piece, size = pieces.popleft()
+        arrival_s, piece, size = pieces.popleft()
         if pieces and len(piece) < PIECE_FRAMES_MAX:
             piece = list(piece)
-            while pieces and pieces[0][0] <= came + _TOGETHER_SECONDS and (
+            while pieces and pieces[0][0] <= arrival_s + _TOGETHER_SECONDS and (
                 len(piece) + len(pieces[0][1]) <= PIECE_FRAMES_MAX
             ):
                 _, more, more_size = pieces.popleft()
                 piece += more
                 size += more_size
         self._count(-len(piece), -size)
-        return came, piece
+        return arrival_s, piece
 
     def frames(self) -> Iterator[Frame]:
         """Iterate over all waiting frames; do not keep references to them."""
@@ -154,9 +154,9 @@ class RunQueue:
 
     def head_wait_ms(self) -> int:
         """The waiting time of the oldest request, ms."""
-        came = [head for waiting in self._connections.values()
-                if (head := waiting.head_came()) is not None]
-        return round((self._monotonic() - min(came)) * 1000) if came else 0
+        arrivals = [head for waiting in self._connections.values()
+                    if (head := waiting.head_came()) is not None]
+        return round((self._monotonic() - min(arrivals)) * 1000) if arrivals else 0
 
     def frames(self) -> Iterator[Frame]:
         """Iterate over the waiting requests by connection; do not keep references to them."""

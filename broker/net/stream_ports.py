@@ -195,23 +195,23 @@ class StreamPorts:
             return fail(RemotingConnectError(f"TLS: {error}"))
         self._outgoing = [each for each in self._outgoing if each.protocols or each.is_new]
         self._outgoing.append(connections)
-        made: Deferred[Any] = HostnameEndpoint(
-            self._reactor, host, int(port), timeout=timeout_ms / 1000).connect(outer)
+        attempt: Deferred[Any] = HostnameEndpoint(
+               self._reactor, host, int(port), timeout=timeout_ms / 1000).connect(outer)
         if encrypted:
-            made.addCallback(self._shake_hands, timeout_ms)
-        self._connecting[made] = None
+            attempt.addCallback(self._shake_hands, timeout_ms)
+        self._connecting[attempt] = None
 
         def connected(connection: _Connection) -> IProtocol:
-            del self._connecting[made]
+            del self._connecting[attempt]
             return connection.wrappedProtocol
 
         def failed(failure: Failure) -> NoReturn:
-            del self._connecting[made]
+            del self._connecting[attempt]
             self._outgoing.remove(connections)
             raise RemotingConnectError(
                 f"cannot connect to {address}: {failure.value}") from failure.value
 
-        return made.addCallbacks(connected, failed)
+        return attempt.addCallbacks(connected, failed)
 
     def _shake_hands(self, tls: Any, timeout_ms: int) -> Deferred[_Connection]:
         """Wait until TLS can be used.
@@ -232,8 +232,8 @@ class StreamPorts:
 
     async def stop(self) -> None:
         """Close all ports and connections that plugins left open."""
-        for made in list(self._connecting):
-            made.cancel()
+        for attempt in list(self._connecting):
+            attempt.cancel()
         for connections in self._outgoing:
             connections.abort()
         ports, self._ports = self._ports, []

@@ -67,17 +67,17 @@ class _Watch:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self._read = self._seen = signature(paths)
+        self._read_signature = self._last_signature = signature(paths)
 
     def has_changed(self) -> bool:
         """Whether the files have changed since they were read, but not since the last look.
 
         A certificate and its key are two files, which do not match between the two writes.
         """
-        before, self._seen = self._seen, signature(self._paths)
-        if self._seen == self._read or self._seen != before:
+        before, self._last_signature = self._last_signature, signature(self._paths)
+        if self._last_signature == self._read_signature or self._last_signature != before:
             return False
-        self._read = self._seen
+        self._read_signature = self._last_signature
         return True
 
 

@@ -89,7 +89,7 @@ class _Credentials:
     @classmethod
     def for_test(cls) -> _Credentials:
         """Make a test-mode certificate, which clients cannot verify."""
-        made = cls(KeyFiles("tls.server"))
+        credentials = cls(KeyFiles("tls.server"))
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "twistmq test mode")])
         now = datetime.datetime.now(datetime.UTC)
@@ -100,8 +100,8 @@ class _Credentials:
             .not_valid_after(now + datetime.timedelta(days=_TEST_DAYS))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .sign(key, hashes.SHA256()))
-        made._put([certificate], key)
-        return made
+        credentials._put([certificate], key)
+        return credentials
 
 
 def _read(setting: str, path: str) -> bytes:
@@ -137,9 +137,9 @@ def _private_key(files: KeyFiles) -> Any:
 def _trust_root(files: KeyFiles) -> Any:
     if not files.trust:
         return platformTrust()
-    found = _certificates(f"{files.prefix}.trustCertPath", files.trust)
+    certificates = _certificates(f"{files.prefix}.trustCertPath", files.trust)
     return trustRootFromCertificates(
-        [Certificate(crypto.X509.from_cryptography(each)) for each in found])
+        [Certificate(crypto.X509.from_cryptography(each)) for each in certificates])
 
 
 def _options(credentials: _Credentials, files: KeyFiles, verify: bool) -> dict[str, Any]:
@@ -221,11 +221,11 @@ def _verifier(
     inside: Callable[[], Any] = weakref.ref(protocol.wrappedProtocol)
 
     def check(_: SSL.Connection, certificate: crypto.X509, fault: int, depth: int, ok: int) -> bool:
-        found = inside()
-        if verify and not ok and found is not None:
+        wrapped = inside()
+        if verify and not ok and wrapped is not None:
             subject = certificate.to_cryptography().subject.rfc4514_string()
             why = _FAULTS.get(fault, f"OpenSSL's fault {fault}")
-            found.layer.fail_verification(f"its certificate {subject} is refused: {why}")
+            wrapped.layer.fail_verification(f"its certificate {subject} is refused: {why}")
         return bool(ok) or not verify
 
     return check

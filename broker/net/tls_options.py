@@ -154,8 +154,8 @@ def tls_server_options(settings: Settings) -> TlsServerOptions:
     mode = settings.text("tls.server.mode")
     values = _Values(settings)
     verify = values.flag("tls.server.authClient")
-    asked = "tls.server.need.client.auth"
-    ask = values.text(asked) if values.is_given(asked) else REQUIRE if verify else NONE
+    name = "tls.server.need.client.auth"
+    ask = values.text(name) if values.is_given(name) else REQUIRE if verify else NONE
     if values.in_test_mode(_OWN_SERVER):
         return TlsServerOptions(mode, True, NONE, False, KeyFiles("tls.server"))
     files = values.files(_SERVER_FILES)
@@ -188,37 +188,37 @@ def tls_notices(settings: Settings) -> list[str]:
     if server.mode == DISABLED:
         return []
     values = _Values(settings)
-    found = []
+    notices = []
     unread = [name for name in _OWN_SERVER if server.test_mode and values.value(name)]
     if unread:
-        found.append(f"tls.test.mode.enable=true: {', '.join(unread)} are ignored, and the "
-                     "certificate is one that clients cannot verify")
+        notices.append(f"tls.test.mode.enable=true: {', '.join(unread)} are ignored, and the "
+                       "certificate is one that clients cannot verify")
     elif server.mode == ENFORCING and server.test_mode:
-        found.append("tls.server.mode=enforcing with a certificate made at the start, which "
-                     "clients cannot verify: set tls.server.certPath and tls.server.keyPath")
+        notices.append("tls.server.mode=enforcing with a certificate made at the start, which "
+                       "clients cannot verify: set tls.server.certPath and tls.server.keyPath")
     path = settings.text("tls.config.file")
     if os.path.exists(path) and not os.access(path, os.R_OK):
-        found.append(f"tls.config.file {path} cannot be read, so it is ignored")
+        notices.append(f"tls.config.file {path} cannot be read, so it is ignored")
     if server.mode == PERMISSIVE and server.ask == REQUIRE:
-        found.append("tls.server.mode=permissive accepts clients without TLS, which present no "
-                     "certificate: set it to enforcing")
+        notices.append("tls.server.mode=permissive accepts clients without TLS, which present no "
+                       "certificate: set it to enforcing")
     if server.verify and server.ask == NONE:
-        found.append("tls.server.authClient=true has no effect: tls.server.need.client.auth=none "
-                     "asks no client for a certificate")
+        notices.append("tls.server.authClient=true has no effect: tls.server.need.client.auth=none "
+                       "asks no client for a certificate")
     if server.ask != NONE and not server.verify:
-        found.append(f"tls.server.need.client.auth={server.ask} accepts any certificate: set "
-                     "tls.server.authClient=true to verify them")
-    return found
+        notices.append(f"tls.server.need.client.auth={server.ask} accepts any certificate: set "
+                       "tls.server.authClient=true to verify them")
+    return notices
 
 
 def signature(paths: Sequence[str]) -> object:
     """Return a value that changes with any of the files: modification time, size, inode."""
-    found = []
+    file_states = []
     for path in paths:
         try:
             status = os.stat(path)
         except OSError as error:
-            found.append((error.errno or 0, 0, 0))
+            file_states.append((error.errno or 0, 0, 0))
         else:
-            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
-    return found
+            file_states.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return file_states

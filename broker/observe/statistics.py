@@ -188,9 +188,9 @@ class BrokerStats:
         for record in records:
             queue = record.queue
             if isinstance(queue, ConsumeQueue) and queue.topic is record.topic:
-                known = queue.put_item
-                if isinstance(known, _Item) and not known.is_forgotten:
-                    item = known
+                last_item = queue.put_item
+                if isinstance(last_item, _Item) and not last_item.is_forgotten:
+                    item = last_item
                 else:
                     item = self._item(("TOPIC_PUT", record.topic))
                     if item is not self._others:

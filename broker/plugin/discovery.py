@@ -60,34 +60,35 @@ def find_plugins(
         points[point.name] = point
     installed = {point.name for each in (ENTRY_POINT_GROUP, NAMESRV_GROUP)
                  for point in every.select(group=each)}
-    known = ", ".join(sorted(points)) or "none"
+    known_names = ", ".join(sorted(points)) or "none"
     missing = sorted(set(enabled or ()) - installed)
     if missing:
-        raise SettingsError(f"plugins.enabled: {', '.join(missing)} not installed (known: {known})")
-    found = FoundPlugins()
+        raise SettingsError(
+            f"plugins.enabled: {', '.join(missing)} not installed (known: {known_names})")
+    result = FoundPlugins()
     absent = sorted(set(disabled) - installed)
     if absent:
-        found.notices.append(
-            f"plugins.disabled: {', '.join(absent)} not installed (known: {known})")
+        result.notices.append(
+            f"plugins.disabled: {', '.join(absent)} not installed (known: {known_names})")
     off = sorted(name for name, point in points.items()
                  if enabled is not None and name not in enabled and name not in disabled
                  and _is_stock(point))
     if off:
-        found.notices.append(
+        result.notices.append(
             f"plugins.enabled does not name the stock plugins {', '.join(off)}: they are off")
     names = [n for n in points if (enabled is None or n in enabled) and n not in disabled]
     names.sort(key=lambda name: (not _is_stock(points[name]), name))
     for name in names:
         try:
-            found.plugins.append((name, _loaded(points[name])))
+            result.plugins.append((name, _loaded(points[name])))
         except FAULTS as error:
             if enabled is not None:
                 raise SettingsError(
                     f"plugins.enabled: {name} cannot be loaded: {error}") from error
             _log.failure("plugin {plugin} cannot be loaded, it is left out", plugin=name)
-            found.notices.append(f"plugin {name} is left out: it cannot be loaded: "
-                                 f"{' '.join(str(error).split()) or type(error).__name__}")
-    return found
+            result.notices.append(f"plugin {name} is left out: it cannot be loaded: "
+                                  f"{' '.join(str(error).split()) or type(error).__name__}")
+    return result
 
 
 def _loaded(point: EntryPoint) -> object:

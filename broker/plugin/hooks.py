@@ -79,13 +79,13 @@ class Hooks(PluginRegistry):
 
     # --- once, at start
 
-    def collect_settings(self, taken: Iterable[Setting] = ()) -> list[Setting]:
+    def collect_settings(self, kernel_rows: Iterable[Setting] = ()) -> list[Setting]:
         """Return the settings of all plugins; a plugin with a conflicting setting is left out.
 
-        :param taken: the kernel's settings. If two plugins declare the same setting, the one that
-            was registered first keeps it.
+        :param kernel_rows: the kernel's settings. If two plugins declare the same setting, the one
+            that was registered first keeps it.
         """
-        owners = {row.name: "the kernel" for row in taken}
+        owners = {row.name: "the kernel" for row in kernel_rows}
         rows: list[Setting] = []
         for implementation in reversed(self._implementations("register_settings")):
             plugin = implementation.plugin
@@ -140,8 +140,8 @@ class Hooks(PluginRegistry):
 
     def collect_tags_codes(self) -> dict[str, TagsCode]:
         """:raises SettingsError, StoreError: when a plugin raises it."""
-        found = self._mapping("register_tags_codes", (SettingsError, StoreError))
-        return {topic: self._guarded(topic, make) for topic, make in found.items()}
+        makers = self._mapping("register_tags_codes", (SettingsError, StoreError))
+        return {topic: self._guarded(topic, make) for topic, make in makers.items()}
 
     def _guarded(self, topic: str, make: TagsCode) -> TagsCode:
         """Use the hash of the tag if the function of a plugin fails."""
@@ -158,9 +158,9 @@ class Hooks(PluginRegistry):
 
     def consumer_filters(self) -> IConsumerFilters | None:
         """:raises SettingsError, StoreError: when a plugin raises it."""
-        found: IConsumerFilters | None = self._first(
+        filters: IConsumerFilters | None = self._first(
             "provide_consumer_filters", (SettingsError, StoreError))
-        return found
+        return filters
 
     def claimed_properties(self) -> frozenset[str]:
         """Return the message properties whose features are provided by plugins."""
@@ -175,16 +175,16 @@ class Hooks(PluginRegistry):
         return frozenset(claimed)
 
     def transaction_service(self) -> ITransactionService | None:
-        found: ITransactionService | None = self._first("provide_transaction_service")
-        return found
+        service: ITransactionService | None = self._first("provide_transaction_service")
+        return service
 
     def broadcast_offsets(self) -> IBroadcastOffsets | None:
-        found: IBroadcastOffsets | None = self._first("provide_broadcast_offsets")
-        return found
+        offsets: IBroadcastOffsets | None = self._first("provide_broadcast_offsets")
+        return offsets
 
     def flow_control(self) -> IFlowControl | None:
-        found: IFlowControl | None = self._first("provide_flow_control")
-        return found
+        control: IFlowControl | None = self._first("provide_flow_control")
+        return control
 
     def _first(self, hook: str, passed: tuple[type[Exception], ...] = ()) -> Any:
         """Return the answer of the first plugin that has one; later plugins are not called.

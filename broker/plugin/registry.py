@@ -113,9 +113,9 @@ class PluginRegistry:
         :param server: the argument of the constructors: the broker or the name server.
         :raises SettingsError, StoreError: when a constructor raises it.
         """
-        found = [(name, plugin) for name, plugin in self.manager.list_name_plugin()
-                 if plugin is not None]
-        for name, plugin in found:
+        registered = [(name, plugin) for name, plugin in self.manager.list_name_plugin()
+                      if plugin is not None]
+        for name, plugin in registered:
             self.manager.unregister(name=name)
             if not isinstance(plugin, type):
                 self.manager.register(plugin, name=name)
@@ -208,27 +208,28 @@ class PluginRegistry:
                          hook=hook)
 
     def _wrong_answer(
-        self, hook: str, implementation: Implementation, answer: object, wanted: str
+        self, hook: str, implementation: Implementation, answer: object, expected: str
     ) -> None:
-        self.log.error("plugin {plugin} returned {answer} from {hook}, which is not {wanted}",
-                       plugin=implementation.plugin, answer=repr(answer), hook=hook, wanted=wanted)
+        self.log.error("plugin {plugin} returned {answer} from {hook}, which is not {expected}",
+                       plugin=implementation.plugin, answer=repr(answer), hook=hook,
+                       expected=expected)
 
 
 def _made(plugin: type[Any], server: object) -> object:
     """Create the object of a plugin; a class without a constructor gets no argument."""
     has_constructor = any("__init__" in vars(each) or "__new__" in vars(each)
                           for each in plugin.__mro__ if each is not object)
-    made: object = plugin(server) if has_constructor else plugin()
-    return made
+    instance: object = plugin(server) if has_constructor else plugin()
+    return instance
 
 
 def _with_all_arguments(
-    function: Callable[..., Any], wanted: Sequence[str], given: Sequence[str]
+    function: Callable[..., Any], parameters: Sequence[str], given: Sequence[str]
 ) -> Callable[..., Any]:
     """Wrap a function that takes a subset of the arguments, so that it accepts all of them."""
-    if list(wanted) == list(given):
+    if list(parameters) == list(given):
         return function
-    positions = [given.index(name) for name in wanted]
+    positions = [given.index(name) for name in parameters]
 
     def call(*arguments: object) -> Any:
         return function(*[arguments[position] for position in positions])

@@ -238,11 +238,11 @@ class Dispatcher:
             is_alone = True
             is_long = len(frame[1]) + len(frame[2]) > size_free
             if is_long:
-                seen = sketch(frame)
+                header_sketch = sketch(frame)
                 too_long = _header_excess(
-                    frame, None if seen.code is None else handlers.get(seen.code))
+                    frame, None if header_sketch.code is None else handlers.get(header_sketch.code))
                 if too_long is not None:
-                    ends = not self._refuse_unread(channel, seen, too_long, ready)
+                    ends = not self._refuse_unread(channel, header_sketch, too_long, ready)
                     if ends:
                         break
                     continue
@@ -303,21 +303,22 @@ class Dispatcher:
         return ready
 
     def _refuse_unread(
-        self, channel: Connection, seen: Sketch, error: RequestRefused, ready: list[bytes]
+        self, channel: Connection, header_sketch: Sketch, error: RequestRefused, ready: list[bytes]
     ) -> bool:
         """Refuse a frame whose header is too long to be read.
 
         :returns: whether the connection can go on: without an opaque the peer cannot match replies.
         """
         self.log.warn("request {code} from {peer} refused: {error}", peer=channel.remote_address,
-                      code=seen.code, error=str(error))
-        if seen.opaque is None:
+                      code=header_sketch.code, error=str(error))
+        if header_sketch.opaque is None:
             return False
-        if seen.flag & RESPONSE_FLAG:
+        if header_sketch.flag & RESPONSE_FLAG:
             channel.response_received(RemotingCommand(
-                error.response_code, seen.opaque, RESPONSE_FLAG, remark=str(error)))
-        elif not seen.flag & ONEWAY_FLAG:
-            ready.append(encode_reply(error.response_code, seen.opaque, None, b"", str(error)))
+                error.response_code, header_sketch.opaque, RESPONSE_FLAG, remark=str(error)))
+        elif not header_sketch.flag & ONEWAY_FLAG:
+            ready.append(encode_reply(
+                error.response_code, header_sketch.opaque, None, b"", str(error)))
         return True
 
     @staticmethod
@@ -467,23 +468,23 @@ class Dispatcher:
         """
         channel: Connection = requests[0].channel  # type: ignore[assignment]
         # ``until.called`` does not help: a called Deferred may wait for another one in its chain.
-        there = held = False
+        is_answered = is_held = False
         size = 0
 
         def answered(result: Any) -> None:
-            nonlocal there
-            there = True
-            frames = [] if held else ready
+            nonlocal is_answered
+            is_answered = True
+            frames = [] if is_held else ready
             finish(result, frames)
-            if held:
+            if is_held:
                 if frames:
                     channel.write(b"".join(frames))
                 channel.release(size)
                 channel.waited(requests)
 
         until.addBoth(answered)
-        if not there:
-            held = True
+        if not is_answered:
+            is_held = True
             size = sum([self._held_size(request) for request in requests])
             channel.reserve(size)
 
@@ -538,8 +539,8 @@ class Dispatcher:
         """Answer a frame whose header cannot be parsed, with the opaque found in it."""
         self.log.warn("unreadable header from {peer}: {error}", peer=channel.remote_address,
                       error=str(error))
-        found = _OPAQUE.search(frame[1])
-        opaque = int(found[1]) if found else 0
+        match = _OPAQUE.search(frame[1])
+        opaque = int(match[1]) if match else 0
         if opaque not in _INT32:  # the reply could not be read either
             opaque = 0
         return encode_reply(ResponseCode.SYSTEM_ERROR, opaque, None, b"", str(error))

@@ -33,7 +33,7 @@ class Shares(Generic[Owner]):
         if not self._of[owner]:
             del self._of[owner]
 
-    def most(self, owner: Owner, limit: int, part: int = 2) -> int:
+    def maximum(self, owner: Owner, limit: int, part: int = 2) -> int:
         """Return an owner's maximum: one of ``part`` equal parts of the amount others left."""
         room = limit - (self.total - self._of[owner])
         return max(room // part, min(room, 1))

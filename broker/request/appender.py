@@ -48,15 +48,15 @@ class Appender:
             appended.
         """
         refusals: dict[int, BrokerError] = {}
-        left = records
+        accepted = records
         if self._hooks.before_append:
             refusals = _of_whole_owners(self._hooks.refuse_append(records), owners)
             if refusals:
-                left = [r for index, r in enumerate(records) if index not in refusals]
-        if not left:
+                accepted = [r for index, r in enumerate(records) if index not in refusals]
+        if not accepted:
             return refusals
         try:
-            self.store.append(left)
+            self.store.append(accepted)
         except StoreError as error:
             indexes = [index for index in range(len(records)) if index not in refusals]
             refusals |= self._append_apart(records, indexes, owners, error)

@@ -35,12 +35,12 @@ def _one_of(*values: str) -> Callable[[str], str | None]:
     return lambda text: None if text in values else remark
 
 
-def _number(least: int, most: int) -> Callable[[str], str | None]:
+def _number(minimum: int, maximum: int) -> Callable[[str], str | None]:
     def fault(text: str) -> str | None:
         if not _NUMBER.fullmatch(text):
             return f'For input string: "{text}"'
-        if not least <= int(text) <= most:
-            return f"value is not in range({least}, {most})"
+        if not minimum <= int(text) <= maximum:
+            return f"value is not in range({minimum}, {maximum})"
         return None
 
     return fault
@@ -94,7 +94,7 @@ def parse_attribute_changes(text: str | None) -> dict[str, str]:
 
 
 def alter_attributes(
-    is_new: bool, known: Mapping[str, Attribute], current: Mapping[str, str],
+    is_new: bool, declared: Mapping[str, Attribute], current: Mapping[str, str],
     changes: Mapping[str, str],
 ) -> dict[str, str]:
     """Apply changes to attributes.
@@ -114,7 +114,7 @@ def alter_attributes(
     altered = dict(current)
     # Deletions come last, so that the first of several faults is the one that Apache reports.
     for sign, name, value in sorted(signed, key=lambda change: change[0] == "-"):
-        attribute = known.get(name)
+        attribute = declared.get(name)
         if attribute is None:
             raise _refused(f"unsupported key: {name}")
         if not is_new and not attribute.changeable:

@@ -103,15 +103,16 @@ class ClientSpace:
             take too much.
         """
         _check_lengths(heartbeat)
-        known = self._sizes.get(channel_id, {})
-        wanted = {producer_key(data.group_name): producer_size(data.group_name)
-                  for data in heartbeat.producer_data_set}
+        current_sizes = self._sizes.get(channel_id, {})
+        new_sizes = {producer_key(data.group_name): producer_size(data.group_name)
+                     for data in heartbeat.producer_data_set}
         for data in heartbeat.consumer_data_set:
             key = consumer_key(data.group_name)
             # If a heartbeat names a group several times, the last entry is kept.
-            wanted[key] = (max(consumer_size(data), known.get(key, 0)) if heartbeat.without_sub
-                           else consumer_size(data))
-        growth = sum(size - known.get(key, 0) for key, size in wanted.items())
+            new_sizes[key] = (
+                max(consumer_size(data), current_sizes.get(key, 0)) if heartbeat.without_sub
+                else consumer_size(data))
+        growth = sum(size - current_sizes.get(key, 0) for key, size in new_sizes.items())
         if growth <= 0:
             return
         size = self._connection_bytes.get(channel_id, 0) + growth

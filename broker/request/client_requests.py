@@ -83,8 +83,8 @@ class ClientRequests:
             self._unfinished.discard(request.channel.channel_id)
             return result
 
-        taken = self._slices.run(self._take_heartbeat(request), at_once=True)
-        return now_or_later(taken.addBoth(finished))
+        processing = self._slices.run(self._take_heartbeat(request), at_once=True)
+        return now_or_later(processing.addBoth(finished))
 
     def _take_heartbeat(self, request: Request[EmptyHeader]) -> Generator[None, None, Reply]:
         """Register the groups of a heartbeat one by one, as long as its connection lives."""
@@ -97,7 +97,7 @@ class ClientRequests:
                         self._host.steady.awake_ms(), self._dispatcher.owner_of(request))
         sub_change = heartbeat.heartbeat_fingerprint == 0
         topics_before = self._tables.topic_config.data_version.counter
-        known = clients.group_count(request.channel)
+        groups_before = clients.group_count(request.channel)
         for data in heartbeat.consumer_data_set:
             if self._register_consumer(data, client, heartbeat):
                 sub_change = True
@@ -111,7 +111,7 @@ class ClientRequests:
                 yield
                 if not request.channel.active:
                     break
-        clients.log_new(client, known)
+        clients.log_new(client, groups_before)
         if self._tables.topic_config.data_version.counter != topics_before:
             self._tables.topics_changed()
         return Reply(header=HeartbeatResponseHeader(

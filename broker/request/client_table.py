@@ -195,18 +195,18 @@ class ClientTable:
 
     def register_producer(self, group: str, client: Client) -> None:
         clients = self.producers.setdefault(group, {})
-        known = clients.get(client.channel.channel_id)
+        previous = clients.get(client.channel.channel_id)
         clients[client.channel.channel_id] = client
-        if known is not None and known.client_id != client.client_id:
-            self._forget_id(group, known)
+        if previous is not None and previous.client_id != client.client_id:
+            self._forget_id(group, previous)
         same_id = self._producers_by_id.setdefault(client.client_id, {})
-        if known is None and any(other.owner != client.owner for other in same_id.values()):
+        if previous is None and any(other.owner != client.owner for other in same_id.values()):
             self.log.warn("a producer of {group} at {peer} says that it is {client}, which is a "
                           "client of another account: it gets no reply messages",
                           group=group, peer=client.channel.remote_address,
                           client=client.client_id)
         same_id[group, client.channel.channel_id] = client
-        if known is None:
+        if previous is None:
             self.space.set(client.channel.channel_id, producer_key(group), producer_size(group))
             self._on_change(ClientChange(ChangeKind.REGISTER, group, False, client))
 
@@ -246,12 +246,12 @@ class ClientTable:
         self.space.set(channel.channel_id, key, size)
 
     @staticmethod
-    def _subscribe(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
+    def _subscribe(group: ConsumerGroup, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Take over subscriptions, the newer of two for one topic, and drop all other topics."""
         table = group.subscriptions
         topics = set()
         changed = False
-        for subscription in wanted:
+        for subscription in subscriptions:
             topics.add(subscription.topic)
             old = table.get(subscription.topic)
             if old is None:
@@ -280,9 +280,9 @@ class ClientTable:
 
     def _forget_id(self, group: str, client: Client) -> None:
         """Forget the client id of a producer of a group."""
-        found = self._producers_by_id[client.client_id]
-        del found[group, client.channel.channel_id]
-        if not found:
+        producers = self._producers_by_id[client.client_id]
+        del producers[group, client.channel.channel_id]
+        if not producers:
             del self._producers_by_id[client.client_id]
 
     def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:

@@ -190,7 +190,7 @@ class ConsumerOffsetTable(SavedTable):
         :raises WireError: when a value cannot be an offset; nothing is changed then.
         """
         _check(table)
-        taken = 0
+        merged_count = 0
         for number, (key, offsets) in enumerate(table.items()):
             if number % _KEYS_AT_ONCE == 0:
                 yield
@@ -207,8 +207,8 @@ class ConsumerOffsetTable(SavedTable):
             self.size_bytes += (len(queues) - before) * _QUEUE_BYTES
             self._file_rows.changed(key)
             self.dirty = True
-            taken += len(newer)
-        return taken
+            merged_count += len(newer)
+        return merged_count
 
     def take_version(self, version: DataVersion) -> None:
         """Adopt the data version of the table that was merged into this one."""
@@ -336,8 +336,8 @@ class ConsumerOffsetTable(SavedTable):
 
     def clean_topics(self, topics: Iterable[str]) -> None:
         """Forget the offsets in the given topics."""
-        gone = frozenset(topics)
-        self._forget(lambda key: key.partition(_SEPARATOR)[0] in gone)
+        cleaned_topics = frozenset(topics)
+        self._forget(lambda key: key.partition(_SEPARATOR)[0] in cleaned_topics)
 
     def _forget(self, is_gone: Callable[[str], bool]) -> None:
         for table in (self.table, self._reset, self._pulled):

@@ -85,9 +85,9 @@ class TagFilter:
     __slots__ = ("_codes", "_sorted", "size_bytes")
 
     def __init__(self, codes: frozenset[int]) -> None:
-        few = len(codes) <= _SET_TAGS_MAX
-        self._codes = codes if few else frozenset()
-        self._sorted = None if few else array("i", sorted(codes))
+        is_set = len(codes) <= _SET_TAGS_MAX
+        self._codes = codes if is_set else frozenset()
+        self._sorted = None if is_set else array("i", sorted(codes))
         #: See MessageFilter.
         self.size_bytes: int = (sys.getsizeof(codes) + _NUMBER_BYTES * len(codes)
                                 if self._sorted is None else sys.getsizeof(self._sorted))
@@ -282,9 +282,9 @@ class FilterLanguages:
         """
         keeper = self.consumer_filters
         if is_tag_type(subscription.expression_type):
-            known = made.get(subscription.topic)
-            if known is not None and known[0] is subscription:
-                return known[1]
+            existing = made.get(subscription.topic)
+            if existing is not None and existing[0] is subscription:
+                return existing[1]
             wants = self.make_filter(subscription.expression_type, subscription.sub_string)
             made[subscription.topic] = subscription, wants
             return wants

@@ -142,7 +142,7 @@ def with_rows(frame: bytes, maps: dict[str, list[bytes]]) -> bytes:
     """
     parts: list[bytes] = []
     for name in sorted(maps):
-        before, found, frame = frame.partition(b'\n\t"%b":{}' % name.encode())
-        assert found, name
-        parts += (before, found[:-2], join_pretty_rows(maps[name]))
+        before, empty_map, frame = frame.partition(b'\n\t"%b":{}' % name.encode())
+        assert empty_map, name
+        parts += (before, empty_map[:-2], join_pretty_rows(maps[name]))
     return b"".join([*parts, frame])

@@ -152,8 +152,8 @@ class PullHold:
             if key in self._held:
                 arrived.setdefault(key, []).append(record)
         end_ms = self._turn_end_ms()
-        for key, there in arrived.items():
-            self._wake(key, (partial(_wants_any, there), there), end_ms)
+        for key, queue_records in arrived.items():
+            self._wake(key, (partial(_wants_any, queue_records), queue_records), end_ms)
 
     def check(self, _: int) -> None:
         """End waits that are over or whose message came unnoticed. Called periodically."""

@@ -52,17 +52,17 @@ class QueryRequests:
     def _look_up(self, request: Request[QueryMessageRequestHeader]) -> Work:
         header = request.header
         unique = request.command.fields().get(_UNIQUE_KEY_FLAG) == "true"
-        found, newest_ms, newest_offset = yield from self._store.reader.querying(
+        messages, newest_ms, newest_offset = yield from self._store.reader.querying(
             header.topic, header.key,
             self._settings.int("defaultQueryMaxNum") if unique else header.max_num,
             header.begin_timestamp, header.end_timestamp)
-        if not found:
+        if not messages:
             return Reply(ResponseCode.QUERY_NOT_FOUND, QueryMessageResponseHeader(
                 index_last_update_timestamp=0, index_last_update_phyoffset=0),
                 remark="can not find message, maybe time range not correct")
         answer = QueryMessageResponseHeader(
             index_last_update_timestamp=newest_ms, index_last_update_phyoffset=newest_offset)
-        return Reply(header=answer, body=b"".join(found))
+        return Reply(header=answer, body=b"".join(messages))
 
     def _view(self, request: Request[ViewMessageRequestHeader]) -> Reply:
         record = self._store.look_message(request.header.offset)

@@ -180,23 +180,25 @@ class SendRequests:
 
         :param plain: the record of each request; None for a message that is not plain.
         """
-        apart = {request.channel.channel_id for request, record in zip(requests, plain, strict=True)
-                 if record is None or request.channel.channel_id in self._large.channels}
+        separate_ids = {
+            request.channel.channel_id for request, record in zip(requests, plain, strict=True)
+            if record is None or request.channel.channel_id in self._large.channels}
         #: Indexes by the connection that is handled separately; None for all other connections.
         groups: dict[int | None, list[int]] = {}
         for index, request in enumerate(requests):
             channel_id = request.channel.channel_id
-            groups.setdefault(channel_id if channel_id in apart else None, []).append(index)
+            groups.setdefault(channel_id if channel_id in separate_ids else None, []).append(index)
         answers: list[Handled] = [None] * len(requests)
         for group, indexes in groups.items():
             own = [requests[index] for index in indexes]
             try:
-                found = self._send(own) if group is not None else self._complete(own, LazyBatch(
-                    own, single=[cast("MessageRecord", plain[index]) for index in indexes]))
+                group_answers = self._send(own) if group is not None else self._complete(
+                    own, LazyBatch(
+                        own, single=[cast("MessageRecord", plain[index]) for index in indexes]))
             except Exception as error:
                 # The error refuses only the requests of this group.
-                found = [fail(error) for _ in own]
-            for index, answer in zip(indexes, found, strict=True):
+                group_answers = [fail(error) for _ in own]
+            for index, answer in zip(indexes, group_answers, strict=True):
                 answers[index] = answer
         return answers
 
@@ -222,7 +224,7 @@ class SendRequests:
             defer_until(saved, answers)
         batch.answered(answers)
         hooks.sent(batch)
-        return answers if batch.made is None else batch.made
+        return answers if batch.made_replies is None else batch.made_replies
 
     def require_topic(self, request: SendRequest) -> None:
         """Check again that a topic exists and accepts messages, after some time has passed.
@@ -440,19 +442,19 @@ class SendRequests:
         if not waiting:
             return
         # This runs while the disk works: a sync may be in progress since the append.
-        held: list[tuple[int, Reply]] = []
+        held_replies: list[tuple[int, Reply]] = []
         for index in waiting:
             reply = replies[index]
             assert isinstance(reply, Reply)
-            held.append((index, reply))
+            held_replies.append((index, reply))
             if isinstance(reply, StoredReply):
                 reply.write_ahead(requests[index].command.opaque)
         offset = records_of[waiting[-1]][-1].next_offset
         safe = self._appender.acknowledgement.wait(offset)
         if safe is None:
             return
-        until = settle([reply for _, reply in held], safe, self.refused)
-        for index, reply in held:
+        until = settle([reply for _, reply in held_replies], safe, self.refused)
+        for index, reply in held_replies:
             replies[index] = DeferredReply(reply, until)
 
     def refused(self, error: BrokerError) -> Reply:

@@ -72,21 +72,21 @@ class LazyBatch(SendBatch):
 
     :param records: the records of each request, if ``single`` is not given.
     :param single: the one record of each request.
-    :param made: replies that exist already.
+    :param replies: replies that exist already.
     """
 
-    __slots__ = ("_answers", "_made", "_records", "_single")
+    __slots__ = ("_answers", "_made_replies", "_records", "_single")
 
     def __init__(
         self, requests: list[Request[SendMessageRequestHeader]],
-        records: list[list[MessageRecord]] | None = None, made: list[Handled] | None = None,
+        records: list[list[MessageRecord]] | None = None, replies: list[Handled] | None = None,
         single: Sequence[MessageRecord] = (),
     ) -> None:
         self.requests = requests
         self._records = records
         self._single = single
         self._answers: Sequence[Handled] = [None] * len(requests)
-        self._made = made
+        self._made_replies = replies
 
     @property
     def topics(self) -> Collection[str]:
@@ -101,7 +101,7 @@ class LazyBatch(SendBatch):
 
     @property
     def all_stored(self) -> bool:
-        if self._made is None and isinstance(self._answers, UnmadeReplies):
+        if self._made_replies is None and isinstance(self._answers, UnmadeReplies):
             return True
         return super().all_stored
 
@@ -113,20 +113,20 @@ class LazyBatch(SendBatch):
     @property
     def is_untouched(self) -> bool:
         """Whether no plugin has asked for a list that it could change."""
-        return self._records is None and self._made is None
+        return self._records is None and self._made_replies is None
 
     @property
     def replies(self) -> list[Handled]:  # type: ignore[override]
-        if self._made is None:
-            self._made = list(self._answers)
-        return self._made
+        if self._made_replies is None:
+            self._made_replies = list(self._answers)
+        return self._made_replies
 
     @property
-    def made(self) -> list[Handled] | None:
+    def made_replies(self) -> list[Handled] | None:
         """The replies, if they were made; a plugin may have changed one."""
-        return self._made
+        return self._made_replies
 
     def answered(self, answers: Sequence[Handled]) -> None:
         """Set the answers. Those that are not objects yet are made when they are needed."""
         self._answers = answers
-        self._made = answers if isinstance(answers, list) else None
+        self._made_replies = answers if isinstance(answers, list) else None

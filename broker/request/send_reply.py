@@ -182,12 +182,12 @@ class StoredReplies(UnmadeReplies):
         if outcome is None or outcome.code == _SUCCESS:
             return self._ahead if self._ahead is not None else self._maker.frames(
                 requests, self._records, self._queue_ids, self._store_host)
-        found = []
+        frames = []
         for request, record, queue_id in zip(
                 requests, self._records, self._queue_ids, strict=True):
             opaque = request.command.opaque
             if not request.command.flag & ONEWAY_FLAG:
-                found.append(self._maker.frame(
+                frames.append(self._maker.frame(
                     outcome.code, opaque, record, queue_id, self._store_host)
                     if outcome.header is None else outcome.frame(opaque))
-        return found
+        return frames

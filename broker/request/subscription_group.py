@@ -162,17 +162,17 @@ class SubscriptionGroupTable(SavedTable):
 
     def _may_be_made(self, group: str) -> bool:
         """Whether a group may be created on demand."""
-        wanted = self._settings.flag("autoCreateSubscriptionGroup") or is_system_group(group)
-        return wanted and group_fault(group) is None
+        is_allowed = self._settings.flag("autoCreateSubscriptionGroup") or is_system_group(group)
+        return is_allowed and group_fault(group) is None
 
     def _has_room(self, config: SubscriptionGroupConfig, kept: int = 0) -> bool:
         """Whether all groups, and ``kept`` further bytes, still fit into a tool's reply."""
         old = self.table.get(config.group_name)
         return self._fits(row_size(config) - (row_size(old) if old is not None else 0), kept)
 
-    def _fits(self, more: int, kept: int = 0) -> bool:
-        """Whether ``more`` additional bytes, and ``kept`` on top, still fit into a tool's reply."""
-        if more <= 0 or self.rows_size + more <= GROUP_ROWS_SIZE_MAX - kept:
+    def _fits(self, growth: int, kept: int = 0) -> bool:
+        """Whether ``growth`` more bytes, and ``kept`` on top, still fit into a tool's reply."""
+        if growth <= 0 or self.rows_size + growth <= GROUP_ROWS_SIZE_MAX - kept:
             return True
         self._log_full("groups")
         return False

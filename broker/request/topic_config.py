@@ -170,7 +170,7 @@ class TopicConfigTable(SavedTable):
                 "create the topics again (updateTopic); to remove their queues, use "
                 "cleanUnusedTopic", count=len(unknown), names=names)
             return
-        made = 0
+        made_count = 0
         for topic in unknown:
             count = min(max(queues[topic]) + 1, TOPIC_QUEUES_MAX)
             config = TopicConfig(topic, count, count, PERM_READ_WRITE)
@@ -181,12 +181,13 @@ class TopicConfigTable(SavedTable):
             except RequestRefused:
                 break
             self._changed(config)
-            made += 1
+            made_count += 1
         why = "the master's last topics were not copied" if of_lost_master else (
             "no saved topics were found")
         self.log.warn("{why}: {made} of {count} topics are created again from their queues: "
                       "{names}. Their permissions, attributes, groups and offsets are lost: "
-                      "defaults are used", why=why, made=made, count=len(unknown), names=names)
+                      "defaults are used", why=why, made=made_count, count=len(unknown),
+                      names=names)
 
     def _decode(self, text: str) -> None:
         data = text.encode()
@@ -250,10 +251,10 @@ class TopicConfigTable(SavedTable):
         size = sum(_ROW_SIZE + 2 * len(config.topic_name)
                    + sum(len(name) + len(value) for name, value in config.attributes.items())
                    for config in new)
-        most = TOPIC_ROWS_SIZE_MAX
+        size_max = TOPIC_ROWS_SIZE_MAX
         if not all(self._is_served_first(config.topic_name) for config in new):
-            most -= kept
-        if self.rows_size + size <= most:
+            size_max -= kept
+        if self.rows_size + size <= size_max:
             return
         left_out = self._full_lines.left_out(self._now_ms())
         if left_out is not None:
@@ -263,7 +264,7 @@ class TopicConfigTable(SavedTable):
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR,
             f"the broker has {len(self.table)} topics, which take {self.rows_size} bytes in a "
-            f"registration; {size} bytes more exceed the limit of {most}")
+            f"registration; {size} bytes more exceed the limit of {size_max}")
 
     def _is_served_first(self, topic: str) -> bool:
         """Whether a topic may use the reserved room."""
@@ -273,8 +274,8 @@ class TopicConfigTable(SavedTable):
     def has_room_for_group(self, group: str) -> bool:
         """Whether there is room for the retry and dead-letter topics of a new group."""
         topic = retry_topic(group)
-        more = 0 if topic in self.table else 2 * (_ROW_SIZE + 2 * len(topic))
-        return self.rows_size + more <= TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT // 2
+        new_size = 0 if topic in self.table else 2 * (_ROW_SIZE + 2 * len(topic))
+        return self.rows_size + new_size <= TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT // 2
 
     # --- look-up
 

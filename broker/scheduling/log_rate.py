@@ -28,12 +28,12 @@ class LineRate:
         :returns: the number of lines that were left out since the last written one; None: this line
             is left out as well.
         """
-        left = 0
+        left_out_count = 0
         if not 0 <= now_ms - self._begin_ms < _MINUTE_MS:
-            left = max(0, self._lines - self._lines_max)
+            left_out_count = max(0, self._lines - self._lines_max)
             self._begin_ms, self._lines = now_ms, 0
         self._lines += 1
-        return left if self._lines <= self._lines_max else None
+        return left_out_count if self._lines <= self._lines_max else None
 
 
 class Outage:

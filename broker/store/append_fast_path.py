@@ -221,11 +221,11 @@ def _queue_of(
     record: MessageRecord, queues: Queues, make_queue: Callable[[str, int], ConsumeQueue]
 ) -> ConsumeQueue:
     """Return the queue of a record, creating it if it does not exist."""
-    known = record.queue
-    if isinstance(known, ConsumeQueue) and (
-            known.topic is record.topic and known.queue_id == record.queue_id
-            and not known.is_removed):
-        return known
+    cached_queue = record.queue
+    if isinstance(cached_queue, ConsumeQueue) and (
+            cached_queue.topic is record.topic and cached_queue.queue_id == record.queue_id
+            and not cached_queue.is_removed):
+        return cached_queue
     by_id = queues.get(record.topic)
     queue = None if by_id is None else by_id.get(record.queue_id)
     if queue is None:

@@ -109,17 +109,17 @@ class BatchQueueFiles(QueueFiles):
 
     def entry(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
         """Read one entry: (physical offset, size, tags code); None if it does not exist."""
-        found = self.batch_entry(queue, offset)
-        return None if found is None else found[:3]
+        entry = self.batch_entry(queue, offset)
+        return None if entry is None else entry[:3]
 
     def entries(
         self, queue: ConsumeQueue, offset: int, count: int
     ) -> tuple[list[tuple[int, int, int]], int]:
         """Read up to ``count`` entries. See QueueFiles.entries."""
-        found = list(BATCH_ENTRY.iter_unpack(self.read(queue, offset, count) or b""))
-        if found:
-            offset = found[-1][4] + found[-1][5]
-        return [entry[:3] for entry in found], offset
+        entries = list(BATCH_ENTRY.iter_unpack(self.read(queue, offset, count) or b""))
+        if entries:
+            offset = entries[-1][4] + entries[-1][5]
+        return [entry[:3] for entry in entries], offset
 
     def offset_by_time(self, queue: BatchQueue, timestamp: int, upper: bool) -> int:
         """Find a queue offset by store time. See QueueReader.offset_by_time.
@@ -317,8 +317,8 @@ class BatchQueueFiles(QueueFiles):
         for index in range(len(queue.starts)):
             number = self._find(queue, index, lambda entry: entry[0] < log_min_offset)
             if number < self._entries_in(queue, index):
-                found = BATCH_ENTRY.unpack(self._read_file(queue, index, number, 1))
-                queue.min_offset = max(queue.min_offset, found[4])
+                kept_entry = BATCH_ENTRY.unpack(self._read_file(queue, index, number, 1))
+                queue.min_offset = max(queue.min_offset, kept_entry[4])
                 return
         for entry in BATCH_ENTRY.iter_unpack(queue.tail):
             if entry[0] >= log_min_offset:

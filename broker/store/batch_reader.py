@@ -81,20 +81,21 @@ class BatchReader:
     ) -> None:
         """Collect the records of consecutive entries until a limit is reached."""
         log = self._log
-        skip_below, place = 0, log.max_offset
-        for place, size, code, _, base, messages, _, _ in BATCH_ENTRY.iter_unpack(entries):
-            if self._is_full(result, place, size, messages, count_max, size_max):
+        skip_below, physical_offset = 0, log.max_offset
+        for physical_offset, size, code, _, base, messages, _, _ in BATCH_ENTRY.iter_unpack(
+                entries):
+            if self._is_full(result, physical_offset, size, messages, count_max, size_max):
                 break
             result.next_begin_offset = base + messages
-            if place < skip_below:
+            if physical_offset < skip_below:
                 continue
             if message_filter is not None and not message_filter.match_queue_entry(code):
                 continue
-            record = log.read(place, size)
+            record = log.read(physical_offset, size)
             if record is None:
                 if not result.messages:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-                skip_below = log.next_file_start(place)
+                skip_below = log.next_file_start(physical_offset)
                 continue
             if message_filter is not None and not message_filter.match_record(record):
                 result.filtered_count += 1
@@ -104,17 +105,17 @@ class BatchReader:
             result.message_count += messages
             result.status = GetMessageStatus.FOUND
             skip_below = 0
-        result.suggest_slave = not self._is_in_memory(place)
+        result.suggest_slave = not self._is_in_memory(physical_offset)
 
     def _is_full(
-        self, result: GetMessageResult, place: int, size: int, messages: int, count_max: int,
-        size_max: int,
+        self, result: GetMessageResult, physical_offset: int, size: int, messages: int,
+        count_max: int, size_max: int,
     ) -> bool:
         """Return whether a record no longer fits into a result; the first one always fits."""
         if not result.messages:
             return False
         settings = self.settings
-        if self._is_in_memory(place):
+        if self._is_in_memory(physical_offset):
             bytes_limit = settings.max_transfer_bytes_on_message_in_memory
             count_limit = settings.max_transfer_count_on_message_in_memory
         else:

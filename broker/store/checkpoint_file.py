@@ -37,8 +37,9 @@ class CheckpointFile:
         #: Held during a write. Values that were queued before they were lowered are not written.
         self._writing = Lock()
         self._lowered = 0
-        #: A commit-log offset, and the lowest store time in ms, from which store times went back.
-        self._went_back = -1, 0
+        #: The last clock change: a commit-log offset, and the lowest store time in ms, from which
+        #: store times went back.
+        self._clock_change = -1, 0
         self._saved = b""
 
     def load(self) -> None:
@@ -73,24 +74,24 @@ class CheckpointFile:
     def log_is_durable(self, timestamp: int, end: int) -> None:
         """Note that the commit log is durable up to an offset, with the store time there, in ms."""
         if timestamp > 0:
-            self.values.physic_msg_timestamp = self._known(timestamp, end)
+            self.values.physic_msg_timestamp = self._limited(timestamp, end)
 
     def queues_are_durable(self, timestamp: int, end: int) -> None:
         """Note the same for the entries of queues."""
         if timestamp > 0:
-            self.values.logics_msg_timestamp = self._known(timestamp, end)
+            self.values.logics_msg_timestamp = self._limited(timestamp, end)
 
     def index_is_durable(self, timestamp: int, end: int) -> None:
         """Note the same for the index."""
         self.values.index_msg_timestamp = max(
-            self.values.index_msg_timestamp, self._known(timestamp, end))
+            self.values.index_msg_timestamp, self._limited(timestamp, end))
 
-    def _known(self, timestamp: int, end: int) -> int:
+    def _limited(self, timestamp: int, end: int) -> int:
         """Limit a store time to one that is less than every later time after a clock change."""
-        place, least_ms = self._went_back
-        return min(timestamp, least_ms) if end <= place else timestamp
+        log_offset, min_ms = self._clock_change
+        return min(timestamp, min_ms) if end <= log_offset else timestamp
 
-    def lower(self, now_ms: int, place: int) -> None:
+    def lower(self, now_ms: int, log_offset: int) -> None:
         """Lower the values now: store times after this commit-log offset go back to ``now_ms``.
 
         Recovery starts from these values. It would not add a message to queues and index that was
@@ -99,8 +100,8 @@ class CheckpointFile:
         :raises StoreError: when the file cannot be written.
         """
         values, before_ms = self.values, now_ms - 1
-        _, least_ms = self._went_back
-        self._went_back = place, min(before_ms, least_ms or before_ms)
+        _, min_ms = self._clock_change
+        self._clock_change = log_offset, min(before_ms, min_ms or before_ms)
         values.physic_msg_timestamp = min(values.physic_msg_timestamp, before_ms)
         values.logics_msg_timestamp = min(values.logics_msg_timestamp, before_ms)
         values.index_msg_timestamp = min(values.index_msg_timestamp, before_ms)

@@ -91,8 +91,8 @@ class CommitFlush:
             return
         if self.failure is not None:
             return
-        least = settings.flush_commit_log_least_pages * PAGE_SIZE_BYTES
-        if behind >= least or elapsed_ms >= settings.flush_commit_log_thorough_interval:
+        min_bytes = settings.flush_commit_log_least_pages * PAGE_SIZE_BYTES
+        if behind >= min_bytes or elapsed_ms >= settings.flush_commit_log_thorough_interval:
             self._last_ms = now_ms
             self._run()
 

@@ -82,11 +82,11 @@ class CommitLog:
         #: Files whose length has changed, by path. Nothing is read from them.
         self._cut: dict[str, StoreDamaged] = {}
         #: The paths of missing or truncated files that have been logged.
-        self._logged_gone: set[str] = set()
+        self._logged_losses: set[str] = set()
         #: The (offset, size) of failed writes, whose remains may still be in the files.
         self._failed: list[tuple[int, int]] = []
         #: The reason why written data no longer counts as durable.
-        self._lost: StoreError | None = None
+        self._durability_error: StoreError | None = None
         self._map: ReadMap | None = None
         self._map_start = -1
         self._map_end = -1
@@ -192,8 +192,8 @@ class CommitLog:
 
         :raises StoreError: when the disk fails. After a failed sync the error is permanent.
         """
-        if self._lost is not None:
-            raise self._lost
+        if self._durability_error is not None:
+            raise self._durability_error
         for offset, size in self._failed:
             start = offset - offset % self.file_size
             try:
@@ -207,8 +207,8 @@ class CommitLog:
                 file.sync()
             except OSError as error:
                 # Other records of this file may be lost as well, because no later sync covers them.
-                self._lost = StoreError(f"the commit log cannot be flushed: {error}")
-                raise self._lost from error
+                self._durability_error = StoreError(f"the commit log cannot be flushed: {error}")
+                raise self._durability_error from error
         self._failed.clear()
 
     # --- flushing
@@ -238,8 +238,8 @@ class CommitLog:
         io = self._io
 
         def sync() -> None:
-            if self._lost is not None:
-                raise self._lost
+            if self._durability_error is not None:
+                raise self._durability_error
             for file in files:
                 file.sync()
             if directory is not None:
@@ -360,16 +360,16 @@ class CommitLog:
         try:
             file = self._files.open(path)
         except FileNotFoundError:
-            raise self._gone(path, "was removed or renamed") from None
+            raise self._loss_error(path, "was removed or renamed") from None
         if file.size != self.file_size:
-            raise self._gone(path, f"was cut to {file.size} bytes")
+            raise self._loss_error(path, f"was cut to {file.size} bytes")
         return file
 
-    def _gone(self, path: str, how: str) -> StoreDamaged:
+    def _loss_error(self, path: str, how: str) -> StoreDamaged:
         """Return an error that states how a file was lost; it is logged once per file."""
         error = StoreDamaged(f"the commit-log file {path} {how}")
-        if path not in self._logged_gone:
-            self._logged_gone.add(path)
+        if path not in self._logged_losses:
+            self._logged_losses.add(path)
             self.log.error("{error}: its messages cannot be read", error=str(error))
         return error
 
@@ -394,12 +394,12 @@ class CommitLog:
             start = int(path.rpartition("/")[2])
             if start == self.starts[-1] or start + self.file_size > self.flushed_offset:
                 fault = f"the commit-log file {path} {how}"
-                self._logged_gone.add(path)
+                self._logged_losses.add(path)
             if length != self.file_size and path not in self._cut:
-                self._cut[path] = self._gone(path, how)
+                self._cut[path] = self._loss_error(path, how)
                 self._closed(path)
-            elif path not in self._logged_gone:
-                self._logged_gone.add(path)
+            elif path not in self._logged_losses:
+                self._logged_losses.add(path)
                 self.log.error("the commit-log file {path} {how}", path=path, how=how)
         return fault
 

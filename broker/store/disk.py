@@ -59,10 +59,10 @@ def _full_or_same(error: OSError, path: str) -> Exception:
 def _leads_to(path: str, descriptor: int) -> bool:
     """Return whether a path leads to an open file or directory."""
     try:
-        found = os.stat(path)
+        path_stat = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return os.path.samestat(found, os.fstat(descriptor))
+    return os.path.samestat(path_stat, os.fstat(descriptor))
 
 
 def _written_parts(descriptor: int, position: int) -> Iterator[tuple[int, int]]:

@@ -162,11 +162,11 @@ class Dispatch:
         if self.damage:
             return False
         confirmed = self.confirm_offset
-        enough = self.offset + DISPATCH_STEP_BYTES_MAX
+        step_end = self.offset + DISPATCH_STEP_BYTES_MAX
         records: list[MessageRecord] = []
 
         def take(chunk: bytes, at: int, offset: int) -> int:
-            return take_records(records, chunk, at, offset, confirmed, enough, self.filter,
+            return take_records(records, chunk, at, offset, confirmed, step_end, self.filter,
                                 self.tags_codes)
 
         try:
@@ -176,7 +176,7 @@ class Dispatch:
                 if record.next_offset > confirmed:
                     break
                 records.append(record)
-                if record.next_offset >= enough:
+                if record.next_offset >= step_end:
                     break
         except OSError as error:
             if error.errno != errno.EIO:

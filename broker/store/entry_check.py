@@ -119,8 +119,9 @@ class EntryCheck:
             entry = self._batch_entry(queue, offset)
             if len(entry) < BATCH_ENTRY_SIZE:
                 return False
-            place, size, _, store_ms, base, messages, compacted, _ = BATCH_ENTRY.unpack(entry)
-            return (place, size, store_ms, base, messages, compacted) == (
+            physical_offset, size, _, store_ms, base, messages, compacted, _ = (
+                BATCH_ENTRY.unpack(entry))
+            return (physical_offset, size, store_ms, base, messages, compacted) == (
                 message.physical_offset, message.size, message.store_timestamp, offset, count, -1)
         entry = self._entry(queue, offset)
         return entry[: _HEAD.size] == _HEAD.pack(message.physical_offset, message.size) and (

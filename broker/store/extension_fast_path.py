@@ -71,15 +71,15 @@ def extend_entries(
         if not 0 <= at < len(entries):
             continue
         entry = ENTRY.unpack_from(entries, at)
-        place: int = entry[0]
+        physical_offset: int = entry[0]
         code: int = entry[2]
-        if place != record.physical_offset or is_address(code):
+        if physical_offset != record.physical_offset or is_address(code):
             continue
         bitmap = b""
         if make_bitmap is not None:
-            made = make_bitmap(record)
-            if made is not None:
-                bitmap = made
+            filter_bitmap = make_bitmap(record)
+            if filter_bitmap is not None:
+                bitmap = filter_bitmap
         size = UNIT_SIZE_MIN + len(bitmap)
         if size > UNIT_SIZE_MAX or size > file_size - FILE_END_ROOM:
             too_long(queue, len(bitmap))
@@ -89,12 +89,12 @@ def extend_entries(
             last = queue
         tail = files.tail
         before = len(tail)
-        place = files.tail_start + before
-        room = file_size - place % file_size
+        position = files.tail_start + before
+        room = file_size - position % file_size
         if size > room - FILE_END_ROOM:
             tail.extend(FILE_END + bytes(room - len(FILE_END)))
-            place += room
+            position += room
         tail.extend(encode_unit(code, record.store_timestamp, bitmap))
         added += len(tail) - before
-        _CODE.pack_into(entries, at + _CODE_POSITION, address_of(place))
+        _CODE.pack_into(entries, at + _CODE_POSITION, address_of(position))
     return added

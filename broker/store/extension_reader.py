@@ -37,14 +37,14 @@ class UnitReader:
 
     def find(self, address: int) -> UnitFields | None:
         """Read the fields of the unit at an address; None if it does not exist."""
-        place = place_of(address)
-        fields = decode_unit(self._data, place - self._start)
+        position = place_of(address)
+        fields = decode_unit(self._data, position - self._start)
         if fields is None:
-            self._start = place
-            self._data = self._read(place, self._size)
+            self._start = position
+            self._data = self._read(position, self._size)
             size = int.from_bytes(self._data[:2], "big", signed=True)
             if size > len(self._data):
-                self._data = self._read(place, size)
+                self._data = self._read(position, size)
             fields = decode_unit(self._data, 0)
         return fields
 

@@ -58,9 +58,9 @@ def is_address(code: int) -> bool:
     return code <= ADDRESS_MAX
 
 
-def address_of(place: int) -> int:
+def address_of(position: int) -> int:
     """Return the address of a unit from its position in the extension's files, in bytes."""
-    return place + _ADDRESS_OF_PLACE_0
+    return position + _ADDRESS_OF_PLACE_0
 
 
 def place_of(address: int) -> int:

@@ -184,7 +184,7 @@ class IndexFiles:
             await self._resumed
         self._abandon()
 
-    def cut(self, place: int, store_time: Callable[[int], int]) -> Generator[None, None, None]:
+    def cut(self, cut_offset: int, store_time: Callable[[int], int]) -> Generator[None, None, None]:
         """Remove the items of messages at or after an offset in the log; yields in between.
 
         No round may be running. The files keep their contents until the next round, and until then
@@ -194,14 +194,14 @@ class IndexFiles:
         :raises OSError: when a file cannot be removed.
         """
         assert self._round is None and not self._waiting
-        while self.files and self.end_physical >= place:
+        while self.files and self.end_physical >= cut_offset:
             file = self.files[-1]
-            if file.tail.count <= 1 or file.tail.begin_physical >= place:
+            if file.tail.count <= 1 or file.tail.begin_physical >= cut_offset:
                 self.files.pop()
                 file.close()
                 self._io.remove(file.path)
             else:
-                while file.tail.take_back(place, _ITEMS_AT_ONCE):
+                while file.tail.take_back(cut_offset, _ITEMS_AT_ONCE):
                     yield
                 file.tail.end_timestamp = store_time(file.tail.end_physical)
                 file.is_behind()
@@ -247,7 +247,7 @@ class IndexFiles:
         if not self.files:
             return [], 0, 0
         code = item_hash(java_string_hash(topic + "#"), key)
-        found: list[int] = []
+        log_offsets: list[int] = []
         for file in reversed(list(self.files)):
             if file not in self.files:
                 # The file and all earlier ones were removed in the meantime, together with their
@@ -257,13 +257,13 @@ class IndexFiles:
                 number = file.tail.newest(code)
                 while number and file in self.files:
                     number = file.tail.walk(
-                        number, code, max_count, begin_ms, end_ms, found, _ITEMS_AT_ONCE,
+                        number, code, max_count, begin_ms, end_ms, log_offsets, _ITEMS_AT_ONCE,
                         stored_ms)
                     yield
-            if file.tail.begin_timestamp < begin_ms or len(found) >= max_count:
+            if file.tail.begin_timestamp < begin_ms or len(log_offsets) >= max_count:
                 break
         last = self.files[-1].tail
-        return found, last.end_timestamp, last.end_physical
+        return log_offsets, last.end_timestamp, last.end_physical
 
     # --- flushing
 

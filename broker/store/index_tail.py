@@ -106,8 +106,8 @@ def settled_count(
         begin = max(1, count - _ITEMS_AT_ONCE)
         data = read_items(begin, count - begin)
         for at in range(len(data) - ITEM_SIZE, -1, -ITEM_SIZE):
-            place: int = ITEM.unpack_from(data, at)[1]
-            if place <= end_physical:
+            physical_offset: int = ITEM.unpack_from(data, at)[1]
+            if physical_offset <= end_physical:
                 return count
             count -= 1
     return 1
@@ -122,7 +122,7 @@ def page_bytes(page: array[int]) -> bytes:
     return swapped.tobytes()
 
 
-def unknown_time(place: int) -> int:
+def unknown_time(log_offset: int) -> int:
     """Return -1, as the store time of a message that cannot be read."""
     return -1
 
@@ -261,7 +261,7 @@ class IndexTail:
         self.end_timestamp = timestamp
         return True
 
-    def take_back(self, place: int, item_max: int) -> bool:
+    def take_back(self, cut_offset: int, item_max: int) -> bool:
         """Remove the newest items whose messages are at or after an offset in the log.
 
         The caller must then set ``end_timestamp``.
@@ -272,7 +272,7 @@ class IndexTail:
         while self.count > 1:
             number = self.count - 1
             code, physical_offset, _, previous = ITEM.unpack(self._item(number))
-            if physical_offset < place:
+            if physical_offset < cut_offset:
                 self.end_physical = physical_offset
                 return False
             if item_max == 0:
@@ -303,12 +303,12 @@ class IndexTail:
         :param stored_ms: see :meth:`walk`.
         """
         code = item_hash(prefix_hash, key)
-        found: list[int] = []
+        log_offsets: list[int] = []
         number = self.newest(code)
         while number:
             number = self.walk(
-                number, code, max_count, begin_ms, end_ms, found, _INT_MAX, stored_ms)
-        return found
+                number, code, max_count, begin_ms, end_ms, log_offsets, _INT_MAX, stored_ms)
+        return log_offsets
 
     def newest(self, code: int) -> int:
         """Return the number of the newest item in the chain of a hash; 0 for an empty chain."""
@@ -319,7 +319,7 @@ class IndexTail:
 
     def walk(
         self, number: int, code: int, max_count: int, begin_ms: int, end_ms: int,
-        found: list[int], item_max: int, stored_ms: Callable[[int], int],
+        log_offsets: list[int], item_max: int, stored_ms: Callable[[int], int],
     ) -> int:
         """Follow a chain for a limited number of items, because a chain may be as long as the file.
 
@@ -327,14 +327,14 @@ class IndexTail:
         part of that second lies in the range, the message is asked for its exact store time.
 
         :param number: the number of the item to begin with.
-        :param found: receives the commit-log offsets of items with the hash ``code``, ``max_count``
-            at most.
+        :param log_offsets: receives the commit-log offsets of items with the hash ``code``,
+            ``max_count`` at most.
         :param item_max: the maximum number of items to examine.
         :param stored_ms: returns the store time in ms of the message at a commit-log offset; -1
             when it cannot be read, in which case the second of the item decides.
         :returns: the number of the item to continue with; 0 at the end of the chain.
         """
-        while 0 < number < self.count and len(found) < max_count:
+        while 0 < number < self.count and len(log_offsets) < max_count:
             if item_max == 0:
                 return number
             item_max -= 1
@@ -349,7 +349,7 @@ class IndexTail:
                 if first_ms < begin_ms or last_ms > end_ms:
                     time_ms = stored_ms(physical_offset)
                 if time_ms < 0 or begin_ms <= time_ms <= end_ms:
-                    found.append(physical_offset)
+                    log_offsets.append(physical_offset)
             if last_ms < begin_ms or previous >= number:
                 return 0
             number = previous

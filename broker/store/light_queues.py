@@ -59,19 +59,19 @@ class LightQueues:
         #: at once.
         self._count = 0
         #: The queues that assigned offsets in the current append.
-        self._given: list[ConsumeQueue] = []
+        self._assigned: list[ConsumeQueue] = []
 
     # --- offsets, while records are encoded
 
     def begin(self) -> None:
         """Begin an append."""
-        self._given.clear()
+        self._assigned.clear()
 
     def undo(self) -> None:
         """Release the offsets that a failed append had assigned."""
-        for queue in self._given:
+        for queue in self._assigned:
             queue.next_offset -= 1
-        self._given.clear()
+        self._assigned.clear()
 
     def assign(self, record: MessageRecord, queue: ConsumeQueue) -> None:
         """Assign the offsets of a record in the light queues that it names.
@@ -98,7 +98,7 @@ class LightQueues:
                 light = self._queues.find(name, LIGHT_QUEUE_ID) or self._make(name)
                 offsets[name] = light.next_offset
                 light.next_offset += 1
-                self._given.append(light)
+                self._assigned.append(light)
         record.properties = with_property(
             record.properties, INNER_MULTI_QUEUE_OFFSET,
             _SEPARATOR.join(str(offsets[name]) for name in names.split(_SEPARATOR)))
@@ -135,9 +135,9 @@ def light_entries(topic: str, properties: str) -> list[tuple[str, int]]:
     offsets = fields.get(INNER_MULTI_QUEUE_OFFSET, "").rstrip(_SEPARATOR).split(_SEPARATOR)
     if len(names) != len(offsets):
         return []
-    found = {name: int(offset) for name, offset in zip(names, offsets, strict=True)
-             if is_light(name) and can_be_directory(name) and _is_offset(offset)}
-    return list(found.items())
+    entries = {name: int(offset) for name, offset in zip(names, offsets, strict=True)
+               if is_light(name) and can_be_directory(name) and _is_offset(offset)}
+    return list(entries.items())
 
 
 def _is_offset(text: str) -> bool:

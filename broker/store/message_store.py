@@ -145,7 +145,7 @@ class MessageStore:
         #: The locks of the folders of store, commit log and consume queues, by path.
         self._directory_locks: dict[str, IDirectoryLock] = {}
         #: A fault of these folders, or of the files of the log, found while the store ran.
-        self._gone: StoreGone | None = None
+        self._loss: StoreGone | None = None
         self._sampled_ms = self._looked_ms = 0
 
     def change_settings(self, settings: StoreSettings) -> None:
@@ -264,8 +264,8 @@ class MessageStore:
         try:
             if was_running:
                 self._look()
-                if self._gone is not None:
-                    raise self._gone
+                if self._loss is not None:
+                    raise self._loss
                 await self._finish()
         except (StoreError, OSError) as error:
             self.stop_fault = str(error)
@@ -501,7 +501,7 @@ class MessageStore:
             self._sampled_ms = now_ms
             self.stats.sample(now_ms)
         self.dispatch.step()
-        if self._gone is not None:
+        if self._loss is not None:
             # Queues and index would be written to files that no reader finds.
             return
         self.upkeep.step(now_ms)
@@ -510,16 +510,16 @@ class MessageStore:
 
     def _look(self) -> None:
         """Stop accepting messages when a folder, or the file being written, has disappeared."""
-        gone = [path for path, lock in self._directory_locks.items() if not lock.is_at(path)]
-        fault = (f"the folder {gone[0]} was removed, renamed or replaced" if gone
+        lost_paths = [path for path, lock in self._directory_locks.items() if not lock.is_at(path)]
+        fault = (f"the folder {lost_paths[0]} was removed, renamed or replaced" if lost_paths
                  else self.commit_log.look())
-        if not fault or self._gone is not None:
+        if not fault or self._loss is not None:
             return
-        self._gone = StoreGone(f"{fault} while the store ran")
+        self._loss = StoreGone(f"{fault} while the store ran")
         if self.flush.failure is None:
-            self.flush.give_up(self._gone)
+            self.flush.give_up(self._loss)
         self.log.error("{error}: the store accepts no more messages until the broker is restarted",
-                       error=str(self._gone))
+                       error=str(self._loss))
 
     # --- read
 

@@ -62,7 +62,7 @@ class QueueExtensions:
         self._io = io
         self._open = OpenFiles(io, min(OPEN_QUEUE_FILES_MAX, max(1, io.open_files_max() // 4)))
         self._by_queue: dict[ConsumeQueue, UnitFiles] = {}
-        self._said: set[str] = set()
+        self._logged_texts: set[str] = set()
 
     # --- entering
 
@@ -148,30 +148,30 @@ class QueueExtensions:
         :param again: read units that a crash left, see ``read_again``.
         """
         read = self.read_again if again else self.read
-        return UnitReader(lambda place, size: read(queue, place, size), self._read_size)
+        return UnitReader(lambda position, size: read(queue, position, size), self._read_size)
 
-    def read(self, queue: ConsumeQueue, place: int, size: int) -> bytes:
+    def read(self, queue: ConsumeQueue, position: int, size: int) -> bytes:
         """Read from a position on: fewer bytes where a file ends, and none after the last unit."""
         files = self._by_queue.get(queue)
         if files is None:
             return b""
-        if place >= files.tail_start:
-            at = place - files.tail_start
+        if position >= files.tail_start:
+            at = position - files.tail_start
             return bytes(files.tail[at : at + size])
-        start = place - place % self.file_size
+        start = position - position % self.file_size
         if start not in files.starts:
             return b""
-        size = min(size, start + self.file_size - place)
+        size = min(size, start + self.file_size - position)
         file = self._open.open(segment_path(files.directory, start))
-        return file.read_at(place - start, size)
+        return file.read_at(position - start, size)
 
-    def read_again(self, queue: ConsumeQueue, place: int, size: int) -> bytes:
+    def read_again(self, queue: ConsumeQueue, position: int, size: int) -> bytes:
         """Read units left by a crash, which may not be durable; the next flush syncs them."""
         files = self._by_queue.get(queue)
         if files is not None:
-            self.unsynced.add(segment_path(files.directory, place - place % self.file_size))
+            self.unsynced.add(segment_path(files.directory, position - position % self.file_size))
             self._mark_directories(files)
-        return self.read(queue, place, size)
+        return self.read(queue, position, size)
 
     # --- beginnings and ends
 
@@ -198,28 +198,28 @@ class QueueExtensions:
         files.tail.clear()
         end = files.tail_start = files.starts[-1] + self.file_size if files.starts else 0
         if last_address is not None:
-            place = place_of(last_address)
+            position = place_of(last_address)
             unit = self.reader(queue).unit(last_address)
             if unit is not None:
-                end = place + unit.size
-            elif place >= end:
+                end = position + unit.size
+            elif position >= end:
                 # Its file is lost. No new unit may get an address that an existing entry already
                 # contains.
-                end = place - place % self.file_size + self.file_size
+                end = position - position % self.file_size + self.file_size
         elif queue.tail_start == queue.min_offset:
             # No entry points at a unit.
             end = 0
         self._drop(files, end)
         files.tail_start = end
         if files.starts and end < files.starts[-1] + self.file_size and (
-            thorough or self._is_left(files)
+            thorough or self._has_excess(files)
         ):
             path = segment_path(files.directory, files.starts[-1])
             self._open.close(path)
             self._io.clear_from(path, end - files.starts[-1])
             self.unsynced.add(path)
 
-    def _is_left(self, files: UnitFiles) -> bool:
+    def _has_excess(self, files: UnitFiles) -> bool:
         """Return whether there are bytes after the last unit."""
         start = files.starts[-1]
         file = self._open.open(segment_path(files.directory, start))
@@ -270,6 +270,6 @@ class QueueExtensions:
         self._open.close_all()
 
     def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._logged_texts:
+            self._logged_texts.add(text)
             self.log.warn("{text}", text=text)

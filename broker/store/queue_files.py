@@ -171,8 +171,8 @@ class QueueFiles:
         :returns: (physical offset, size, tags code) of each entry, and the queue offset after the
             last one.
         """
-        found = list(ENTRY.iter_unpack(self.read(queue, offset, count) or b""))
-        return found, offset + len(found)
+        entries = list(ENTRY.iter_unpack(self.read(queue, offset, count) or b""))
+        return entries, offset + len(entries)
 
     # --- loading
 
@@ -354,8 +354,9 @@ class QueueFiles:
                 low = behind + 1
             else:
                 high = middle
-        queue.min_offset, place = self._first_message(queue, low, queue.max_offset)
-        queue.known_offset, queue.known_physical = (-1 if place < 0 else queue.min_offset), place
+        queue.min_offset, first_physical = self._first_message(queue, low, queue.max_offset)
+        queue.known_offset = -1 if first_physical < 0 else queue.min_offset
+        queue.known_physical = first_physical
 
     def _first_message(self, queue: ConsumeQueue, begin: int, end: int) -> tuple[int, int]:
         """Find the first entry from ``begin`` on that is not a filler.

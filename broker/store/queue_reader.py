@@ -93,8 +93,8 @@ class QueueReader:
 
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Return whether a queue contains a message that is recent enough to be cached."""
-        place = self._queues.commit_log_offset(topic, queue_id, queue_offset)
-        return place >= 0 and self._is_cached(place)
+        log_offset = self._queues.commit_log_offset(topic, queue_id, queue_offset)
+        return log_offset >= 0 and self._is_cached(log_offset)
 
     def get_message(
         self,
@@ -129,8 +129,8 @@ class QueueReader:
             share = max(share, entries_to_look_at(
                 message_filter, self._settings.max_filter_message_size, ENTRY_SIZE))
             known_answers = getattr(message_filter, "known_answers", None)
-        few = share if known_answers is None else min(_FEW * count, share)
-        entries = self._queues.files.read(queue, offset, few)
+        entry_count = share if known_answers is None else min(_FEW * count, share)
+        entries = self._queues.files.read(queue, offset, entry_count)
         if entries is None:
             per_file = self._settings.mapped_file_size_consume_queue // ENTRY_SIZE
             following = offset + per_file - offset % per_file
@@ -139,19 +139,19 @@ class QueueReader:
         size_limit = min(max(max_total_size, _TOTAL_SIZE_LEAST), PULL_SIZE_BYTES_MAX)
         # Readers of different queues may read different files of the log.
         first: int = ENTRY.unpack_from(entries)[0] if entries else 0
-        known = b""
+        answers = b""
         if known_answers is not None:
-            known = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
-            are_all = few == share or len(entries) < few * ENTRY_SIZE
-            if not are_all and len(known) - known.count(0) < count:
+            answers = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
+            are_all = entry_count == share or len(entries) < entry_count * ENTRY_SIZE
+            if not are_all and len(answers) - answers.count(0) < count:
                 entries = self._queues.files.read(queue, offset, share) or entries
-                known = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
+                answers = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
         extensions = self._queues.files.extensions
         if extensions is not None and message_filter is not None and (
-            len(known) * ENTRY_SIZE < len(entries)
+            len(answers) * ENTRY_SIZE < len(entries)
         ):
             message_filter = ExtendedFilter(extensions.reader(queue), message_filter)
-        self._collect(result, entries, first, max_count, size_limit, message_filter, known)
+        self._collect(result, entries, first, max_count, size_limit, message_filter, answers)
         return result
 
     def _collect(
@@ -162,20 +162,20 @@ class QueueReader:
         count_max: int,
         size_limit: int,
         message_filter: MessageFilter | None,
-        known: bytes,
+        answers: bytes,
     ) -> None:
         """Collect the messages of consecutive entries until a limit is reached."""
         log = self._log
         log_map, map_start, map_end = log.map_at(first)
-        messages, total, looked, filtered, last_physical, outcome = collect_messages(
+        messages, total, examined, filtered, last_physical, outcome = collect_messages(
             entries, log_map, map_start, map_end, log.read, log.next_file_start, count_max,
             size_limit, log.max_offset - self._in_memory_bytes, self._memory_limits,
-            self._disk_limits, message_filter, known)
+            self._disk_limits, message_filter, answers)
         result.messages = messages
         result.size = total
         result.message_count = len(messages)
         result.filtered_count = filtered
-        result.next_begin_offset += looked
+        result.next_begin_offset += examined
         result.status = _STATUS_OF_OUTCOME[outcome]
         result.suggest_slave = log.max_offset - last_physical > self._in_memory_bytes
 
@@ -201,15 +201,15 @@ class QueueReader:
         if self._index is None:
             return [], 0, 0
         max_count = min(max_count, self._settings.max_msgs_num_batch)
-        places, timestamp, place = yield from self._index.finding(
+        log_offsets, newest_ms, newest_offset = yield from self._index.finding(
             topic, key, max_count, begin_ms, end_ms, self._log.store_timestamp)
-        found = []
-        for offset in sorted(set(places)):
+        records = []
+        for offset in sorted(set(log_offsets)):
             record = self._log.read_record(offset)
             if record is not None and _has_key(record, topic, key):
-                found.append(record)
+                records.append(record)
             yield
-        return found, timestamp, place
+        return records, newest_ms, newest_offset
 
     # --- by time
 

@@ -111,13 +111,14 @@ class QueueTable:
             for queue in files.load_all():
                 is_batch = files is self.batch_files
                 by_id = self.by_topic.setdefault(queue.topic, {})
-                wanted = self.is_batch_topic(queue.topic)
-                if is_batch and wanted is None and ConsumeQueue in map(type, by_id.values()):
-                    wanted = False
-                if wanted is (not is_batch):
+                should_be_batch = self.is_batch_topic(queue.topic)
+                if is_batch and should_be_batch is None and (
+                        ConsumeQueue in map(type, by_id.values())):
+                    should_be_batch = False
+                if should_be_batch is (not is_batch):
                     if queue.starts:
                         raise StoreDamaged(f"{files.queue_directory(queue)} exists, and "
-                                           f"{_of_other_kind(queue.topic, wanted)}")
+                                           f"{_of_other_kind(queue.topic, should_be_batch)}")
                     continue
                 self.has_batches = self.has_batches or is_batch
                 _enter(queue, by_id)
@@ -200,8 +201,8 @@ class QueueTable:
     @property
     def should_write(self) -> bool:
         """Whether enough entries wait in memory, over all queues, to write them."""
-        enough = min(len(self.dirty) * QUEUE_TAIL_WORTH_BYTES, QUEUE_TAILS_FLUSH_BYTES_MAX)
-        return self.tail_bytes >= max(enough, QUEUE_TAILS_FLUSH_BYTES)
+        worth_bytes = min(len(self.dirty) * QUEUE_TAIL_WORTH_BYTES, QUEUE_TAILS_FLUSH_BYTES_MAX)
+        return self.tail_bytes >= max(worth_bytes, QUEUE_TAILS_FLUSH_BYTES)
 
     def begin_writing(self, size_min: int = 1) -> None:
         """Choose the queues for ``write_tails``: those with at least this many bytes in memory."""
@@ -296,9 +297,9 @@ class QueueTable:
 
         :returns: fewer entries than wanted where a file or the queue ends; none outside the queue.
         """
-        found, _ = self.extended_entries(topic, queue_id, queue_offset, max_count)
+        entries, _ = self.extended_entries(topic, queue_id, queue_offset, max_count)
         return [entry if unit is None else (entry[0], entry[1], unit.tags_code)
-                for entry, unit in found]
+                for entry, unit in entries]
 
     def extended_entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int

@@ -42,12 +42,12 @@ _MAGICS: Final = frozenset(
 class RecordRefused(StoreError):
     """A record of another broker's log is complete, but no store can enter it.
 
-    :param place: the commit-log offset at which it begins.
+    :param log_offset: the commit-log offset at which it begins.
     """
 
-    def __init__(self, place: int, fault: str) -> None:
-        super().__init__(f"the record at {place} of the other log cannot be stored: {fault}")
-        self.place = place
+    def __init__(self, log_offset: int, fault: str) -> None:
+        super().__init__(f"the record at {log_offset} of the other log cannot be stored: {fault}")
+        self.log_offset = log_offset
 
 
 class RawLog:
@@ -153,8 +153,8 @@ class RawLog:
         try:
             whole, following, count = self._walk(offset, data)
         except RecordRefused as error:
-            if error.place > offset:
-                self.append(offset, data[: error.place - offset])
+            if error.log_offset > offset:
+                self.append(offset, data[: error.log_offset - offset])
             raise
         writes = []
         at = 0
@@ -190,10 +190,10 @@ class RawLog:
                 self._require_sound(begin, following, offset, data)
             begin = following
             if begin >= offset:
-                passed, found = whole_messages(
+                passed, passed_count = whole_messages(
                     data, begin - offset, log.next_file_start(begin) - begin, begin, self._names)
                 begin = following = begin + passed
-                count += found
+                count += passed_count
             if end - begin < _HEAD_SIZE:
                 break
             size, is_message = self._size(begin, _part(log, begin, _HEAD_SIZE, offset, data))
@@ -211,32 +211,32 @@ class RawLog:
         if _part(log, begin, _HEAD_SIZE, offset, data)[4:] == _BLANK:
             return
         fault = record_fault(
-            lambda place, size: _part(log, place, size, offset, data), begin, end - begin)
+            lambda log_offset, size: _part(log, log_offset, size, offset, data), begin, end - begin)
         if fault:
             raise RecordRefused(begin, fault)
 
-    def _size(self, place: int, head: bytes) -> tuple[int, bool]:
+    def _size(self, log_offset: int, head: bytes) -> tuple[int, bool]:
         """Read the size of a record.
 
         :returns: its size, and whether it is a message, as opposed to a blank.
         :raises StoreError: when it cannot be a record at this offset of this log.
         """
         size, magic = record_size(head), head[4:]
-        room = self._log.next_file_start(place) - place
+        room = self._log.next_file_start(log_offset) - log_offset
         if magic == _BLANK:
             if size != room:
                 raise StoreError(
-                    f"the file of {place} ends {size} bytes after it in the other log and {room} "
-                    "here: mappedFileSizeCommitLog differs")
+                    f"the file of {log_offset} ends {size} bytes after it in the other log and "
+                    f"{room} here: mappedFileSizeCommitLog differs")
             return size, False
         if magic not in _MAGICS or not RECORD_SIZE_MIN <= size <= room - BLANK_SIZE_MIN:
-            raise StoreError(f"no record of this log can begin at {place} with {head.hex()}")
+            raise StoreError(f"no record of this log can begin at {log_offset} with {head.hex()}")
         return size, True
 
 
-def _part(log: CommitLog, place: int, size: int, offset: int, data: bytes) -> bytes:
+def _part(log: CommitLog, log_offset: int, size: int, offset: int, data: bytes) -> bytes:
     """Return bytes of a record, some of which may be in the log: ``data`` follows at ``offset``."""
-    if place >= offset:
-        return data[place - offset : place - offset + size]
-    there = log.peek(place, min(size, offset - place)) or b""
-    return there + data[: size - len(there)]
+    if log_offset >= offset:
+        return data[log_offset - offset : log_offset - offset + size]
+    stored = log.peek(log_offset, min(size, offset - log_offset)) or b""
+    return stored + data[: size - len(stored)]

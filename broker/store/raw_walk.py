@@ -44,27 +44,27 @@ _OFFSET_BYTE_MAX: Final = OFFSET_MAX >> 56
 
 
 def whole_messages(
-    data: bytes, begin: int, room: int, place: int, names: set[bytes]
+    data: bytes, begin: int, room: int, log_offset: int, names: set[bytes]
 ) -> tuple[int, int]:
     """Pass whole messages that a store can enter, up to the first one that is in any way unusual.
 
     :param begin: the position of the first one in the data.
     :param room: the number of bytes from there to the end of the commit-log file.
-    :param place: the commit-log offset of the first one.
+    :param log_offset: the commit-log offset of the first one.
     :param names: encoded topics that can name a directory; new ones are added.
     :returns: the number of bytes and of messages passed.
     """
     at: i64 = begin
     end: i64 = len(data)
-    most: i64 = begin + room - BLANK_SIZE_MIN
-    shift: i64 = place - begin
+    end_max: i64 = begin + room - BLANK_SIZE_MIN
+    shift: i64 = log_offset - begin
     count = 0
     while at + RECORD_SIZE_MIN <= end:
         size: i64 = uint32_at(data, at)
         behind: i64 = at + size
         # V2 records are rare and left to the caller.
         if uint32_at(data, at + 4) != _V1 or size < RECORD_SIZE_MIN or behind > end or (
-                behind > most):
+                behind > end_max):
             break
         if (data[at + QUEUE_ID_POSITION] > _SIGN_MAX
                 or data[at + QUEUE_OFFSET_POSITION] > _OFFSET_BYTE_MAX

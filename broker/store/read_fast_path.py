@@ -43,7 +43,7 @@ def collect_messages(
     in_memory: Limits,
     on_disk: Limits,
     message_filter: MessageFilter | None,
-    known: bytes,
+    answers: bytes,
 ) -> tuple[list[bytes], int, int, int, int, int]:
     """Collect messages until a limit is reached.
 
@@ -52,7 +52,7 @@ def collect_messages(
     :param read: reads (offset, size) from any file of the commit log; returns None if it is gone.
     :param in_memory_from: from this commit-log offset on, the limits for memory apply; before it,
         the limits for the disk apply.
-    :param known: earlier results of the filter for the first entries, see MessageFilter.
+    :param answers: earlier results of the filter for the first entries, see MessageFilter.
     :returns: the records, their size in bytes, the number of entries examined, the number of
         records that the filter rejected, the commit-log offset of the last entry, and FOUND,
         FILTERED or REMOVED.
@@ -60,19 +60,19 @@ def collect_messages(
     messages: list[bytes] = []
     total: i64 = 0
     count: i64 = 0
-    looked: i64 = 0
+    examined: i64 = 0
     filtered = 0
     last_physical: i64 = 0
     skip_below: i64 = 0
     outcome = FILTERED
     log_start: i64 = map_start
     log_end: i64 = map_end
-    wanted_count: i64 = count_max
-    wanted_size: i64 = size_max
+    count_limit: i64 = count_max
+    size_limit: i64 = size_max
     memory_start: i64 = in_memory_from
     physical_offset: i64
     size: i64
-    known_count: i64 = len(known)
+    answer_count: i64 = len(answers)
     entry_filter = message_filter if getattr(message_filter, "asks_entries", True) else None
     end: i64 = len(entries) - ENTRY_SIZE
     at: i64 = -ENTRY_SIZE
@@ -83,20 +83,20 @@ def collect_messages(
         if total:
             limits = in_memory if physical_offset >= memory_start else on_disk
             if (
-                count >= wanted_count
+                count >= count_limit
                 or count >= limits[1]
-                or total + size > wanted_size
+                or total + size > size_limit
                 or total + size > limits[0]
             ):
                 break
         last_physical = physical_offset
-        is_known: bool = looked < known_count
-        wanted: bool = not is_known or known[looked] != 0
-        looked += 1
+        has_answer: bool = examined < answer_count
+        may_match: bool = not has_answer or answers[examined] != 0
+        examined += 1
         if physical_offset < skip_below:
             continue
-        if not wanted or (
-            not is_known and entry_filter is not None
+        if not may_match or (
+            not has_answer and entry_filter is not None
             and not entry_filter.match_queue_entry(int64_at(entries, at + 12))
         ):
             if not total:
@@ -118,7 +118,7 @@ def collect_messages(
                 # mid-queue would hide all messages of the first file.
                 skip_below = next_file_start(physical_offset)
             continue
-        if not is_known and message_filter is not None and (
+        if not has_answer and message_filter is not None and (
             not message_filter.match_record(record)
         ):
             if not total:
@@ -129,4 +129,4 @@ def collect_messages(
         total += len(record)
         count += 1
         skip_below = 0
-    return messages, total, looked, filtered, last_physical, FOUND if count else outcome
+    return messages, total, examined, filtered, last_physical, FOUND if count else outcome

@@ -35,16 +35,16 @@ _SHORT: Final = struct.Struct(">h")
 _SHOWN: Final = 80
 
 
-def record_fault(read: Callable[[int, int], bytes], place: int, size: int) -> str:
+def record_fault(read: Callable[[int, int], bytes], log_offset: int, size: int) -> str:
     """Return the reason why a store cannot enter a whole record.
 
     :param read: reads bytes of the log: (commit-log offset, size).
-    :param place: the commit-log offset of the record.
+    :param log_offset: the commit-log offset of the record.
     :param size: the value of its first field, at least RECORD_SIZE_MIN.
     :returns: empty when it can be entered. The CRC of the body is not checked.
     """
-    fixed_most = BODY_POSITION + 2 * (_V6_SIZE - _V4_SIZE)
-    head = read(place, min(size, fixed_most))
+    fixed_max = BODY_POSITION + 2 * (_V6_SIZE - _V4_SIZE)
+    head = read(log_offset, min(size, fixed_max))
     magic, queue_id, queue_offset, physical_offset, sys_flag = _HEAD.unpack_from(
         head, _HEAD_POSITION)
     born = _V6_SIZE if sys_flag & SYS_BORN_HOST_V6 else _V4_SIZE
@@ -52,7 +52,7 @@ def record_fault(read: Callable[[int, int], bytes], place: int, size: int) -> st
     fixed = BODY_POSITION + born + store - 2 * _V4_SIZE
     if fixed > size:
         return f"its size {size} is less than the size of its head, {fixed}"
-    if physical_offset != place:
+    if physical_offset != log_offset:
         return f"it says that it begins at {physical_offset}"
     if queue_id < 0:
         return f"its queue id {queue_id} is negative"
@@ -63,7 +63,7 @@ def record_fault(read: Callable[[int, int], bytes], place: int, size: int) -> st
     if store_ms < 0:
         return f"its store time {store_ms} is negative"
     body_length: int = _INT.unpack_from(head, fixed - 4)[0]
-    return _fault_of_text(read, place + fixed, size - fixed, body_length, magic == MAGIC_V2)
+    return _fault_of_text(read, log_offset + fixed, size - fixed, body_length, magic == MAGIC_V2)
 
 
 def _fault_of_text(
@@ -75,18 +75,18 @@ def _fault_of_text(
     :param is_long: whether the length of the topic takes two bytes.
     """
     lengths = (2 if is_long else 1) + 2
-    left = size - body_length
+    text_size = size - body_length
     if not 0 <= body_length <= size - lengths:
         return f"its body of {body_length} bytes does not fit"
-    if left > lengths + TOPIC_LENGTH_MAX + PROPERTIES_LENGTH_MAX:
-        return f"{left} bytes follow its body"
-    text = read(begin + body_length, left)
+    if text_size > lengths + TOPIC_LENGTH_MAX + PROPERTIES_LENGTH_MAX:
+        return f"{text_size} bytes follow its body"
+    text = read(begin + body_length, text_size)
     topic_length: int = _SHORT.unpack_from(text)[0] if is_long else text[0]
     end = lengths - 2 + topic_length
-    if topic_length < 0 or end + 2 > left:
+    if topic_length < 0 or end + 2 > text_size:
         return f"its topic of {topic_length} bytes does not fit"
     properties_length: int = _SHORT.unpack_from(text, end)[0]
-    if end + 2 + properties_length != left:
+    if end + 2 + properties_length != text_size:
         return f"its properties of {properties_length} bytes do not end with it"
     topic = str(text[lengths - 2 : end], "utf-8", "replace")
     if not can_be_directory(topic):

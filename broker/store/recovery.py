@@ -174,11 +174,11 @@ def _has_hole(message: StoredMessage, file_size: int) -> bool:
 
 def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
     """Read a chunk from an offset on, or one record if that is larger."""
-    left = min(end - offset, commit_log.file_size - offset % commit_log.file_size)
-    chunk = commit_log.peek(offset, min(left, _CHUNK_SIZE)) or b""
+    remaining = min(end - offset, commit_log.file_size - offset % commit_log.file_size)
+    chunk = commit_log.peek(offset, min(remaining, _CHUNK_SIZE)) or b""
     if len(chunk) >= 8:
         size = record_size(chunk)
-        if len(chunk) < size <= left:
+        if len(chunk) < size <= remaining:
             chunk = commit_log.peek(offset, size) or b""
     return chunk
 

@@ -69,7 +69,7 @@ def skip_indexed_records(
     check_crc: bool,
     index: IndexTail | None,
     next_index: Callable[[], IndexTail] | None,
-    made: frozenset[str],
+    computed_topics: frozenset[str],
     queues: Queues,
     read: ReadEntries,
     ends: Ends,
@@ -79,8 +79,8 @@ def skip_indexed_records(
     :param chunk: bytes of the log; byte ``at`` of it is at commit-log offset ``offset``.
     :param index: contains all records before this one; None if it does not exist.
     :param next_index: starts another file when the index is full.
-    :param made: topics whose entries hold a value that a plugin computed instead of the hash of the
-        tag.
+    :param computed_topics: topics whose entries hold a value that a plugin computed instead of the
+        hash of the tag.
     :param read: the entries of the queues; a record whose entry is not among them is not skipped.
     :param ends: updated with the queue offset of each skipped record.
     :returns: the number of bytes skipped, and the store time in ms of the last record.
@@ -89,16 +89,16 @@ def skip_indexed_records(
     store_ms = 0
     #: The position of the last record's store time in the chunk.
     newest = -1
-    left = len(chunk) - at
-    while left >= RECORD_SIZE_MIN:
+    remaining = len(chunk) - at
+    while remaining >= RECORD_SIZE_MIN:
         head = _HEAD.unpack_from(chunk, at)
         size: int = head[0]
         magic: int = head[1]
         queue_id: int = head[3]
         queue_offset: int = head[4]
-        place: int = head[5]
+        physical_offset: int = head[5]
         sys_flag: int = head[6]
-        if size > left or place != offset or magic not in _MAGICS:
+        if size > remaining or physical_offset != offset or magic not in _MAGICS:
             break
         if sys_flag & SYS_INNER_BATCH or not has_queue_entry(sys_flag):
             break
@@ -144,18 +144,18 @@ def skip_indexed_records(
         # The ``tail_start`` of a batch queue is less than any offset.
         if queue is None or not queue.min_offset <= queue_offset < queue.tail_start:
             break
-        known = read.get(queue)
-        if known is None or offset + size > queue.max_physical:
+        queue_entries = read.get(queue)
+        if queue_entries is None or offset + size > queue.max_physical:
             break
-        first, entries = known
+        first, entries = queue_entries
         entry = (queue_offset - first) * ENTRY_SIZE
         if not 0 <= entry <= len(entries) - ENTRY_SIZE:
             break
-        entered_place: int
+        entered_offset: int
         entered_size: int
         code: int
-        entered_place, entered_size, code = ENTRY.unpack_from(entries, entry)
-        if entered_place != place or entered_size != size:
+        entered_offset, entered_size, code = ENTRY.unpack_from(entries, entry)
+        if entered_offset != physical_offset or entered_size != size:
             break
         if code <= ADDRESS_MAX:
             # The extension unit has to be checked.
@@ -163,7 +163,7 @@ def skip_indexed_records(
         # A torn write leaves zeros at the end of an entry; they are correct only for a message
         # without a tag.
         if code & 0xFF == 0 and (
-            code != 0 or name in made or chunk.find(_TAGS, properties, end) >= 0
+            code != 0 or name in computed_topics or chunk.find(_TAGS, properties, end) >= 0
         ):
             break
         ends[name, queue_id] = queue_offset + 1
@@ -177,7 +177,7 @@ def skip_indexed_records(
                     index.put(queue.key_hash, key, offset, store_ms)
         at = end
         offset += size
-        left -= size
+        remaining -= size
     if newest >= 0:
         store_ms = _LONG.unpack_from(chunk, newest)[0]
     return at - begin, store_ms

@@ -169,6 +169,6 @@ class StoreSettings:
         return "/".join((self.store_path_root_dir.rstrip("/"), *names))
 
 
-def _between(least: int, percent: int, most: int) -> float:
+def _between(minimum: int, percent: int, maximum: int) -> float:
     """Return a percentage, limited to bounds, as a fraction."""
-    return max(least, min(percent, most)) / 100
+    return max(minimum, min(percent, maximum)) / 100

@@ -189,8 +189,8 @@ class StoreRecovery:
         if record is not None and entry is not None and len(record) == entry[1]:
             return queue.max_physical
         # The entry does not match a record, so read the whole file.
-        place = min(queue.max_physical, log.max_offset - 1)
-        return max(0, place - place % log.file_size)
+        log_offset = min(queue.max_physical, log.max_offset - 1)
+        return max(0, log_offset - log_offset % log.file_size)
 
     def _replay(self, start: int, entries: EntryCheck | None) -> None:
         """Read the log to its end and enter the missing records.
@@ -239,7 +239,7 @@ class StoreRecovery:
             return False
         end = message.physical_offset + message.size
         if INNER_MULTI_QUEUE_OFFSET in message.properties:
-            return all(self._has_entry(*place, end) for place in self._dispatch.entries_of(message))
+            return all(self._has_entry(*entry, end) for entry in self._dispatch.entries_of(message))
         return self._has_entry(message.topic, message.queue_id, message.queue_offset, end)
 
     def _has_entry(self, topic: str, queue_id: int, queue_offset: int, end: int) -> bool:

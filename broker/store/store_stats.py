@@ -150,11 +150,11 @@ class StoreStats:
     def _percentile(self, part: float) -> float:
         """Return the time in ms that this fraction of the appends did not exceed."""
         counts = [a + b for a, b in zip(self._last_fine, self._fine, strict=True)]
-        wanted = sum(counts) * part
+        rank = sum(counts) * part
         seen = 0
         for index, count in enumerate(counts):
             seen += count
-            if count and seen >= wanted:
+            if count and seen >= rank:
                 return float(_FINE_ENDS_MS[index - 1]) if index else 0.0
         return 0.0
 

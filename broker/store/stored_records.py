@@ -40,7 +40,7 @@ def take_records(
     at: int,
     offset: int,
     end: int,
-    enough: int,
+    step_end: int,
     dispatch_filter: Callable[[MessageRecord], bool] | None,
     tags_codes: Mapping[str, TagsCode],
 ) -> int:
@@ -48,14 +48,14 @@ def take_records(
 
     :param chunk: bytes of the log; byte ``at`` of it is at commit-log offset ``offset``.
     :param end: records that extend beyond this offset are not taken.
-    :param enough: no records are taken from this offset on.
+    :param step_end: no records are taken from this offset on.
     :returns: the number of bytes taken.
     """
     begin = offset
     topic = ""
     topic_bytes = b""
     is_usual = False
-    while offset < enough and len(chunk) - at >= RECORD_SIZE_MIN:
+    while offset < step_end and len(chunk) - at >= RECORD_SIZE_MIN:
         size = record_size(chunk, at)
         fixed, body_end, record_end = usual_record(chunk, at)
         if record_end and dispatch_filter is None and offset + size <= end:

@@ -92,12 +92,12 @@ class Upkeep:
         #: The number of index rounds at the last check.
         self._index_rounds = 0
         #: The paths whose sync failed, and the commit-log offset up to which their entries reach.
-        self._lost: set[str] = set()
+        self._lost_paths: set[str] = set()
         self._lost_end = 0
         #: The generator that rewrites them.
         self._rewriting: Iterator[None] | None = None
         #: Whether some entries are lost, so that only the next start can rebuild them.
-        self._gone = False
+        self._needs_restart = False
 
     def begin(self, now_ms: int, at_once: bool = False) -> None:
         """Start all intervals.
@@ -153,9 +153,9 @@ class Upkeep:
         self._writing_tails = False
         if self._covered is not None and not self._sync_lock.locked:
             self._thorough_ms = now_ms
-            if not self._lost:
+            if not self._lost_paths:
                 self._sync_and_save(*self._covered)
-            elif self._rewriting is None and not self._gone:
+            elif self._rewriting is None and not self._needs_restart:
                 self._rewriting = self._rewrite(*self._covered)
 
     def _has_much_to_sync(self) -> bool:
@@ -163,9 +163,9 @@ class Upkeep:
         return (self._dispatched()[1] - self.synced_offset >= QUEUE_SYNC_LOG_BYTES
                 and self._queues.unsynced_count <= QUEUE_SYNC_FILES_MAX)
 
-    def _sync_and_save(self, timestamp: int, offset: int, again: frozenset[str] = frozenset()
+    def _sync_and_save(self, timestamp: int, offset: int, rewritten: frozenset[str] = frozenset()
                        ) -> None:
-        self.sync_queues(timestamp, offset, again).addCallbacks(self._save, self._not_synced)
+        self.sync_queues(timestamp, offset, rewritten).addCallbacks(self._save, self._not_synced)
 
     def _step_rewriting(self, now_ms: int) -> None:
         """Continue the rewriting after failed syncs until the time of a step is over."""
@@ -178,7 +178,7 @@ class Upkeep:
             self._rewriting = None
         except (StoreError, OSError) as error:
             self._rewriting = None
-            self._gone = isinstance(error, StoreDamaged)
+            self._needs_restart = isinstance(error, StoreDamaged)
             self.log.error("consume-queue entries cannot be rewritten: {error}", error=error)
 
     def _rewrite(self, timestamp: int, offset: int) -> Iterator[None]:
@@ -187,8 +187,8 @@ class Upkeep:
         :raises StoreDamaged: when an entry is lost.
         :raises StoreFull, OSError: when the disk is full or fails; the caller tries again later.
         """
-        lost = yield from self._write_again()
-        self._sync_and_save(timestamp, offset, lost)
+        lost_paths = yield from self._write_again()
+        self._sync_and_save(timestamp, offset, lost_paths)
 
     def _write_again(self) -> Generator[None, None, frozenset[str]]:
         """Compare the data of failed syncs with the log and rewrite it, in small steps.
@@ -199,12 +199,12 @@ class Upkeep:
         :returns: the paths that must now be synced.
         :raises StoreDamaged, StoreFull, OSError: see :meth:`_rewrite`.
         """
-        lost = frozenset(self._lost)
+        lost_paths = frozenset(self._lost_paths)
         yield from self._compare(max(self.synced_offset, self.durable_offset), self._lost_end)
-        for path in sorted(lost):
+        for path in sorted(lost_paths):
             self._queues.rewrite(path)
             yield
-        return lost
+        return lost_paths
 
     def _write_some(self, began_ms: int) -> bool:
         """Write tails until the time of a step is over.
@@ -222,42 +222,42 @@ class Upkeep:
         return False
 
     def sync_queues(
-        self, timestamp: int, offset: int, again: frozenset[str] = frozenset()
+        self, timestamp: int, offset: int, rewritten: frozenset[str] = frozenset()
     ) -> Deferred[None]:
         """Make every written entry durable; only one such sync runs at a time.
 
         :param timestamp: the entries of all messages up to this store time are written, in ms.
         :param offset: the end of these messages in the commit log.
-        :param again: the paths of earlier failed syncs that have been rewritten.
+        :param rewritten: the paths of earlier failed syncs that have been rewritten.
         """
-        return self._sync_lock.run(self._sync_queues, timestamp, offset, again)
+        return self._sync_lock.run(self._sync_queues, timestamp, offset, rewritten)
 
     def _sync_queues(
-        self, timestamp: int, offset: int, again: frozenset[str]
+        self, timestamp: int, offset: int, rewritten: frozenset[str]
     ) -> Deferred[None]:
         job = self._queues.sync_job()
         synced = self._in_thread(job)
-        return synced.addBoth(self._synced, job, timestamp, offset, again)
+        return synced.addBoth(self._synced, job, timestamp, offset, rewritten)
 
     def _synced(
         self, result: Failure | None, job: QueueSync, timestamp: int, offset: int,
-        again: frozenset[str],
+        rewritten: frozenset[str],
     ) -> Failure | None:
         if result is not None:
-            if not self._lost:
+            if not self._lost_paths:
                 self.log.error(
                     "consume-queue entries may not have reached the disk: {error}. Commit-log "
                     "files from {offset} on are kept until the entries are rewritten or the broker "
                     "is restarted",
                     error=result.value, offset=self.synced_offset)
-            self._lost |= job.paths
+            self._lost_paths |= job.paths
             # It may have included entries that were written while it ran.
             self._lost_end = self._dispatched()[1]
             return result
-        if again:
+        if rewritten:
             self.log.info("consume-queue entries were rewritten and are on disk")
-        self._lost -= again
-        if not self._lost:
+        self._lost_paths -= rewritten
+        if not self._lost_paths:
             self.synced_offset = offset
             self._checkpoint.queues_are_durable(timestamp, offset)
         return None
@@ -267,11 +267,11 @@ class Upkeep:
         index = self._index
         if index is None or 0 <= self._index_retry_ms - now_ms <= _INDEX_RETRY_MS:
             return
-        due = (now_ms - self._index_ms >= INDEX_FLUSH_INTERVAL_MS
-               or index.waiting_bytes >= INDEX_FLUSH_BYTES)
-        if due:
+        is_due = (now_ms - self._index_ms >= INDEX_FLUSH_INTERVAL_MS
+                  or index.waiting_bytes >= INDEX_FLUSH_BYTES)
+        if is_due:
             self._index_ms = now_ms
-        index.step(may_begin=due)
+        index.step(may_begin=is_due)
         if index.rounds != self._index_rounds:
             self._index_rounds = index.rounds
             self._well("the index")
@@ -334,9 +334,9 @@ class Upkeep:
         # A running sync may still fail; the rewriting of the steps is not continued.
         await self._sync_lock.run(lambda: None)
         self._rewriting = None
-        lost = run_to_completion(self._write_again()) if self._lost else frozenset()
-        await self.sync_queues(*self._dispatched(), lost)
-        if self._lost:
+        lost_paths = run_to_completion(self._write_again()) if self._lost_paths else frozenset()
+        await self.sync_queues(*self._dispatched(), lost_paths)
+        if self._lost_paths:
             raise StoreError("entries of queues were lost by a sync that failed")
         if self._index is not None:
             await self._index.finish()

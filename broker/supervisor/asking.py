@@ -27,9 +27,9 @@ def ask_pages(reactor: Any, urls: Mapping[str, str]) -> Deferred[dict[str, PageA
     :returns: fires with the answers by name, including the requests that got no answer.
     """
     agent = Agent(reactor, connectTimeout=PATIENCE)  # type: ignore[no-untyped-call]
-    asked = [Deferred.fromCoroutine(_ask(reactor, agent, url)) for url in urls.values()]
-    answers: Deferred[dict[str, PageAnswer]] = gatherResults(asked).addCallback(
-        lambda found: dict(zip(urls, found, strict=True)))
+    requests = [Deferred.fromCoroutine(_ask(reactor, agent, url)) for url in urls.values()]
+    answers: Deferred[dict[str, PageAnswer]] = gatherResults(requests).addCallback(
+        lambda page_answers: dict(zip(urls, page_answers, strict=True)))
     return answers
 
 

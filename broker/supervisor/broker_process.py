@@ -60,20 +60,20 @@ class BrokerProcess:
 
     :param name: the name of the broker.
     :param arguments: returns the arguments of ``twistmq`` for each start.
-    :param told: called with the broker's name, each printed line, and whether the line was printed
-        on standard error. It must not raise.
+    :param on_line: called with the broker's name, each printed line, and whether the line was
+        printed on standard error. It must not raise.
     """
 
     log = Logger()
 
     def __init__(
         self, reactor: Any, name: str, arguments: Callable[[], Sequence[str]],
-        told: Callable[[str, str, bool], None],
+        on_line: Callable[[str, str, bool], None],
     ) -> None:
         self._reactor = reactor
         self.name = name
         self._arguments = arguments
-        self._told = told
+        self._on_line = on_line
         #: "stopped", "starting", "ready", "waiting" or "stopping".
         self.state = "stopped"
         #: The exit status of its last process. If a signal ended the process, the status is 256
@@ -149,7 +149,7 @@ class BrokerProcess:
             self.state = "ready"
             self._was_ready = True
             started, self._started = self._started, None
-        self._told(self.name, text, is_error)
+        self._on_line(self.name, text, is_error)
         if started is not None:
             started.callback(None)
 

@@ -24,10 +24,10 @@ def usable_cores(groups: Path = _GROUPS, own_group: Path = _OWN_GROUP) -> int:
     :param groups: the mount point of the control groups, version 2.
     :param own_group: the file that names the control group of this process.
     """
-    found = float(len(os.sched_getaffinity(0)))
+    core_count = float(len(os.sched_getaffinity(0)))
     for folder in {groups, groups / _name(own_group).lstrip("/")}:
-        found = min(found, _quota(folder / "cpu.max"))
-    return max(int(found), 1)
+        core_count = min(core_count, _quota(folder / "cpu.max"))
+    return max(int(core_count), 1)
 
 
 def _name(file: Path) -> str:

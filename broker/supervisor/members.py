@@ -70,7 +70,7 @@ def members_of(settings: Settings, count: int) -> list[Member]:
         apply to one broker would apply to all.
     """
     ports = _Ports(settings)
-    found = []
+    members = []
     for index in range(count):
         name = f"{settings.text('brokerName')}-{index}"
         values = {"log.dir": log_folder(settings), "isolateLogEnable": "true"}
@@ -84,12 +84,12 @@ def members_of(settings: Settings, count: int) -> list[Member]:
         for row in settings.rows:
             if row.of_each in ("port", "inner_port"):
                 ports.take(row, int(values[row.name]), f"the broker {name}")
-        found.append(Member(index, name, values))
+        members.append(Member(index, name, values))
     if settings.has("namesrv.port"):
         for each, port in inner_values(settings, count).items():
             if isinstance(port, int):
                 ports.take(settings.row(each), port, "the name server")
-    return found
+    return members
 
 
 def inner_values(settings: Settings, count: int) -> dict[str, SettingValue]:
@@ -157,7 +157,7 @@ class _Ports:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         #: The server of each port.
-        self._taken: dict[int, str] = {}
+        self._servers: dict[int, str] = {}
         for row in settings.rows:
             if row.name == "namesrv.port":
                 self.take(row, settings.int(row.name), "the name server")
@@ -180,7 +180,7 @@ class _Ports:
         if row.name == "listenPort" and port > VIP_PORT_DISTANCE:
             ports.append(port - VIP_PORT_DISTANCE)
         for each in ports:
-            if each in self._taken:
+            if each in self._servers:
                 raise settings.error(row.name, f"gives {who} the port {each}, which is that of "
-                                               f"{self._taken[each]}")
-            self._taken[each] = f"{who} ({row.name})"
+                                               f"{self._servers[each]}")
+            self._servers[each] = f"{who} ({row.name})"

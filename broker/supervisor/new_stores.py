@@ -92,9 +92,9 @@ def _read(io: IStoreIO, path: str, kind: type[T]) -> T:
 
     :raises StoreDamaged: when the file cannot be read.
     """
-    found = [kind()]
-    ConfigFile(io, path).load(lambda text: found.append(kind.decode_saved(text.encode())))
-    return found[-1]
+    tables = [kind()]
+    ConfigFile(io, path).load(lambda text: tables.append(kind.decode_saved(text.encode())))
+    return tables[-1]
 
 
 def _path(folder: str, file: str) -> str:

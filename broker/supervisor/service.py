@@ -43,7 +43,7 @@ class SupervisorService(Service):
     :param command: the command of each broker.
     :param hooks: the plugins of a broker; some of them provide pages for a supervisor.
     :param name_server: the name server of ``twistmq up``; it runs in this process.
-    :param told: called with a broker's name, each line that it prints, and whether the line was
+    :param on_line: called with a broker's name, each line that it prints, and whether the line was
         printed on standard error.
     """
 
@@ -52,7 +52,7 @@ class SupervisorService(Service):
     def __init__(
         self, reactor: Any, settings: Settings, members: Sequence[Member],
         command: ChildCommand, hooks: Hooks, name_server: NamesrvService | None,
-        told: Callable[[str, str, bool], None],
+        on_line: Callable[[str, str, bool], None],
     ) -> None:
         self._reactor = reactor
         self.settings = settings
@@ -61,7 +61,7 @@ class SupervisorService(Service):
         self.hooks = hooks
         self.name_server = name_server
         self.brokers = [
-            BrokerProcess(reactor, member.name, self._arguments_of(member), told)
+            BrokerProcess(reactor, member.name, self._arguments_of(member), on_line)
             for member in members]
         self._ports: list[OpenPort] = []
         self._stopping = False
@@ -85,9 +85,9 @@ class SupervisorService(Service):
     @property
     def status(self) -> int:
         """The exit status after all brokers have ended: the first one that is not 0."""
-        found = [broker.status for broker in self.brokers if broker.status]
+        statuses = [broker.status for broker in self.brokers if broker.status]
         # A broker that was ended by a signal does not have an exit status.
-        return min(found[0], EXIT_FAILED) if found else EXIT_OK
+        return min(statuses[0], EXIT_FAILED) if statuses else EXIT_OK
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
@@ -137,9 +137,9 @@ class SupervisorService(Service):
 
     def on_thread(self, call: Callable[[], T]) -> Deferred[T]:
         """See BrokerPages."""
-        made: Deferred[T] = deferToThreadPool(
-            self._reactor, self._reactor.getThreadPool(), call)
-        return made
+        result: Deferred[T] = deferToThreadPool(
+              self._reactor, self._reactor.getThreadPool(), call)
+        return result
 
     def stopService(self) -> Deferred[None]:
         """Stop all brokers at the same time, then the name server, so that they can unregister."""

@@ -38,9 +38,9 @@ class SupervisorStarter(Starter):
 
     def _make(self) -> Any:
         return services.make_supervisor_service(
-            self._reactor, self.kind, self.settings, self._command, self._told)
+            self._reactor, self.kind, self.settings, self._command, self._handle_line)
 
-    def _told(self, name: str, line: str, is_error: bool) -> None:
+    def _handle_line(self, name: str, line: str, is_error: bool) -> None:
         """Handle a line that a broker printed."""
         if is_error:
             self._warn(f"{name}: {line.removeprefix('twistmq: ')}")

@@ -105,7 +105,7 @@ class MemoryConnection(FileDescriptor):
         self._host = address("TCP", peer, local_port)
         self.peer_reads = True
         self._pumping = False
-        self.taken = b""
+        self.received = b""
         self.writes: list[bytes] = []
         self.lost: Failure | None = None
         self.connected = 1
@@ -150,7 +150,7 @@ class MemoryConnection(FileDescriptor):
             return 0
         if not self._pumping:
             self.writes.append(data)
-        self.taken += data
+        self.received += data
         return len(data)
 
     def abortConnection(self) -> None:
@@ -186,7 +186,7 @@ class Conversation:
     def heard(self) -> list[RemotingCommand]:
         """Return the replies and requests that have arrived since the last call."""
         self.connection.pump()
-        data, self.connection.taken = self.connection.taken, b""
+        data, self.connection.received = self.connection.received, b""
         return read_commands(data)
 
     def hears(self) -> list[tuple[int, int]]:

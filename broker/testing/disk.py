@@ -165,9 +165,9 @@ class MemoryDisk:
     def clear_from(self, path: str, position: int) -> None:
         """See IStoreIO."""
         contents = self._contents(path)
-        kept = contents.data[:position]
+        kept_data = contents.data[:position]
         contents.data = mmap.mmap(-1, max(contents.size, 1))
-        contents.data[:position] = kept
+        contents.data[:position] = kept_data
 
     def rewrite(self, path: str) -> None:
         """See IStoreIO."""
@@ -303,8 +303,8 @@ class MemoryDisk:
         """Copy contents into a file of a different length."""
         resized = FileContents(size)
         if contents is not None:
-            kept = min(contents.size, size)
-            resized.data[:kept] = contents.data[:kept]
+            kept_size = min(contents.size, size)
+            resized.data[:kept_size] = contents.data[:kept_size]
         return resized
 
 
@@ -336,10 +336,10 @@ class FaultyDisk(MemoryDisk):
         self.fail_sync_in = self._count_down(self.fail_sync_in, path)
         super().before_sync(path)
 
-    def _count_down(self, left: int | None, path: str) -> int | None:
+    def _count_down(self, remaining: int | None, path: str) -> int | None:
         """Count down to a failure."""
-        if left is None:
+        if remaining is None:
             return None
-        if left <= 1:
+        if remaining <= 1:
             raise OSError(errno.EIO, "input/output error", path)
-        return left - 1
+        return remaining - 1

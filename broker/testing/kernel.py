@@ -153,9 +153,9 @@ class KernelBox:
 
     def plugin(self, kind: type[T]) -> T:
         """Return the object of a plugin's class."""
-        found = self.kernel.hooks.find(kind)
-        assert found is not None, f"{kind} is not in use"
-        return found
+        plugin = self.kernel.hooks.find(kind)
+        assert plugin is not None, f"{kind} is not in use"
+        return plugin
 
     def peer(self) -> Peer:
         """Open a new connection."""
@@ -190,10 +190,10 @@ class KernelBox:
         """Return all messages of a queue, as a pull reads them."""
         messages: list[StoredMessage] = []
         while True:
-            found = self.kernel.store.get_message(topic, queue_id, len(messages), 32).messages
-            if not found:
+            records = self.kernel.store.get_message(topic, queue_id, len(messages), 32).messages
+            if not records:
                 return messages
-            messages += [decode_record(data) for data in found]
+            messages += [decode_record(data) for data in records]
 
     @staticmethod
     def late_replies(peer: Peer) -> list[RemotingCommand]:

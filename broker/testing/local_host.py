@@ -97,9 +97,9 @@ class LocalHost:
         self, factory: IProtocolFactory, address: str, timeout_ms: int, *, encrypted: bool = False
     ) -> Deferred[IProtocol]:
         """Keep the request in ``connecting``; a test makes the connection, or lets it fail."""
-        made: Deferred[IProtocol] = Deferred()
-        self.connecting.append((factory, address, made))
-        return made
+        connection: Deferred[IProtocol] = Deferred()
+        self.connecting.append((factory, address, connection))
+        return connection
 
     async def find_route(self, topic: str) -> TopicRouteData | None:
         """:raises BrokerError: always, because it has no name servers."""

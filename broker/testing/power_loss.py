@@ -135,19 +135,19 @@ class PowerLossDisk(FaultyDisk):
         self.kill()
         for directory in sorted(self._changes):
             changes = self._changes[directory]
-            kept = chance.choice((0, len(changes), chance.randint(0, len(changes))))
-            self._apply(changes[:kept])
+            kept_count = chance.choice((0, len(changes), chance.randint(0, len(changes))))
+            self._apply(changes[:kept_count])
         self._changes.clear()
         self._lives = {"/": self._lives["/"]}
         self._files = {}
         for path in sorted(self._durable):
-            there, owner = self._durable[path]
+            entry, owner = self._durable[path]
             if self._lives.get(_parent(path)) is not owner:
                 del self._durable[path]
-            elif isinstance(there, _Directory):
-                self._lives[path] = there
+            elif isinstance(entry, _Directory):
+                self._lives[path] = entry
             else:
-                self._files[path] = there
+                self._files[path] = entry
         self._directories = set(self._lives)
         for contents in {id(each): each for each in self._files.values()}.values():
             contents.crash(chance)
@@ -256,19 +256,19 @@ class PowerLossDisk(FaultyDisk):
         self._require_directory(path)
         if path in self._directories:
             raise IsADirectoryError(errno.EISDIR, "a directory", path)
-        self._enter(path, self._made(path, data))
+        self._enter(path, self._new_contents(path, data))
 
     def write_file_atomically(self, path: str, data: bytes, keep_backup: bool = False) -> None:
         """See IStoreIO."""
         self._require_directory(path)
-        contents = self._made(path, data)
+        contents = self._new_contents(path, data)
         self.sync_contents(path, contents)
         if keep_backup and path in self._files:
             self._enter(path + ".bak", self._files[path])
         self._enter(path, contents)
         self.sync_path(_parent(path))
 
-    def _made(self, path: str, data: bytes) -> TrackedContents:
+    def _new_contents(self, path: str, data: bytes) -> TrackedContents:
         """Create a file without a name."""
         contents = TrackedContents(len(data))
         self.write(path, contents, 0, data)
@@ -290,17 +290,17 @@ class PowerLossDisk(FaultyDisk):
         """See IStoreIO."""
         before = set(self._directories)
         super().make_directory(path)
-        for made in sorted(self._directories - before):
-            life = self._lives[made] = _Directory()
-            self._note(made, life)
+        for directory in sorted(self._directories - before):
+            life = self._lives[directory] = _Directory()
+            self._note(directory, life)
 
     def remove(self, path: str) -> None:
         """See IStoreIO."""
         self._count_to_cut()
         before = self._files.keys() | self._directories
         super().remove(path)
-        gone = before - self._files.keys() - self._directories
-        for each in sorted(gone, reverse=True):
+        removed_paths = before - self._files.keys() - self._directories
+        for each in sorted(removed_paths, reverse=True):
             self._note(each, None)
             self._lives.pop(each, None)
 

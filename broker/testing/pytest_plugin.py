@@ -59,8 +59,8 @@ def twistmq_consumer(twistmq_broker: RunningBroker) -> Iterator[Callable[..., Co
 
     with ExitStack() as stack:
         def make(topics: Any, **options: Any) -> Consumer[Any]:
-            wanted = {"group": "tests", "start": "first", **options}
+            arguments = {"group": "tests", "start": "first", **options}
             return stack.enter_context(
-                Consumer(twistmq_broker.namesrv_address, topics=topics, **wanted))
+                Consumer(twistmq_broker.namesrv_address, topics=topics, **arguments))
 
         yield make

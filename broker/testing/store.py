@@ -48,8 +48,8 @@ def message(
     :param keys: keys separated by blanks.
     :param fields: further fields of MessageRecord.
     """
-    named = {"UNIQ_KEY": unique_key, "TAGS": tag, "KEYS": keys}
-    properties = {name: value for name, value in named.items() if value}
+    fixed_properties = {"UNIQ_KEY": unique_key, "TAGS": tag, "KEYS": keys}
+    properties = {name: value for name, value in fixed_properties.items() if value}
     fields.setdefault("properties", format_properties(properties))
     return MessageRecord(
         topic=topic,
@@ -140,15 +140,15 @@ class StoreBox:
 
     def bodies(self, topic: str = "TopicTest", queue_id: int = 0) -> list[bytes]:
         """Read the bodies of all messages of a queue, from its first readable message."""
-        found: list[bytes] = []
+        bodies: list[bytes] = []
         offset = self.store.queues.min_offset(topic, queue_id)
         while offset < self.store.queues.max_offset(topic, queue_id):
             result = self.store.get_message(topic, queue_id, offset, 32)
-            found += [decode_record(record).body for record in result.messages]
+            bodies += [decode_record(record).body for record in result.messages]
             if result.next_begin_offset == offset:
                 break
             offset = result.next_begin_offset
-        return found
+        return bodies
 
     def step(self, elapsed_ms: int = 0, count: int = 1) -> None:
         """Move the clock and let the store do its due work, ``count`` times."""

@@ -145,16 +145,16 @@ class StoreModel:
                                                             "removed")
         self._removed_to = max(self._removed_to, self.min_offset)
         self.min_offset = store.commit_log.min_offset
-        found = {(each.start, each.data) for each in self.log}
+        recovered = {(each.start, each.data) for each in self.log}
         for each in before:
             if each.start < self.min_offset:
                 self._removed.update((queue, end) for queue, (_, end) in each.offsets.items())
             elif ending is not Ending.POWER_LOSS or each.end <= self.durable_end:
-                require((each.start, each.data) in found, each, "is lost after", ending.name)
+                require((each.start, each.data) in recovered, each, "is lost after", ending.name)
         if ending is not Ending.POWER_LOSS and not self.may_return:
-            known = {(each.start, each.data) for each in [*before, *cut]}
+            allowed = {(each.start, each.data) for each in [*before, *cut]}
             for each in self.log:
-                require((each.start, each.data) in known, each, "was refused and is there")
+                require((each.start, each.data) in allowed, each, "was refused and is there")
         if ending is Ending.POWER_LOSS:
             # The recovered records were read from the disk.
             self.promised(store.commit_log.max_offset)
@@ -165,21 +165,22 @@ class StoreModel:
 
     def _walk(self, store: MessageStore) -> list[Sent]:
         """Read the log record by record; each record must have been given to the store."""
-        found: list[Sent] = []
-        place = store.commit_log.min_offset
-        while place < store.commit_log.max_offset:
-            data = store.look_message(place)
+        records: list[Sent] = []
+        log_offset = store.commit_log.min_offset
+        while log_offset < store.commit_log.max_offset:
+            data = store.look_message(log_offset)
             if data is None:
-                following = place - place % self._file_size + self._file_size
-                require(following <= store.commit_log.max_offset, "nothing at", place, "in the log")
-                place = following
+                following = log_offset - log_offset % self._file_size + self._file_size
+                require(following <= store.commit_log.max_offset, "nothing at", log_offset,
+                        "in the log")
+                log_offset = following
                 continue
-            sent = self.given.get((place, data))
+            sent = self.given.get((log_offset, data))
             if sent is None:
-                raise ModelBroken(f"what is at {place} was never sent: {data!r}")
-            found.append(sent)
-            place = sent.end
-        return found
+                raise ModelBroken(f"what is at {log_offset} was never sent: {data!r}")
+            records.append(sent)
+            log_offset = sent.end
+        return records
 
     def _check_offsets(self) -> None:
         """Check that queue offsets have neither gaps nor duplicates."""
@@ -208,30 +209,30 @@ class StoreModel:
         for (topic, queue_id), expected in queues.items():
             self._check_queue(store, topic, queue_id, expected)
         for (topic, key), sent in keys.items():
-            found = store.reader.query(topic, key, 64, 0, _FOREVER_MS)[0]
-            wanted = [each.data for each in sent]
-            require(all(each in wanted for each in found), "key", key,
+            messages = store.reader.query(topic, key, 64, 0, _FOREVER_MS)[0]
+            sent_messages = [each.data for each in sent]
+            require(all(each in sent_messages for each in messages), "key", key,
                     "finds messages that it should not")
             for each in sent:
                 if each.start >= max(self.keys_from, self._removed_to):
-                    require(each.data in found, each, "is not found by key", key)
+                    require(each.data in messages, each, "is not found by key", key)
 
     def _check_queue(
         self, store: MessageStore, topic: str, queue_id: int, expected: list[Sent]
     ) -> None:
         """Read a queue from its first message."""
-        found: list[bytes] = []
+        messages: list[bytes] = []
         offset = store.queues.min_offset(topic, queue_id)
         while offset < store.queues.max_offset(topic, queue_id):
             result = store.get_message(topic, queue_id, offset, 32)
-            found += result.messages
+            messages += result.messages
             if result.next_begin_offset <= offset:
                 break
             offset = result.next_begin_offset
-        while len(found) < len(expected) and expected[0].start < self._removed_to:
+        while len(messages) < len(expected) and expected[0].start < self._removed_to:
             expected = expected[1:]
-        require(found == [each.data for each in expected],
-                f"{topic}-{queue_id} has {len(found)} messages, not {expected}")
+        require(messages == [each.data for each in expected],
+                f"{topic}-{queue_id} has {len(messages)} messages, not {expected}")
         for each in expected:
             entries = store.queues.entries(topic, queue_id, each.offsets[topic, queue_id][0], 1)
             expected_entry = (each.start, len(each.data), each.tags_code)

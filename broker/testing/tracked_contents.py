@@ -100,11 +100,11 @@ class TrackedContents(FileContents):
             low, high = number * unit, (number + 1) * unit
             writes = [(position, data) for position, data in self.pending
                       if position < high and position + len(data) > low]
-            kept = chance.choice((0, len(writes), chance.randint(0, len(writes))))
-            for position, data in writes[:kept]:
+            kept_count = chance.choice((0, len(writes), chance.randint(0, len(writes))))
+            for position, data in writes[:kept_count]:
                 _put(image, position, data, low, high)
-            if kept < len(writes) and chance.random() < 0.5:
-                position, data = writes[kept]
+            if kept_count < len(writes) and chance.random() < 0.5:
+                position, data = writes[kept_count]
                 begin, end = max(low, position), min(high, position + len(data))
                 if not any(image[begin:end]):
                     _put(image, position, data, begin, chance.randint(begin, end))

@@ -157,7 +157,7 @@ class Essentials:
         for wanted in (3 * ROWS, 0):
             [table] = ExportJob(plan, self.spark, lambda *_: None).run()
             self.compare("rows of an export", table.rows, wanted)
-        frame = self.spark.read.parquet(plan.place("messages"))
+        frame = self.spark.read.parquet(plan.path("messages"))
         self.compare("rows in its files", frame.select("body").distinct().count(), 3 * ROWS)
 
     def fewest(self) -> None:

@@ -48,7 +48,7 @@ class _Queue:
         data = self.files.cached(number * BATCH_ENTRY_SIZE, BATCH_ENTRY_SIZE)
         return BATCH_ENTRY.unpack(data) if len(data) == BATCH_ENTRY_SIZE else None
 
-    def place(self, number: int) -> tuple[Path, int]:
+    def locate(self, number: int) -> tuple[Path, int]:
         """Return the file of an entry, and its position in the file."""
         return self.files.locate(number * BATCH_ENTRY_SIZE)
 
@@ -81,7 +81,7 @@ class BatchCheck:
             self._report.counts["entries of removed messages"] += queue.cursor - queue.begin
 
     def record(
-        self, place: int, message: StoredMessage, properties: dict[str, str]
+        self, log_offset: int, message: StoredMessage, properties: dict[str, str]
     ) -> str | None:
         """Check that a record has its entry; records arrive in the order of the log.
 
@@ -89,15 +89,15 @@ class BatchCheck:
             there is nothing more to report.
         """
         if message.sys_flag & SYS_INNER_BATCH:
-            self._check_inner(place, message, properties)
+            self._check_inner(log_offset, message, properties)
         queue = self._queues[message.topic, message.queue_id]
         while (entry := queue.entry(queue.cursor)) is not None and (
-            entry[0] < place or entry[1] <= 0
+            entry[0] < log_offset or entry[1] <= 0
         ):
             self._pass(queue)
         if entry is None:
             return f"the end of the queue after {queue.end - queue.begin} entries"
-        if entry[0] == place:
+        if entry[0] == log_offset:
             self._compare(queue, entry, message, properties)
             queue.cursor += 1
             queue.matched = True
@@ -118,18 +118,20 @@ class BatchCheck:
             while queue.cursor < queue.end:
                 self._pass(queue)
 
-    def _check_inner(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
+    def _check_inner(
+        self, log_offset: int, message: StoredMessage, properties: dict[str, str]
+    ) -> None:
         """Compare the properties of an inner batch with its body."""
         try:
             count = str(len(decode_batch(message.body)))
         except MessageIllegal as error:
-            path, position = self._store.log.locate(place)
+            path, position = self._store.log.locate(log_offset)
             self._report.problem(path, position, "a batch of messages", str(error))
             return
-        for name, wanted in ((INNER_NUM, count), (INNER_BASE, str(message.queue_offset))):
-            if properties.get(name) != wanted:
-                path, position = self._store.log.locate(place)
-                self._report.problem(path, position, f"{name} {wanted}",
+        for name, expected in ((INNER_NUM, count), (INNER_BASE, str(message.queue_offset))):
+            if properties.get(name) != expected:
+                path, position = self._store.log.locate(log_offset)
+                self._report.problem(path, position, f"{name} {expected}",
                                      str(properties.get(name)))
 
     def _compare(
@@ -139,18 +141,18 @@ class BatchCheck:
         count = 1
         if message.sys_flag & SYS_INNER_BATCH and properties.get(INNER_NUM, "").isdecimal():
             count = int(properties[INNER_NUM])
-        wanted = (message.size, tags_code(properties.get(TAGS)), message.store_timestamp,
-                  message.queue_offset, count)
-        path, position = queue.place(queue.cursor)
-        for (name, at), expected, found in zip(_FIELDS, wanted, entry[1:6], strict=True):
-            if expected != found:
+        record_values = (message.size, tags_code(properties.get(TAGS)), message.store_timestamp,
+                         message.queue_offset, count)
+        path, position = queue.locate(queue.cursor)
+        for (name, at), expected, actual in zip(_FIELDS, record_values, entry[1:6], strict=True):
+            if expected != actual:
                 self._report.problem(path, position + at, f"the record's {name} {expected}",
-                                     str(found))
+                                     str(actual))
 
     def _pass(self, queue: _Queue) -> None:
         """Check an entry to which no record of the walk belongs."""
         entry = queue.entry(queue.cursor)
-        path, position = queue.place(queue.cursor)
+        path, position = queue.locate(queue.cursor)
         queue.cursor += 1
         if entry is None:
             wrong = NO_FILE
@@ -160,9 +162,9 @@ class BatchCheck:
             return
         else:
             message = self._store.look(entry[0])
-            shown = f"place {entry[0]}, size {entry[1]}"
-            wrong = (f"{shown}, {message}" if isinstance(message, str)
-                     else f"{shown}, a record of {message.topic}-{message.queue_id}, offset "
+            description = f"place {entry[0]}, size {entry[1]}"
+            wrong = (f"{description}, {message}" if isinstance(message, str)
+                     else f"{description}, a record of {message.topic}-{message.queue_id}, offset "
                           f"{message.queue_offset}")
         self._report.problem(path, position, f"an entry of {queue.topic}-{queue.queue_id}", wrong,
                              run=(path, wrong) if wrong == NO_FILE else None)

@@ -96,12 +96,12 @@ class StoreCheck:
         self._index.check_structure()
         self._queues.start()
         newest_ms = -1
-        for place, message in LogWalk(self._store, self._report, advance).records():
+        for log_offset, message in LogWalk(self._store, self._report, advance).records():
             properties = message.properties_map()
-            self._queues.record(place, message, properties)
-            self._index.record(place, message, properties)
+            self._queues.record(log_offset, message, properties)
+            self._index.record(log_offset, message, properties)
             for plugin in self._plugins:
-                plugin.record(place, message, properties)
+                plugin.record(log_offset, message, properties)
             newest_ms = max(newest_ms, message.store_timestamp)
             self._report.counts["records"] += 1
         self._queues.finish()

@@ -66,7 +66,7 @@ class Wanted:
 
 def find_records(
     store: StoreFiles,
-    wanted: Wanted,
+    conditions: Wanted,
     report: Report,
     index_slots: int | None = None,
     advance: Callable[[int], object] = int,
@@ -78,58 +78,59 @@ def find_records(
     :param advance: called with the number of bytes of the log that were processed.
     :returns: (commit-log offset, record).
     """
-    if wanted.place is not None:
-        found = store.look(wanted.place)
-        if isinstance(found, StoredMessage):
-            if wanted.matches(found):
-                yield wanted.place, found
+    if conditions.place is not None:
+        message = store.look(conditions.place)
+        if isinstance(message, StoredMessage):
+            if conditions.matches(message):
+                yield conditions.place, message
         else:
-            report.problem(*store.log.locate(wanted.place), "a record", found)
+            report.problem(*store.log.locate(conditions.place), "a record", message)
         return
     begin = store.log_begin
-    if wanted.key is not None and wanted.topic is not None:
+    if conditions.key is not None and conditions.topic is not None:
         views = [IndexView(store.reader, path, index_slots) for path in store.index_paths()]
         views = [view for view in views if view.count > 1]
         if views and all(view.slot_count for view in views):
-            for place in sorted(_places(views, wanted, wanted.topic, wanted.key)):
-                message = store.look(place)
-                if isinstance(message, StoredMessage) and wanted.matches(message):
-                    yield place, message
+            for log_offset in sorted(_places(views, conditions, conditions.topic, conditions.key)):
+                message = store.look(log_offset)
+                if isinstance(message, StoredMessage) and conditions.matches(message):
+                    yield log_offset, message
             begin = _behind(store, max(view.end_physical for view in views))
             advance(begin - store.log_begin)
-    for place, message in LogWalk(store, report, advance).records(
-            begin, lambda start: _may_match(store, wanted, start)):
-        if wanted.matches(message):
-            yield place, message
+    for log_offset, message in LogWalk(store, report, advance).records(
+            begin, lambda start: _may_match(store, conditions, start)):
+        if conditions.matches(message):
+            yield log_offset, message
 
 
-def _places(views: list[IndexView], wanted: Wanted, topic: str, key: str) -> set[int]:
+def _places(views: list[IndexView], conditions: Wanted, topic: str, key: str) -> set[int]:
     """Return the commit-log offsets that the index has for a key, or for the same hash."""
     code = key_hash(topic, key)
-    return {place for view in views
-            for place in view.find(code, lambda ms: wanted.is_in_time(ms, _ITEM_TIME_MS))}
+    return {log_offset for view in views
+            for log_offset in view.find(code, lambda ms: conditions.is_in_time(ms, _ITEM_TIME_MS))}
 
 
-def _behind(store: StoreFiles, place: int) -> int:
+def _behind(store: StoreFiles, log_offset: int) -> int:
     """Return the offset after the last record in the index."""
-    message = store.look(place)
-    if place >= store.log_begin and isinstance(message, StoredMessage):
-        return place + message.size
+    message = store.look(log_offset)
+    if log_offset >= store.log_begin and isinstance(message, StoredMessage):
+        return log_offset + message.size
     return store.log_begin
 
 
-def _may_match(store: StoreFiles, wanted: Wanted, start: int) -> bool:
+def _may_match(store: StoreFiles, conditions: Wanted, start: int) -> bool:
     """Return whether a file may contain records of the time range.
 
     This is determined from the first record of the file and of the next one. A file whose times
     cannot be read may match.
     """
     first = _first_time(store, start)
-    if wanted.end_ms is not None and first is not None and first > wanted.end_ms + _DISORDER_MS:
+    if conditions.end_ms is not None and first is not None and (
+            first > conditions.end_ms + _DISORDER_MS):
         return False
     following = _first_time(store, start + store.log.file_size)
-    return (wanted.begin_ms is None or following is None
-            or following >= wanted.begin_ms - _DISORDER_MS)
+    return (conditions.begin_ms is None or following is None
+            or following >= conditions.begin_ms - _DISORDER_MS)
 
 
 def _first_time(store: StoreFiles, start: int) -> int | None:
@@ -139,7 +140,7 @@ def _first_time(store: StoreFiles, start: int) -> int | None:
 
 
 def as_json(
-    place: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
+    log_offset: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
 ) -> str:
     """Format a record as one JSON object on one line.
 
@@ -148,8 +149,8 @@ def as_json(
     :param unit: the extension unit of the record's queue entry.
     """
     properties = message.properties_map()
-    shown: dict[str, Any] = {
-        "offset": place,
+    fields: dict[str, Any] = {
+        "offset": log_offset,
         "size": message.size,
         "topic": message.topic,
         "queue": message.queue_id,
@@ -168,30 +169,30 @@ def as_json(
         "bodyLength": len(message.body),
     }
     if unit is not None:
-        shown["extension"] = {"tagsCode": unit.tags_code, "msgStoreTime": unit.store_time,
-                              "filterBitMap": unit.bitmap.hex()}
+        fields["extension"] = {"tagsCode": unit.tags_code, "msgStoreTime": unit.store_time,
+                               "filterBitMap": unit.bitmap.hex()}
     inner = _inner_messages(message)
     if inner:
-        shown["messages"] = [_inner_json(message.queue_offset + index, each, with_body)
-                             for index, each in enumerate(inner)]
+        fields["messages"] = [_inner_json(message.queue_offset + index, each, with_body)
+                              for index, each in enumerate(inner)]
     elif with_body:
-        shown |= _body_json(message.body)
-    return json_printable(msgspec.json.encode(shown).decode())
+        fields |= _body_json(message.body)
+    return json_printable(msgspec.json.encode(fields).decode())
 
 
 def as_text(
-    place: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
+    log_offset: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
 ) -> str:
     """Format a record: a line of offsets, one of properties and one of the unit if it has any, and
     the body."""
     properties = message.properties_map()
-    named = [f"{place}", f"{escaped(message.topic)}-{message.queue_id}@{message.queue_offset}",
-             f"stored {time_text(message.store_timestamp)}",
-             f"born {time_text(message.born_timestamp)}",
-             f"{message.size} bytes"]
+    head = [f"{log_offset}", f"{escaped(message.topic)}-{message.queue_id}@{message.queue_offset}",
+            f"stored {time_text(message.store_timestamp)}",
+            f"born {time_text(message.born_timestamp)}",
+            f"{message.size} bytes"]
     if message.sys_flag:
-        named.append(f"flags {message.sys_flag:#x}")
-    lines = ["  ".join(named)]
+        head.append(f"flags {message.sys_flag:#x}")
+    lines = ["  ".join(head)]
     if properties:
         lines.append("    " + " ".join(f"{escaped(name)}={escaped(value)}"
                                        for name, value in properties.items()))

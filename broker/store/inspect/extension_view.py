@@ -42,10 +42,10 @@ class ExtensionView:
         files = self._segments.get(key)
         if files is None:
             return None
-        place = place_of(address)
-        data = files.cached(place, UNIT_SIZE_MIN)
+        position = place_of(address)
+        data = files.cached(position, UNIT_SIZE_MIN)
         size = int.from_bytes(data[:2], "big", signed=True)
-        return ExtensionUnit.decode(files.cached(place, size) if size > 0 else data)
+        return ExtensionUnit.decode(files.cached(position, size) if size > 0 else data)
 
     def locate(self, key: Key, address: int) -> tuple[Path, int] | None:
         """Return the file of an address and the position in it; None for a queue without files."""
@@ -96,7 +96,7 @@ class UnitFinder:
         self._view = ExtensionView(store)
         self._queues = store.queue_segments() if self._view else {}
 
-    def find(self, place: int, message: StoredMessage) -> ExtensionUnit | None:
+    def find(self, log_offset: int, message: StoredMessage) -> ExtensionUnit | None:
         """Return the unit of a record at a commit-log offset; or None."""
         key = message.topic, message.queue_id
         files = self._queues.get(key)
@@ -106,6 +106,6 @@ class UnitFinder:
         if len(data) < ENTRY_SIZE:
             return None
         entry = ENTRY.unpack(data)
-        if entry[0] != place or not is_address(entry[2]):
+        if entry[0] != log_offset or not is_address(entry[2]):
             return None
         return self._view.unit(key, entry[2])

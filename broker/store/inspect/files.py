@@ -209,9 +209,9 @@ class Segments:
         A gap may be so wide that its files cannot be counted one by one.
         """
         for before, after in zip(self.starts, self.starts[1:], strict=False):
-            found = range(before + self.file_size, after, max(self.file_size, 1))
-            if found:
-                yield found
+            gap = range(before + self.file_size, after, max(self.file_size, 1))
+            if gap:
+                yield gap
 
     def written_end(self) -> int:
         """Return the offset after the last byte that is not zero: nothing is written after it."""
@@ -228,7 +228,7 @@ def segment_sizes(directory: Path, strange: dict[Path, str] | None = None) -> di
     :param strange: receives the paths with such names that are not regular files, or whose number
         is not written as a broker writes it, with the reason.
     """
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for path in directory.iterdir() if directory.is_dir() else ():
         if not is_number(path.name):
             continue
@@ -238,10 +238,10 @@ def segment_sizes(directory: Path, strange: dict[Path, str] | None = None) -> di
         if not kind and (len(path.name) != _NAME_LENGTH or int(path.name) > _LONG_MAX):
             kind = "a file whose name is not an offset of 20 digits"
         if not kind:
-            found[int(path.name)] = size or 0
+            sizes[int(path.name)] = size or 0
         elif strange is not None:
             strange[path] = kind
-    return found
+    return sizes
 
 
 def _look(path: Path) -> tuple[str, int | None]:

@@ -60,9 +60,9 @@ class IndexCheck:
             view for path in store.index_paths()
             if (view := IndexView(store.reader, path, slot_count)).size > 0
         ]
-        known = {view.size: view.slot_count for view in self._views if view.slot_count}
+        slot_counts = {view.size: view.slot_count for view in self._views if view.slot_count}
         for view in self._views:
-            view.slot_count = view.slot_count or known.get(view.size, 0)
+            view.slot_count = view.slot_count or slot_counts.get(view.size, 0)
         for view in [view for view in self._views if not view.slot_count]:
             report.problem(view.path, None, "a header and items that fit", f"{view.size} bytes in "
                            "which none can be found; --index-slots sets the number of slots")
@@ -83,42 +83,45 @@ class IndexCheck:
 
     def _check_file(self, view: IndexView) -> None:
         newest = array("i", bytes(SLOT_SIZE * view.slot_count))
-        used = 0
-        left = _LeftItems(view)
-        for number, (code, place, _, previous) in view.items():
-            left.see(number, code, place)
+        used_slots = 0
+        remaining = _RemainingItems(view)
+        for number, (code, log_offset, _, previous) in view.items():
+            remaining.see(number, code, log_offset)
             slot = code % view.slot_count
-            if previous != newest[slot] and not left.are_between(newest[slot], previous):
+            if previous != newest[slot] and not remaining.are_between(newest[slot], previous):
                 self._report.problem(
                     view.path, view.position(number) + _PREVIOUS_POSITION,
                     f"the item before in slot {slot}: {newest[slot]}", str(previous))
-            used += newest[slot] == 0
+            used_slots += newest[slot] == 0
             newest[slot] = number
             if number % _STEP == 0:
                 self._advance(_STEP)
         self._advance((view.count - 1) % _STEP)
-        self._check_slots(view, newest, left)
+        self._check_slots(view, newest, remaining)
         # Apache's broker does not count the slots that were on disk at the kill, and which ones
         # these were is unknown.
-        if view.is_ahead or used - left.first_count <= view.slots_used <= used:
-            used = view.slots_used
-        self._check_header(view, used)
+        if view.is_ahead or used_slots - remaining.first_count <= view.slots_used <= used_slots:
+            used_slots = view.slots_used
+        self._check_header(view, used_slots)
 
-    def _check_slots(self, view: IndexView, newest: array[int], left: _LeftItems) -> None:
+    def _check_slots(self, view: IndexView, newest: array[int], remaining: _RemainingItems) -> None:
         step = 65_536
         for begin in range(0, view.slot_count, step):
             expected = newest[begin : begin + step]
-            found = array("i", view.slots(begin, len(expected)).ljust(SLOT_SIZE * len(expected)))
-            found.byteswap()
-            if found == expected:
+            actual = array("i", view.slots(begin, len(expected)).ljust(SLOT_SIZE * len(expected)))
+            actual.byteswap()
+            if actual == expected:
                 continue
-            for slot, (wanted, given) in enumerate(zip(expected, found, strict=True), begin):
-                if (wanted != given and view.counted(given) != wanted
-                        and not left.are_between(wanted, given) and not self._changed(view)):
+            for slot, (newest_item, slot_item) in enumerate(
+                    zip(expected, actual, strict=True), begin):
+                if (newest_item != slot_item and view.counted(slot_item) != newest_item
+                        and not remaining.are_between(newest_item, slot_item)
+                        and not self._changed(view)):
                     self._report.problem(view.path, HEADER_SIZE + SLOT_SIZE * slot,
-                                         f"the newest item of slot {slot}: {wanted}", str(given))
+                                         f"the newest item of slot {slot}: {newest_item}",
+                                         str(slot_item))
 
-    def _check_header(self, view: IndexView, used: int) -> None:
+    def _check_header(self, view: IndexView, used_slots: int) -> None:
         last = view.count - 1
         if view.header[5] > view.item_max:
             self._report.problem(view.path, 36, f"at most {view.item_max} as next item",
@@ -126,17 +129,17 @@ class IndexCheck:
             return
         if last < 1:
             return
-        expected: list[int | None] = [None, None, view.item(1)[1], view.item(last)[1], used,
+        expected: list[int | None] = [None, None, view.item(1)[1], view.item(last)[1], used_slots,
                                       None]
         for index, number in ((0, 1), (1, last)):
-            place = view.item(number)[1]
-            message = self._store.look(place) if place >= self._store.log_begin else ""
+            log_offset = view.item(number)[1]
+            message = self._store.look(log_offset) if log_offset >= self._store.log_begin else ""
             if isinstance(message, StoredMessage):
                 expected[index] = message.store_timestamp
-        for (name, position), value, found in zip(_HEADER_FIELDS, expected, view.header,
-                                                  strict=True):
-            if value is not None and value != found and not self._changed(view):
-                self._report.problem(view.path, position, f"{name} {value}", str(found))
+        for (name, position), value, actual in zip(_HEADER_FIELDS, expected, view.header,
+                                                   strict=True):
+            if value is not None and value != actual and not self._changed(view):
+                self._report.problem(view.path, position, f"{name} {value}", str(actual))
 
     def _changed(self, view: IndexView) -> bool:
         """Return whether a broker is filling the file, so that its parts differ in age."""
@@ -144,37 +147,37 @@ class IndexCheck:
 
     # --- beside the log
 
-    def record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
+    def record(self, log_offset: int, message: StoredMessage, properties: dict[str, str]) -> None:
         """Check that the keys of a record have items; records arrive in the order of the log."""
         if not self._views:
             return
         keys: list[str] = []
         if message.sys_flag & SYS_TRANSACTION_MASK != SYS_TRANSACTION_ROLLBACK:
             keys = index_keys(properties)
-        wanted = {key_hash(message.topic, key): key for key in keys}
-        all_wanted = frozenset(wanted)
+        unmatched = {key_hash(message.topic, key): key for key in keys}
+        key_hashes = frozenset(unmatched)
         ahead = self._ahead
         while True:
             self._fill()
-            while ahead and ahead[0][2][1] < place:
+            while ahead and ahead[0][2][1] < log_offset:
                 self._alone(*ahead.popleft())
                 self._fill()
-            if not ahead or (not wanted and ahead[0][2][1] != place):
+            if not ahead or (not unmatched and ahead[0][2][1] != log_offset):
                 break
             index = next((index for index, (_, _, item) in enumerate(islice(ahead, _WINDOW))
-                          if item[1] == place), None)
+                          if item[1] == log_offset), None)
             if index is None:
                 break
             for _ in range(index):
                 self._alone(*ahead.popleft())
             view, number, item = ahead.popleft()
-            if item[0] in all_wanted:
-                wanted.pop(item[0], None)
+            if item[0] in key_hashes:
+                unmatched.pop(item[0], None)
                 self._check_time(view, number, item, message)
             else:
                 self._wrong_key(view, number, item, message)
-        if wanted:
-            self._without_item(place, message, next(iter(wanted.values())))
+        if unmatched:
+            self._without_item(log_offset, message, next(iter(unmatched.values())))
 
     def finish(self) -> None:
         """Check the items for which no record was found."""
@@ -190,23 +193,23 @@ class IndexCheck:
 
     def _fill(self) -> None:
         if len(self._ahead) < _WINDOW:
-            found = list(islice(self._items, 4 * _WINDOW))
-            self._ahead.extend(found)
-            self._report.counts["index items"] += len(found)
+            items = list(islice(self._items, 4 * _WINDOW))
+            self._ahead.extend(items)
+            self._report.counts["index items"] += len(items)
 
     def _alone(self, view: IndexView, number: int, item: Item) -> None:
         """Check an item that was not found along with its record."""
-        code, place = item[:2]
-        if 0 <= place < self._store.log_begin:
+        code, log_offset = item[:2]
+        if 0 <= log_offset < self._store.log_begin:
             self._report.counts["items of removed messages"] += 1
             return
-        if self._store.log.is_gone(place):
+        if self._store.log.is_gone(log_offset):
             return
-        message = self._store.look(place)
+        message = self._store.look(log_offset)
         if isinstance(message, str):
             self._report.problem(view.path, view.position(number) + _PLACE_POSITION,
-                                 f"the place of a record (item {number})", f"{place}, {message}",
-                                 run=(view.path, message))
+                                 f"the place of a record (item {number})",
+                                 f"{log_offset}, {message}", run=(view.path, message))
         elif code not in {key_hash(message.topic, key)
                           for key in index_keys(message.properties_map())}:
             self._wrong_key(view, number, item, message)
@@ -230,17 +233,17 @@ class IndexCheck:
                                  f"{expected} s after the file's begin (item {number})",
                                  str(item[2]))
 
-    def _without_item(self, place: int, message: StoredMessage, key: str) -> None:
+    def _without_item(self, log_offset: int, message: StoredMessage, key: str) -> None:
         # The keys of one record may fill a file and begin the next.
-        if self._store.running and place >= self._views[-1].end_physical:
+        if self._store.running and log_offset >= self._views[-1].end_physical:
             self._report.counts["records not in the index yet"] += 1
             return
-        path, position = self._store.log.locate(place)
+        path, position = self._store.log.locate(log_offset)
         self._report.problem(path, position, f"an index item of {message.topic} for key {key!r}",
                              "none", run="no index item")
 
 
-class _LeftItems:
+class _RemainingItems:
     """Items that a flush wrote before a kill, and that Apache's broker then added once more.
 
     Our flush writes items and their count, then slots, then the end in the header. After a kill in
@@ -258,13 +261,13 @@ class _LeftItems:
         self._message = (-1, -1)
         self.first_count = 0
 
-    def see(self, number: int, code: int, place: int) -> None:
+    def see(self, number: int, code: int, log_offset: int) -> None:
         """Process the next item."""
-        first_code, last_place = self._message
-        if place < last_place or (place == last_place and code == first_code):
-            self._go_back(number, place)
-        if place != last_place:
-            self._message = (code, place)
+        first_code, last_offset = self._message
+        if log_offset < last_offset or (log_offset == last_offset and code == first_code):
+            self._go_back(number, log_offset)
+        if log_offset != last_offset:
+            self._message = (code, log_offset)
 
     def are_between(self, newer: int, older: int) -> bool:
         """Return whether all items between two items of a slot are remaining ones."""
@@ -276,15 +279,15 @@ class _LeftItems:
             number = previous
         return number == older
 
-    def _go_back(self, end: int, place: int) -> None:
+    def _go_back(self, end: int, log_offset: int) -> None:
         """Note a range of remaining items when offsets go back to an earlier one; damaged items do
         not."""
-        least = self._ranges[-1].stop if self._ranges else 1
+        first = self._ranges[-1].stop if self._ranges else 1
         # Offsets ascend between two such items, so a binary search avoids reading all items for
         # each damaged one.
-        begin = least + bisect_left(
-            range(least, end), place, key=lambda number: self._view.item(number)[1])
-        if self._view.item(begin)[1] == place and begin < end:
-            left = range(begin, end)
-            self._ranges.append(left)
-            self.first_count += sum(self._view.item(number)[3] == 0 for number in left)
+        begin = first + bisect_left(
+            range(first, end), log_offset, key=lambda number: self._view.item(number)[1])
+        if self._view.item(begin)[1] == log_offset and begin < end:
+            number_range = range(begin, end)
+            self._ranges.append(number_range)
+            self.first_count += sum(self._view.item(number)[3] == 0 for number in number_range)

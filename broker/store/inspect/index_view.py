@@ -132,12 +132,12 @@ class IndexView:
         """
         number = self.slot(code % self.slot_count)
         while 0 < number < self.count:
-            found, place, seconds, previous = self.item(number)
+            item_code, log_offset, seconds, previous = self.item(number)
             if number == 1:
                 # The second of this item is counted from the end of the previous file.
                 seconds = 0
-            if found == code and matches(self.begin_timestamp + seconds * 1000):
-                yield place
+            if item_code == code and matches(self.begin_timestamp + seconds * 1000):
+                yield log_offset
             if previous >= number:
                 return
             number = previous
@@ -189,17 +189,17 @@ class IndexView:
         for count in (_SLOTS_DEFAULT, ratio):
             if self._fits(count):
                 return count
-        place = self.end_physical.to_bytes(8, "big", signed=True)
+        offset_bytes = self.end_physical.to_bytes(8, "big", signed=True)
         start = HEADER_SIZE
         # The commit-log offset begins at the fifth byte of an item.
         while self.end_physical > 0 and len(data := self._reader.read(
                 self.path, start, _SCAN_SIZE)) >= ITEM_SIZE:
-            at = data.find(place)
+            at = data.find(offset_bytes)
             while at >= 0:
                 items = start + at - 4 - ITEM_SIZE * (self.count - 1)
                 if items % SLOT_SIZE == 0 and self._fits((items - HEADER_SIZE) // SLOT_SIZE):
                     return (items - HEADER_SIZE) // SLOT_SIZE
-                at = data.find(place, at + 1)
+                at = data.find(offset_bytes, at + 1)
             start += len(data) - 8
         exact = (self.size - HEADER_SIZE) % (SLOT_SIZE + 4 * ITEM_SIZE) == 0
         return ratio if exact else 0

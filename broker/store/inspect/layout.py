@@ -72,10 +72,10 @@ class StoreFiles:
 
         :param name: the name of the directory that contains them.
         """
-        found = self.queue_directories(name)
-        size = common_size(size for _, sizes in found.values() for size in sizes.values())
+        directories = self.queue_directories(name)
+        size = common_size(size for _, sizes in directories.values() for size in sizes.values())
         return {key: Segments(self.reader, directory, sizes, size)
-                for key, (directory, sizes) in found.items()}
+                for key, (directory, sizes) in directories.items()}
 
     def queue_directories(
         self, name: str = "consumequeue"
@@ -84,13 +84,13 @@ class StoreFiles:
 
         :param name: the name of the directory that contains them.
         """
-        found: dict[tuple[str, int], tuple[Path, dict[int, int]]] = {}
+        directories: dict[tuple[str, int], tuple[Path, dict[int, int]]] = {}
         root = self.root / name
         for topic in sorted(root.iterdir()) if root.is_dir() else ():
             for queue in sorted(topic.iterdir()) if topic.is_dir() else ():
                 if is_number(queue.name) and len(queue.name) <= _ID_DIGITS_MAX:
-                    found[topic.name, int(queue.name)] = queue, self.reader.sizes(queue)
-        return found
+                    directories[topic.name, int(queue.name)] = queue, self.reader.sizes(queue)
+        return directories
 
     def index_paths(self) -> list[Path]:
         """Return the paths of the index files, the oldest first."""

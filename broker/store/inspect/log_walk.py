@@ -177,26 +177,27 @@ class LogWalk:
 
     def _check_blank(self, at: int, head: bytes) -> None:
         """Report a blank record that does not fill its file."""
-        left = self._start + self._log.file_size - at
-        if record_size(head) != left:
-            self._problem(at, 0, f"a blank record of {left} bytes", f"one of {record_size(head)}")
+        remaining = self._start + self._log.file_size - at
+        if record_size(head) != remaining:
+            self._problem(at, 0, f"a blank record of {remaining} bytes",
+                          f"one of {record_size(head)}")
 
-    def _problem(self, at: int, field: int, expected: str, found: str) -> None:
+    def _problem(self, at: int, field: int, expected: str, actual: str) -> None:
         self._report.problem(self._path, at + field - self._start, expected,
-                             f"{found} (record at byte {at - self._start})")
+                             f"{actual} (record at byte {at - self._start})")
 
-    def _is_end(self, place: int) -> bool:
+    def _is_end(self, log_offset: int) -> bool:
         """Return whether nothing is written from an offset of this file on."""
-        return place >= self._store.log_end
+        return log_offset >= self._store.log_end
 
     def _next_sign(self, begin: int, end: int) -> int | None:
         """Find the next offset at which a record or a blank record certainly starts."""
         while begin < end:
             data = self._read(begin, min(_CHUNK_SIZE // 2, self._start + self._log.file_size
                                          - begin))
-            for place in self._signs(data, begin):
-                if place < end and self._is_sure(place):
-                    return place
+            for candidate in self._signs(data, begin):
+                if candidate < end and self._is_sure(candidate):
+                    return candidate
             if len(data) < _CHUNK_SIZE // 2:
                 return None
             begin += len(data) - 8
@@ -205,34 +206,34 @@ class LogWalk:
     @staticmethod
     def _signs(data: bytes, begin: int) -> Iterator[int]:
         """Yield the offsets whose fifth to eighth byte is a magic number, in ascending order."""
-        found = []
+        offsets = []
         for sign in _SIGNS:
             at = data.find(sign, 4)
             while at >= 0:
-                found.append(begin + at - 4)
+                offsets.append(begin + at - 4)
                 at = data.find(sign, at + 1)
-        yield from sorted(found)
+        yield from sorted(offsets)
 
-    def _is_sure(self, place: int) -> bool:
+    def _is_sure(self, log_offset: int) -> bool:
         """Return whether a record with this physical offset, or the blank record of the file,
         starts here."""
-        head = self._read(place, RECORD_SIZE_MIN)
+        head = self._read(log_offset, RECORD_SIZE_MIN)
         if head[4:8] == _BLANK:
-            return head[:8] == blank_record(self._start + self._log.file_size - place)
+            return head[:8] == blank_record(self._start + self._log.file_size - log_offset)
         if len(head) < RECORD_SIZE_MIN:
             return False
         at = PHYSICAL_OFFSET_POSITION
-        if int.from_bytes(head[at : at + 8], "big") != place:
+        if int.from_bytes(head[at : at + 8], "big") != log_offset:
             return False
-        return isinstance(self._store.look(place), StoredMessage)
+        return isinstance(self._store.look(log_offset), StoredMessage)
 
     def _read(self, at: int, size: int) -> bytes:
         """Read some bytes of this file through the chunk; returns fewer where the file ends."""
         begin = at - self._chunk_start
         if begin < 0 or begin + size > len(self._chunk):
             position = at - self._start
-            left = self._log.file_size - position
+            remaining = self._log.file_size - position
             self._chunk = self._store.reader.read(
-                self._path, position, max(size, min(left, _CHUNK_SIZE)))
+                self._path, position, max(size, min(remaining, _CHUNK_SIZE)))
             self._chunk_start, begin = at, 0
         return self._chunk[begin : begin + size]

@@ -70,10 +70,12 @@ class IsolatedCheck:
         if files.check is not None:
             self._check = self._guard(files.check, store, report)
 
-    def record(self, place: int, message: StoredMessage, properties: Mapping[str, str]) -> None:
+    def record(
+        self, log_offset: int, message: StoredMessage, properties: Mapping[str, str]
+    ) -> None:
         """Process a record of the commit log."""
         if self._check is not None:
-            self._guard(self._check.record, place, message, properties)
+            self._guard(self._check.record, log_offset, message, properties)
 
     def finish(self) -> None:
         """Finish after the last record."""
@@ -92,7 +94,7 @@ class IsolatedCheck:
 
 
 def isolated_rows(
-    files: PluginFiles, store: StoreFiles, wanted: Wanted, report: Report
+    files: PluginFiles, store: StoreFiles, conditions: Wanted, report: Report
 ) -> Iterator[tuple[Mapping[str, Any], str]]:
     """List the data of a plugin, up to the point where it raises an error.
 
@@ -101,7 +103,7 @@ def isolated_rows(
     """
     assert files.rows is not None, files.name
     try:
-        for row in files.rows(store, wanted, report):
+        for row in files.rows(store, conditions, report):
             yield row, files.text(row)
     except (OSError, StoreError):
         raise

@@ -57,7 +57,7 @@ class _Queue:
         data = self.files.cached(offset * ENTRY_SIZE, ENTRY_SIZE)
         return ENTRY.unpack(data) if len(data) == ENTRY_SIZE else None
 
-    def place(self, offset: int) -> tuple[Path, int]:
+    def locate(self, offset: int) -> tuple[Path, int]:
         """Return the file of an entry, and its position in the file."""
         return self.files.locate(offset * ENTRY_SIZE)
 
@@ -81,7 +81,7 @@ class QueueCheck:
         #: The lowest birth of the queues of a topic, by topic.
         self._births: dict[str, int] = {}
         #: Topics with a record that is older than the first record of its queue.
-        self._made_again: set[str] = set()
+        self._recreated_topics: set[str] = set()
         #: Records of missing queues that belong to an existing topic, unless it was created again.
         self._undecided: list[tuple[int, StoredMessage]] = []
         # Units are written before the entries that point at them.
@@ -118,11 +118,11 @@ class QueueCheck:
             births = self._births.setdefault(queue.topic, queue.birth)
             self._births[queue.topic] = min(births, queue.birth)
 
-    def record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
+    def record(self, log_offset: int, message: StoredMessage, properties: dict[str, str]) -> None:
         """Check that a record has its entries; records arrive in the order of the log."""
         if not has_queue_entry(message.sys_flag):
             return
-        self._record(place, message, properties)
+        self._record(log_offset, message, properties)
         if INNER_MULTI_QUEUE_OFFSET not in properties or (
             self._batches.has(message.topic, message.queue_id)
         ):
@@ -130,28 +130,28 @@ class QueueCheck:
         for name, offset in light_entries(message.topic, message.properties):
             # Apache's broker can be configured to assign offsets without creating entries.
             if (name, LIGHT_QUEUE_ID) in self._queues:
-                self._record(place, _in_light_queue(message, name, offset), properties)
+                self._record(log_offset, _in_light_queue(message, name, offset), properties)
 
-    def _record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
+    def _record(self, log_offset: int, message: StoredMessage, properties: dict[str, str]) -> None:
         """Check that a record has its entry in one queue."""
         if self._batches.has(message.topic, message.queue_id):
-            wrong = self._batches.record(place, message, properties)
+            wrong = self._batches.record(log_offset, message, properties)
             if wrong is not None:
-                self._without_entry(place, message, wrong)
+                self._without_entry(log_offset, message, wrong)
             return
         queue = self._queues.get((message.topic, message.queue_id))
         offset = message.queue_offset
         if queue is None:
-            self._without_queue(place, message)
-        elif place < queue.birth:
-            self._made_again.add(queue.topic)
+            self._without_queue(log_offset, message)
+        elif log_offset < queue.birth:
+            self._recreated_topics.add(queue.topic)
             self._report.counts["records of deleted queues"] += 1
         elif offset >= queue.end:
-            self._without_entry(place, message, f"the end of the queue at offset {queue.end}")
+            self._without_entry(log_offset, message, f"the end of the queue at offset {queue.end}")
         elif offset < queue.cursor:
-            self._again(queue, place, message, properties)
+            self._again(queue, log_offset, message, properties)
         else:
-            self._expected(queue, place, message, properties)
+            self._expected(queue, log_offset, message, properties)
 
     def finish(self) -> None:
         """Check the entries for which no record was found."""
@@ -164,22 +164,23 @@ class QueueCheck:
     # --- a record and its entry
 
     def _expected(
-        self, queue: _Queue, place: int, message: StoredMessage, properties: dict[str, str]
+        self, queue: _Queue, log_offset: int, message: StoredMessage, properties: dict[str, str]
     ) -> None:
         """Check a record whose entry is the next one of its queue, or a later one."""
         offset = message.queue_offset
         entry = queue.entry(offset)
-        if entry is not None and entry[0] > place and self._explain(queue, offset, entry) is None:
+        if entry is not None and entry[0] > log_offset and (
+                self._explain(queue, offset, entry) is None):
             # The topic was deleted and created again: the entry belongs to a newer message.
             self._report.counts["records of deleted queues"] += 1
             return
         self._pass(queue, offset)
         queue.cursor = offset + 1
         if entry is not None:
-            self._compare(queue, entry, place, message, properties)
+            self._compare(queue, entry, log_offset, message, properties)
 
     def _again(
-        self, queue: _Queue, place: int, message: StoredMessage, properties: dict[str, str]
+        self, queue: _Queue, log_offset: int, message: StoredMessage, properties: dict[str, str]
     ) -> None:
         """Check a record whose entry has already been passed."""
         offset = message.queue_offset
@@ -189,25 +190,25 @@ class QueueCheck:
                 # A filler before a queue that started over, or a file that is already reported.
                 self._report.counts["records of deleted queues"] += 1
             else:
-                self._without_entry(place, message, f"a queue that begins at {queue.begin}")
-        elif entry[0] == place:
-            self._compare(queue, entry, place, message, properties)
-        elif entry[0] > place:
+                self._without_entry(log_offset, message, f"a queue that begins at {queue.begin}")
+        elif entry[0] == log_offset:
+            self._compare(queue, entry, log_offset, message, properties)
+        elif entry[0] > log_offset:
             self._report.counts["records of deleted queues"] += 1
         else:
-            path, position = self._store.log.locate(place)
+            path, position = self._store.log.locate(log_offset)
             self._report.problem(
                 path, position, f"one record with offset {offset} of {_name(message)}",
                 f"a second one; the first is at {entry[0]}")
 
     def _compare(
-        self, queue: _Queue, entry: Entry, place: int, message: StoredMessage,
+        self, queue: _Queue, entry: Entry, log_offset: int, message: StoredMessage,
         properties: dict[str, str],
     ) -> None:
         """Compare an entry with its record."""
-        path, position = queue.place(message.queue_offset)
-        if entry[0] != place or entry[1] in (0, FILLER_SIZE):
-            self._report.problem(path, position, f"the entry of the record at {place}",
+        path, position = queue.locate(message.queue_offset)
+        if entry[0] != log_offset or entry[1] in (0, FILLER_SIZE):
+            self._report.problem(path, position, f"the entry of the record at {log_offset}",
                                  _shown(entry))
             return
         if entry[1] != message.size:
@@ -232,7 +233,7 @@ class QueueCheck:
         unit = self._extensions.unit(key, address)
         where = self._extensions.locate(key, address)
         if unit is None or where is None:
-            path, position = queue.place(message.queue_offset)
+            path, position = queue.locate(message.queue_offset)
             self._report.problem(path, position + 12, "the address of a unit", str(address))
             return
         self._report.counts["entries with a unit"] += 1
@@ -245,36 +246,36 @@ class QueueCheck:
                                  f"{properties.get(TAGS)!r}", str(unit.tags_code))
 
     def _without_queue(
-        self, place: int, message: StoredMessage, *, is_last: bool = False
+        self, log_offset: int, message: StoredMessage, *, is_last: bool = False
     ) -> None:
-        is_older = place < self._births.get(message.topic, 0)
-        if is_older and not is_last and message.topic not in self._made_again and (
+        is_older = log_offset < self._births.get(message.topic, 0)
+        if is_older and not is_last and message.topic not in self._recreated_topics and (
                 len(self._undecided) < _UNDECIDED_MAX):
-            self._undecided.append((place, _without_body(message)))
+            self._undecided.append((log_offset, _without_body(message)))
             return
         if not is_last:
             self._decide()
-        is_deleted = (is_older and message.topic in self._made_again) or (
+        is_deleted = (is_older and message.topic in self._recreated_topics) or (
             self._topics is not None and message.topic not in self._topics)
         if is_deleted and not self._is_late(message):
             self._report.counts["records of deleted queues"] += 1
         else:
-            self._without_entry(place, message, "no such queue")
+            self._without_entry(log_offset, message, "no such queue")
 
     def _decide(self) -> None:
         """Classify the records that were kept, in their order."""
         undecided, self._undecided = self._undecided, []
-        for place, message in undecided:
-            self._without_queue(place, message, is_last=True)
+        for log_offset, message in undecided:
+            self._without_queue(log_offset, message, is_last=True)
 
-    def _without_entry(self, place: int, message: StoredMessage, found: str) -> None:
+    def _without_entry(self, log_offset: int, message: StoredMessage, actual: str) -> None:
         if self._is_late(message):
             self._report.counts["records whose queue entry is not on disk yet"] += 1
             return
-        path, position = self._store.log.locate(place)
+        path, position = self._store.log.locate(log_offset)
         self._report.problem(
             path, position, f"an entry in {_name(message)} at offset {message.queue_offset}",
-            found, run=(message.topic, message.queue_id, found))
+            actual, run=(message.topic, message.queue_id, actual))
 
     def _is_late(self, message: StoredMessage) -> bool:
         """Return whether a broker may not have entered a record yet."""
@@ -288,7 +289,7 @@ class QueueCheck:
             entry = queue.entry(offset)
             wrong = None if entry is None else self._explain(queue, offset, entry)
             if wrong is not None:
-                path, position = queue.place(offset)
+                path, position = queue.locate(offset)
                 self._report.problem(path, position, f"an entry of {queue.topic}-"
                                      f"{queue.queue_id} for offset {offset}", wrong,
                                      run=(path, wrong) if wrong == NO_FILE else None)
@@ -296,12 +297,12 @@ class QueueCheck:
 
     def _explain(self, queue: _Queue, offset: int, entry: Entry) -> str | None:
         """Return the fault of an entry; None when it agrees with its record."""
-        place, size, _ = entry
+        log_offset, size, _ = entry
         if size in (0, FILLER_SIZE):
             return _shown(entry)
-        if 0 <= place < self._store.log_begin or self._store.log.is_gone(place):
+        if 0 <= log_offset < self._store.log_begin or self._store.log.is_gone(log_offset):
             return None
-        message = self._store.look(place)
+        message = self._store.look(log_offset)
         if isinstance(message, str):
             return message if message == NO_FILE else f"{_shown(entry)}, {message}"
         if (message.topic, message.queue_id, message.queue_offset) != (

@@ -27,7 +27,7 @@ class Report:
         self._limit = limit
         self._lines = 0
         self._runs: dict[Hashable, list[int]] = {}
-        self._places: dict[Hashable, str] = {}
+        self._locations: dict[Hashable, str] = {}
 
     def problem(
         self,
@@ -47,11 +47,11 @@ class Report:
         if run is not None and run in self._runs:
             self._runs[run][0] += 1
             return
-        place = self.shown(path) if position is None else f"{self.shown(path)} byte {position}"
+        location = self.shown(path) if position is None else f"{self.shown(path)} byte {position}"
         if run is not None:
             self._runs[run] = [0]
-            self._places[run] = place
-        self._line(f"{place}: expected {expected}, found {found}")
+            self._locations[run] = location
+        self._line(f"{location}: expected {expected}, found {found}")
 
     def note(self, text: str) -> None:
         """Add a text to the summary that is not a disagreement."""
@@ -65,7 +65,7 @@ class Report:
         """Print how many lines were left out."""
         for run, (count,) in self._runs.items():
             if count:
-                self._line(f"{self._places[run]}: the same {count} more times behind it")
+                self._line(f"{self._locations[run]}: the same {count} more times behind it")
         if self._lines > self._limit:
             self._say(f"and {self._lines - self._limit} more")
 

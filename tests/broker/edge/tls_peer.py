@@ -87,7 +87,7 @@ class TlsPeer:
         """Take what the server sent; whether it was anything."""
         connection = self.conversation.connection
         connection.pump()
-        data, connection.taken = connection.taken, b""
+        data, connection.received = connection.received, b""
         self._from_server.write(data)
         return bool(data)
 

@@ -211,7 +211,7 @@ class RoutesMachine(RuleBasedStateMachine):
             assert room.used_bytes(name) == used[name]
             assert name in room._rows or not used[name]
         assert room.size_bytes >= sum(used.values())
-        assert room.size_bytes == sum(rows.taken_bytes for rows in room._rows.values())
+        assert room.size_bytes == sum(rows.charged_bytes for rows in room._rows.values())
         assert room._on_connection == Counter(
             live.channel.channel_id for live in self.tables.live.values())
         assert room._place_shares.total == len(room._places) >= len(self.tables.live)

@@ -724,4 +724,4 @@ class FlowControlTests(ProtocolTestCase):
         queue = self.server.run_queue
         self.assertEqual((queue.request_count, queue.size_bytes), (0, 0))
         self.clock.advance(0)
-        self.assertEqual(self.client.connection.taken, b"")
+        self.assertEqual(self.client.connection.received, b"")

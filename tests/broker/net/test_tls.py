@@ -38,7 +38,7 @@ class ModeTests(TlsTestCase):
         plain = Conversation(server)
         plain.says(FRAME[:1])
         self.assertTrue(plain.is_closed)
-        self.assertEqual(plain.connection.taken, b"")
+        self.assertEqual(plain.connection.received, b"")
         self.assertEqual(len(self.lines("does not speak TLS, which tls.server.mode=enf")), 1)
 
     def test_tls_is_closed(self) -> None:
@@ -205,7 +205,7 @@ class RefusedTests(TlsTestCase):
                     client.do_handshake()
                 with contextlib.suppress(SSL.WantReadError):
                     conversation.says(client.bio_read(1 << 16))
-                data, connection.taken = connection.taken, b""
+                data, connection.received = connection.received, b""
                 if data:
                     client.bio_write(data)
 
@@ -213,7 +213,7 @@ class RefusedTests(TlsTestCase):
         client.send(FRAME)
         conversation.says(client.bio_read(1 << 16))
         self.assertEqual(self.batches, [1])
-        connection.taken = b""
+        connection.received = b""
         self.assertTrue(client.renegotiate())
         before = client.total_renegotiations()
         self.assertRaises(SSL.Error, exchange)

@@ -156,7 +156,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertGreater(self.client.server.in_flight.total_bytes, 0)
         self.client.connection.drop()
         self.waiting[0].callback(Reply())
-        self.assertEqual(self.client.connection.taken, b"")
+        self.assertEqual(self.client.connection.received, b"")
         self.assertEqual(self.client.server.in_flight.total_bytes, 0)
 
     def test_a_one_way_request_has_no_reply(self) -> None:

@@ -358,10 +358,10 @@ class UpkeepTests(SynchronousTestCase):
             job()
         self.disk.fail_sync_in = None
         self.box.in_thread = execute
-        self.assertTrue(self.box.store.upkeep._lost)
+        self.assertTrue(self.box.store.upkeep._lost_paths)
         self.disk.open_file(FILE).write_at(20, bytes(20))
         self.box.step(60_000, 2)
-        self.assertTrue(self.box.store.upkeep._gone)
+        self.assertTrue(self.box.store.upkeep._needs_restart)
         self.flushLoggedErrors(OSError, StoreError)
 
     def test_written_again_in_vain(self) -> None:
