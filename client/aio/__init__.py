@@ -24,7 +24,7 @@ from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
-from twistmq.client.event_loop.waits import ForAsyncio
+from twistmq.client.roles.waits import ForAsyncio
 from twistmq.client.shell.options import (
     CONSUMER,
     POP_CONSUMER,

@@ -22,7 +22,8 @@ from twistmq.client.blocking.loop import Loop
 from twistmq.client.blocking.process_loop import shared_loop
 from twistmq.client.core.connection.tasks import Cancelled
 from twistmq.client.core.consumer.pull_request import PULL_BYTES, messages_of, pull_header
-from twistmq.client.core.consumer.queries import Queries
+from twistmq.client.roles.client import BaseClient
+from twistmq.client.roles.waits import ForThreads
 from twistmq.client.shell.building import build_client
 from twistmq.client.shell.clock import SystemClock
 from twistmq.client.shell.options import NameServers
@@ -45,7 +46,7 @@ __all__ = ["Client", "closing_on_error"]
 T = TypeVar("T")
 
 
-class Client:
+class Client(ForThreads, BaseClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
@@ -56,9 +57,8 @@ class Client:
     def __init__(self, name_servers: NameServers = None,
                  **options: Unpack[ClientArguments]) -> None:
         built = build_client(name_servers, SystemClock(), options)
-        self.core = built.core
+        super().__init__(built.core)
         self.options = self.core.options
-        self.queries = Queries(self.core)
         self.loop: Loop = shared_loop()
         self.loop.add(self.core.engine, built.tls, self._finish)
 
@@ -70,14 +70,6 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return repr(self.core)
-
-    @property
-    def client_id(self) -> str:
-        """The id under which brokers know the client."""
-        return self.core.client_id
 
     @property
     def name_servers(self) -> list[str]:
@@ -113,6 +105,8 @@ class Client:
             return self.loop.call(self.core.engine, make)
         except Cancelled:
             raise Closed("the client is closed") from None
+
+    _run = run
 
     # --- requests
 
@@ -154,23 +148,6 @@ class Client:
         """
         return self.run(lambda: self.queries.route(topic, again=again))
 
-    def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
-        return self.run(self.queries.topics)
-
-    def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
-        """The queues from which a topic can be read, sorted; :raises: as :meth:`route`."""
-        return self.run(lambda: self.queries.read_queues(topic, again=again))
-
-    def write_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
-        """The queues to which a topic can be sent, sorted.
-
-        For a topic that does not exist yet, these are the queues that the first send would create.
-
-        :raises RequestRefused: with TOPIC_NOT_EXIST when no broker creates topics either.
-        """
-        return self.run(lambda: self.queries.write_queues(topic, again=again))
-
     def cluster_info(self) -> ClusterInfo:
         """All clusters and brokers."""
         return self.run(self.queries.cluster_info)
@@ -183,43 +160,7 @@ class Client:
         """A broker's runtime table, which ``mqadmin brokerStatus`` prints."""
         return self.run(lambda: self.queries.runtime_info(address))
 
-    # --- offsets: every offset is a logical index in a queue
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset that can be read."""
-        return self.run(lambda: self.queries.min_offset(queue))
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will get."""
-        return self.run(lambda: self.queries.max_offset(queue))
-
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset stored at that time (Unix ms) or later, or the end of the queue."""
-        return self.run(lambda: self.queries.search_offset(queue, timestamp_ms))
-
-    def group_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The first offset that a group has not yet consumed; None when it never had the queue."""
-        return self.run(lambda: self.queries.group_offset(group, queue))
-
-    def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set the offset of a group: the first offset that the group has not yet consumed."""
-        self.run(lambda: self.queries.commit_group_offset(group, queue, offset))
-
     # --- pulling
-
-    def pull(
-        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
-        max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
-        hold_ms: int = 0,
-    ) -> PullResult:
-        """Pull messages from one queue.
-
-        :param hold_ms: how long the broker may hold the request until a message arrives.
-        :raises RequestRefused: with the broker's code and remark.
-        """
-        return self.run(lambda: self.queries.pull(
-            queue, offset, group=group, max_count=max_count, expression=expression,
-            expression_type=expression_type, hold_ms=hold_ms))
 
     def read(
         self, queue: MessageQueue, start: int | None = None, stop: int | None = None, *,

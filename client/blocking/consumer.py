@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twistmq.client.base.errors import Closed
-from twistmq.client.base.messages import ReceivedMessage, SendResult
+from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.feeder import Feeder, Results
 from twistmq.client.blocking.member import BlockingMember
@@ -28,7 +28,7 @@ from twistmq.client.core.consumer.held_queues import Batch, Held
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
-from twistmq.client.core.producer.replies import reply_to
+from twistmq.client.roles.consumer import BaseConsumer
 from twistmq.client.shell.flag import Flag
 from twistmq.client.shell.options import CONSUMER, NameServers
 from twistmq.client.shell.roles import Parts, build_consumer, parts_of
@@ -43,7 +43,7 @@ __all__ = ["Consumer"]
 T = TypeVar("T")
 
 
-class Consumer(BlockingMember[T]):
+class Consumer(BlockingMember[T], BaseConsumer[T]):
     """A member of a consumer group.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
@@ -54,8 +54,6 @@ class Consumer(BlockingMember[T]):
     :param options: see the page of options. A consumer that does not share a client also takes the
         options of a client.
     """
-
-    member: Member[T]
 
     def __init__(
         self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
@@ -130,23 +128,6 @@ class Consumer(BlockingMember[T]):
             self._finish()
             self._give_back(line)
 
-    def acknowledge(
-        self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
-    ) -> None:
-        """Acknowledge messages of an iteration, in any order.
-
-        The loop may continue or end afterwards. A program that processes several messages at once
-        makes the consumer with ``auto_acknowledge=False``, so that the loop itself does not
-        acknowledge any message.
-
-        :raises NotAssigned: when a message already has its result, or is delivered again because
-            its queue now belongs to another member. The other messages are acknowledged.
-        """
-        self._check_open()
-        each = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
-        self._finish()
-        self.client.loop.run_there(lambda: self._handling.acknowledge(each))
-
     def _take(
         self, line: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: Flag
     ) -> None:
@@ -187,9 +168,6 @@ class Consumer(BlockingMember[T]):
         messages = [message for _, message in line]
         line.clear()
         self._post(self._handling.release, messages)
-
-    def _post(self, function: Callable[..., object], *arguments: Any) -> None:
-        self.client.loop.post(function, *arguments)
 
     # --- handlers
 
@@ -273,28 +251,9 @@ class Consumer(BlockingMember[T]):
 
     # --- control
 
-    def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
-        """Reply to a message that a producer sent by ``request``.
-
-        Consumers of all three styles have this method. The message counts as processed under the
-        same rules as any other message.
-
-        :raises OptionError: when the message is not a request.
-        :raises RequestRefused: when the producer does not take the reply, for example because it
-            has left.
-        :raises SendFailed: when no broker answers.
-        """
-        self._check_open()
-        return self.client.run(lambda: reply_to(self.member.sender, message, body))
-
     def _set_stopped(self) -> None:
-        self._handling.is_stopped = True
+        super()._set_stopped()
         self._stopped.set()
-
-    def stop(self) -> None:
-        """End ``run`` and the iteration after the messages that are currently being handled."""
-        self._set_stopped()
-        self._post(self.member.wake_all)
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Stop reading, wait for handlers, commit and leave; a second call does nothing.

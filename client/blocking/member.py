@@ -1,28 +1,28 @@
-"""The methods that all kinds of blocking consumers share as members of a group."""
+"""The blocking consumer as a member of a group: how it joins, calls its core and leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from twistmq.client.base.errors import Closed
-from twistmq.client.base.messages import MessageQueue
 from twistmq.client.blocking.client import Client, closing_on_error
 from twistmq.client.core.consumer.member import Member
-from twistmq.client.core.consumer.subscriptions import Sql, subscription
+from twistmq.client.roles.member import BaseMember
+from twistmq.client.roles.waits import ForThreads
 from twistmq.client.shell.roles import Parts
 
 __all__ = ["BlockingMember"]
 
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 
 
-class BlockingMember(Generic[T]):
+class BlockingMember(ForThreads, BaseMember[T]):
     """A consumer, which is a member of its group from its construction on."""
-
-    member: Member[T]
 
     def _join(
         self, parts: Parts[Client], group: str, topics: Any,
@@ -34,6 +34,7 @@ class BlockingMember(Generic[T]):
         :param build: makes the core of this kind of consumer.
         """
         self.client = parts.client
+        self._core = parts.client.core
         self._owns_client = parts.is_own
         self._is_closed = False
         with closing_on_error(parts):
@@ -49,42 +50,16 @@ class BlockingMember(Generic[T]):
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"<{self.member!r}{', closed' if self._is_closed else ''}>"
+    def _run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run a coroutine function of the core; :raises Closed: when the consumer is closed."""
+        self._check_open()
+        return self.client.run(make)
 
-    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Stop pulling some queues, or all; messages that were already read are still delivered."""
-        self.client.loop.run_there(lambda: self.member.set_paused(queues, True))
+    def _apply(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.client.loop.run_there(lambda: function(*args, **kwargs))
 
-    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Undo :meth:`pause`."""
-        self.client.loop.run_there(lambda: self.member.set_paused(queues, False))
-
-    def assigned(self) -> list[MessageQueue]:
-        """The queues that are currently assigned to this member."""
-        return self.client.loop.run_there(self.member.assigned)
-
-    @property
-    def damaged_count(self) -> int:
-        """The number of damaged messages that were left out, see the option ``damaged``."""
-        return self.member.damaged_count
-
-    def commit(self) -> None:
-        """Commit the offsets now; otherwise they are committed every five seconds."""
-        self.client.run(self.member.commit)
-
-    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
-        """Read one more topic, or change its expression.
-
-        :raises OptionError: when queues are assigned.
-        """
-        new_subscription = subscription(self.client.core.namespace.topic(topic), expression)
-        self.client.loop.run_there(lambda: self.member.subscribe(new_subscription))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Stop reading a topic."""
-        name = self.client.core.namespace.topic(topic)
-        self.client.loop.run_there(lambda: self.member.unsubscribe(name))
+    def _post(self, function: Callable[..., object], *arguments: Any) -> None:
+        self.client.loop.post(function, *arguments)
 
     def close(self) -> None:
         """Leave the group; a second call does nothing.

@@ -19,7 +19,6 @@ from twistmq.client.base.errors import Closed, client_error
 from twistmq.client.base.messages import (
     Message,
     MessageQueue,
-    ReceivedMessage,
     SendResult,
     message_of,
 )
@@ -27,10 +26,9 @@ from twistmq.client.blocking.client import Client, closing_on_error
 from twistmq.client.blocking.futures import RunningFuture
 from twistmq.client.blocking.thread_room import ThreadRoom
 from twistmq.client.core.producer.outgoing import Outgoing
-from twistmq.client.core.producer.recalls import recall
-from twistmq.client.core.producer.replies import prepare_request, request
-from twistmq.client.core.producer.transactions import prepare_half
-from twistmq.client.shell.options import PRODUCER, NameServers, milliseconds
+from twistmq.client.roles.producer import BaseProducer
+from twistmq.client.roles.waits import ForThreads
+from twistmq.client.shell.options import PRODUCER, NameServers
 from twistmq.client.shell.roles import build_producer, parts_of
 from twistmq.client.shell.transaction import BlockingTransaction
 
@@ -46,7 +44,7 @@ __all__ = ["Producer"]
 _LATE_S: Final = 5.0
 
 
-class Producer:
+class Producer(ForThreads, BaseProducer):
     """Sends messages and blocks until they are stored.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
@@ -61,6 +59,8 @@ class Producer:
     ) -> None:
         parts = parts_of(name_servers, client, Client, PRODUCER, options)
         self.client = parts.client
+        self._run = self.client.run
+        self._queries = self.client.queries
         self._owns_client = parts.is_own
         with closing_on_error(parts):
             self.sender = build_producer(self.client.core, parts.options)
@@ -86,33 +86,6 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"<{self.sender!r}{', closed' if self._is_closed else ''}>"
-
-    @property
-    def group(self) -> str:
-        """The producer group."""
-        return self.sender.options.group
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues to which a topic can be sent."""
-        return self.client.write_queues(topic)
-
-    def send(
-        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Unpack[MessageArguments],
-    ) -> SendResult:
-        """Send a message and wait until it is stored; :class:`Message` has the parameters.
-
-        :raises SendFailed: when all attempts failed.
-        :raises RequestRefused: when the broker refuses the message permanently.
-        :raises OptionError: when the message cannot be sent to any broker.
-        """
-        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
-        ready = self._prepare(message_of(topic, body, message))
-        return self.client.run(lambda: self.sender.send(
-            ready, queue, timeout_ms=timeout_ms))
 
     def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
@@ -166,51 +139,6 @@ class Producer:
                 raise error
         return [future.result() for future in waiting]
 
-    def send_batch(
-        self, messages: Sequence[Message], queue: MessageQueue | None = None
-    ) -> SendResult:
-        """Send messages of one topic in one request: either all are stored, or none."""
-        self._check_open()
-        ready = self.sender.prepare_batch(messages)
-        return self.client.run(lambda: self.sender.send(ready, queue))
-
-    def send_oneway(
-        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Unpack[MessageArguments],
-    ) -> None:
-        """Send a message without a response: the program does not learn whether it is stored.
-
-        :raises NoRoute: when no broker takes the topic.
-        """
-        ready = self._prepare(message_of(topic, body, message))
-        self.client.run(lambda: self.sender.send_oneway(ready, queue))
-
-    def request(
-        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Unpack[MessageArguments],
-    ) -> ReceivedMessage[Any]:
-        """Send a message and wait for its consumer's reply, see ``reply`` of consumers.
-
-        :param timeout_s: how long to wait for the reply; None: the producer's time-out.
-        :returns: the reply; its ``body`` is the one that the consumer gave.
-        :raises RequestTimeout: when the reply does not arrive in time.
-        :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
-        """
-        self._check_open()
-        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
-        ready = prepare_request(self.sender, message_of(topic, body, message), timeout_ms)
-        return self.client.run(lambda: request(self.sender, ready, queue, timeout_ms))
-
-    def recall(self, result: SendResult) -> None:
-        """Cancel a message with a delayed delivery, given the result of its send.
-
-        :raises OptionError: when the broker returned no recall handle for it.
-        :raises RequestRefused: when the broker refuses the recall, for example because it is too
-            late.
-        """
-        self._check_open()
-        self.client.run(lambda: recall(self.sender, result))
-
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
@@ -221,8 +149,7 @@ class Producer:
 
         :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
-        self._check_open()
-        ready = prepare_half(self.sender, message_of(topic, body, message))
+        ready = self._prepare_half(message_of(topic, body, message))
         return BlockingTransaction(self.sender, ready, queue, self.client.run)
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -297,10 +224,6 @@ class Producer:
             with suppress(TimeoutError):
                 self._room.wait_empty(bound_s, self._interrupted())
                 break
-
-    def _prepare(self, message: Message) -> Outgoing:
-        self._check_open()
-        return self.sender.prepare(message)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from twistmq.client.base.errors import Closed
-from twistmq.client.base.messages import ReceivedMessage, SendResult
+from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.handler_calls import TAKE, Handling, Steps, await_steps, check_run
 from twistmq.client.core.consumer.held_queues import Batch
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
-from twistmq.client.core.producer.replies import reply_to
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.member import LoopMember
-from twistmq.client.event_loop.waits import waits
+from twistmq.client.roles.consumer import BaseConsumer
+from twistmq.client.roles.waits import waits
 from twistmq.client.shell.roles import Parts, build_consumer
 
 __all__ = ["LoopConsumer"]
@@ -26,10 +26,8 @@ T = TypeVar("T")
 C = TypeVar("C", bound=LoopClient)
 
 
-class LoopConsumer(LoopMember[C, T]):
+class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
     """A member of a consumer group."""
-
-    member: Member[T]
 
     def __init__(
         self, parts: Parts[C], group: str, topics: Topics,
@@ -115,23 +113,6 @@ class LoopConsumer(LoopMember[C, T]):
             remaining.clear()
 
     @waits
-    async def acknowledge(
-        self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
-    ) -> None:
-        """Acknowledge messages of an iteration, in any order.
-
-        See :meth:`twistmq.client.blocking.consumer.Consumer.acknowledge`.
-
-        :raises NotAssigned: when a message already has its result, or is delivered again because
-            its queue now belongs to another member. The other messages are acknowledged.
-        """
-        if self._is_closed:
-            raise Closed("the consumer is closed")
-        each = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
-        self._handling.acknowledge(each)
-        self.client.shell.wake()
-
-    @waits
     async def run(
         self, handler: Callable[[ReceivedMessage[T]], Any], *, workers: int = 20
     ) -> None:
@@ -184,24 +165,9 @@ class LoopConsumer(LoopMember[C, T]):
 
     # --- control
 
-    @waits
-    async def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
-        """Reply to a message that a producer sent by ``request``.
-
-        Consumers of all three styles have this method. The message counts as processed under the
-        same rules as any other message.
-
-        :raises OptionError: when the message is not a request.
-        :raises RequestRefused: when the producer does not take the reply, for example because it
-            has left.
-        :raises SendFailed: when no broker answers.
-        """
-        return await self.client.shell.call(reply_to(self.member.sender, message, body))
-
-    def stop(self) -> None:
-        """End ``run`` and the iteration after the messages that are currently being handled."""
-        self._handling.is_stopped = True
-        self._post(self.member.wake_all)
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the consumer is closed")
 
     @waits
     async def close(self, timeout_s: float = 10.0) -> None:

@@ -1,17 +1,16 @@
-"""The methods that all kinds of event loop consumers share as members of a group."""
+"""The consumer of an event loop as a member of a group: how it joins, calls its core and leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from twistmq.client.base.errors import Closed
-from twistmq.client.base.messages import MessageQueue
 from twistmq.client.core.consumer.member import Member
-from twistmq.client.core.consumer.subscriptions import Sql, subscription
 from twistmq.client.event_loop.client import LoopClient
-from twistmq.client.event_loop.waits import waits
+from twistmq.client.roles.member import BaseMember
+from twistmq.client.roles.waits import waits
 from twistmq.client.shell.roles import Parts
 
 __all__ = ["LoopMember"]
@@ -25,7 +24,7 @@ C = TypeVar("C", bound=LoopClient)
 TURN_MS: Final = 5
 
 
-class LoopMember(Generic[C, T]):
+class LoopMember(BaseMember[T], Generic[C, T]):
     """A consumer.
 
     :param member: the core of the consumer.
@@ -33,6 +32,7 @@ class LoopMember(Generic[C, T]):
 
     def __init__(self, parts: Parts[C], member: Member[T]) -> None:
         self.client = parts.client
+        self._core = parts.client.core
         self._owns_client = parts.is_own
         self.member = member
         self._is_started = self._is_closed = False
@@ -61,14 +61,11 @@ class LoopMember(Generic[C, T]):
             self._is_started = True
             await self.client.shell.call(self.member.start(), to_its_end=True)
 
-    async def _call(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Join, and run a coroutine of the core."""
-        try:
-            await self.start()
-        except BaseException:
-            coroutine.close()
-            raise
-        return await self.client.shell.call(coroutine)
+    async def _call(
+        self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        await self.start()
+        return await self.client.shell.call(function(*args, **kwargs))
 
     def _at_once(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         """Call a function of the core without a turn of the loop; the core runs soon.
@@ -85,47 +82,14 @@ class LoopMember(Generic[C, T]):
         self.client.shell.wake()
         return result
 
+    def _apply(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        result = function(*args, **kwargs)
+        self.client.shell.wake()
+        return result
+
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function of the core, and let the core run soon."""
         function(*arguments)
         self.client.shell.wake()
-
-    def __repr__(self) -> str:
-        return f"<{self.member!r}{', closed' if self._is_closed else ''}>"
-
-    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Stop pulling some queues, or all; messages that were already read are still delivered."""
-        self._post(self.member.set_paused, queues, True)
-
-    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Undo :meth:`pause`."""
-        self._post(self.member.set_paused, queues, False)
-
-    def assigned(self) -> list[MessageQueue]:
-        """The queues that are currently assigned to this member."""
-        return self.member.assigned()
-
-    @property
-    def damaged_count(self) -> int:
-        """The number of damaged messages that were left out, see the option ``damaged``."""
-        return self.member.damaged_count
-
-    @waits
-    async def commit(self) -> None:
-        """Commit the offsets now; otherwise they are committed every five seconds."""
-        await self._call(self.member.commit())
-
-    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
-        """Read one more topic, or change its expression.
-
-        :raises OptionError: when queues are assigned.
-        """
-        name = self.client.core.namespace.topic(topic)
-        self._post(self.member.subscribe, subscription(name, expression))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Stop reading a topic."""
-        self._post(self.member.unsubscribe, self.client.core.namespace.topic(topic))
 
     @waits
     async def close(self) -> None:

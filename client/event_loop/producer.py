@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import (
@@ -16,14 +16,10 @@ from twistmq.client.base.messages import (
     message_of,
 )
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.producer.outgoing import Outgoing
-from twistmq.client.core.producer.recalls import recall
-from twistmq.client.core.producer.replies import prepare_request, request
 from twistmq.client.core.producer.room import AwaitedRoom
-from twistmq.client.core.producer.transactions import prepare_half
 from twistmq.client.event_loop.client import LoopClient
-from twistmq.client.event_loop.waits import waits
-from twistmq.client.shell.options import milliseconds
+from twistmq.client.roles.producer import BaseProducer
+from twistmq.client.roles.waits import waits
 from twistmq.client.shell.roles import Parts, build_producer
 from twistmq.client.shell.transaction import AsyncTransaction
 
@@ -37,13 +33,16 @@ __all__ = ["LoopProducer"]
 #: The loop's future of a SendResult.
 F = TypeVar("F")
 C = TypeVar("C", bound=LoopClient)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class LoopProducer(Generic[C, F]):
+class LoopProducer(BaseProducer, Generic[C, F]):
     """Sends messages."""
 
     def __init__(self, parts: Parts[C]) -> None:
         self.client = parts.client
+        self._queries = parts.client.queries
         self._owns_client = parts.is_own
         self.sender = build_producer(self.client.core, parts.options)
         checks = self.sender.checks
@@ -72,36 +71,10 @@ class LoopProducer(Generic[C, F]):
             self.client.core.add(self.sender)
             self.client.shell.driver.run_soon()
 
-    def __repr__(self) -> str:
-        return f"<{self.sender!r}{', closed' if self._is_closed else ''}>"
-
-    @property
-    def group(self) -> str:
-        """The producer group."""
-        return self.sender.options.group
-
-    @waits
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues to which a topic can be sent."""
-        return await self.client.write_queues(topic)
-
-    @waits
-    async def send(
-        self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Unpack[MessageArguments],
-    ) -> SendResult:
-        """Send a message and wait until it is stored; :class:`Message` has the parameters.
-
-        If the wait is cancelled, the message stays under way and may be stored.
-
-        :raises SendFailed: when all attempts failed.
-        :raises RequestRefused: when the broker refuses the message permanently.
-        :raises OptionError: when the message cannot be sent to any broker.
-        """
-        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
-        ready = self._prepare(message_of(topic, body, message))
-        return await self.client.shell.call(self.sender.send(
-            ready, queue, timeout_ms=timeout_ms))
+    async def _call(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self.client.shell.call(function(*args, **kwargs))
 
     async def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
@@ -143,52 +116,6 @@ class LoopProducer(Generic[C, F]):
         futures = [await self.send_soon(message) for message in messages]
         return await self.client.shell.results(futures)
 
-    @waits
-    async def send_batch(
-        self, messages: Sequence[Message], queue: MessageQueue | None = None
-    ) -> SendResult:
-        """Send messages of one topic in one request: either all are stored, or none."""
-        self._check_open()
-        ready = self.sender.prepare_batch(messages)
-        return await self.client.shell.call(self.sender.send(ready, queue))
-
-    @waits
-    async def send_oneway(
-        self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Unpack[MessageArguments],
-    ) -> None:
-        """Send a message without a response: the program does not learn whether it is stored."""
-        ready = self._prepare(message_of(topic, body, message))
-        await self.client.shell.call(self.sender.send_oneway(ready, queue))
-
-    @waits
-    async def request(
-        self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Unpack[MessageArguments],
-    ) -> ReceivedMessage[Any]:
-        """Send a message and wait for its consumer's reply, see ``reply`` of consumers.
-
-        :param timeout_s: how long to wait for the reply; None: the producer's time-out.
-        :returns: the reply; its ``body`` is the one that the consumer gave.
-        :raises RequestTimeout: when the reply does not arrive in time.
-        :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
-        """
-        self._check_open()
-        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
-        ready = prepare_request(self.sender, message_of(topic, body, message), timeout_ms)
-        return await self.client.shell.call(request(self.sender, ready, queue, timeout_ms))
-
-    @waits
-    async def recall(self, result: SendResult) -> None:
-        """Cancel a message with a delayed delivery, given the result of its send.
-
-        :raises OptionError: when the broker returned no recall handle for it.
-        :raises RequestRefused: when the broker refuses the recall, for example because it is too
-            late.
-        """
-        self._check_open()
-        await self.client.shell.call(recall(self.sender, result))
-
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
@@ -199,8 +126,7 @@ class LoopProducer(Generic[C, F]):
 
         :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
-        self._check_open()
-        ready = prepare_half(self.sender, message_of(topic, body, message))
+        ready = self._prepare_half(message_of(topic, body, message))
         return AsyncTransaction(self.sender, ready, queue, self.client.shell.call)
 
     @waits
@@ -245,10 +171,6 @@ class LoopProducer(Generic[C, F]):
 
         self.client.shell.spawn(decide())
         return decided
-
-    def _prepare(self, message: Message) -> Outgoing:
-        self._check_open()
-        return self.sender.prepare(message)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
-from functools import wraps
 from typing import Any, cast
 
 from twisted.internet.defer import (
@@ -22,7 +20,7 @@ from twisted.python.failure import Failure
 from twistmq.client.base.errors import OptionError
 from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.event_loop.shell import Shell
-from twistmq.client.event_loop.waits import ForTwisted
+from twistmq.client.roles.waits import ForTwisted, wrap_waits
 from twistmq.client.shell.options import NameServers
 from twistmq.client.tx.connection import Opening
 from twistmq.protocol.addresses import split_address
@@ -35,19 +33,8 @@ class Deferring(ForTwisted):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name, function in inspect.getmembers(cls, inspect.isfunction):
-            if getattr(function, "waits", False):
-                setattr(cls, name, _deferred(function))
-
-
-def _deferred(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Deferred[Any]]:
-    @wraps(function)
-    def call(*arguments: Any, **named: Any) -> Deferred[Any]:
-        return Deferred.fromCoroutine(function(*arguments, **named))
-
-    # A subclass must not wrap the method a second time.
-    del call.__dict__["waits"]
-    return call
+        wrap_waits(cls, lambda function: lambda *arguments, **named: Deferred.fromCoroutine(
+            function(*arguments, **named)))
 
 
 class Loop:

@@ -1,0 +1,109 @@
+"""The client of every style: it answers questions about topics, queues and offsets."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from twistmq.client.base.messages import MessageQueue, PullResult
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.consumer.queries import Queries
+from twistmq.client.roles.waits import waits
+
+__all__ = ["BaseClient"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BaseClient:
+    """A client of a cluster. Producers and consumers that are given the same client share it.
+
+    Every offset is a logical index in a queue.
+    """
+
+    def __init__(self, core: ClientCore) -> None:
+        self.core = core
+        self.queries = Queries(core)
+
+    @abstractmethod
+    async def _call(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a coroutine function of the core."""
+
+    def __repr__(self) -> str:
+        return repr(self.core)
+
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers know the client."""
+        return self.core.client_id
+
+    @waits
+    async def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return await self._call(self.queries.topics)
+
+    @waits
+    async def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
+        """The queues from which a topic can be read, sorted.
+
+        :param again: ask the name servers even when the route is known.
+        :raises RequestRefused: with TOPIC_NOT_EXIST when no name server knows the topic.
+        :raises RemotingError: when no name server answers.
+        """
+        return await self._call(self.queries.read_queues, topic, again=again)
+
+    @waits
+    async def write_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
+        """The queues to which a topic can be sent, sorted.
+
+        For a topic that does not exist yet, these are the queues that the first send would create.
+
+        :param again: ask the name servers even when the route is known.
+        :raises RequestRefused: with TOPIC_NOT_EXIST when no broker creates topics either.
+        :raises RemotingError: when no name server answers.
+        """
+        return await self._call(self.queries.write_queues, topic, again=again)
+
+    @waits
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first offset that can be read."""
+        return await self._call(self.queries.min_offset, queue)
+
+    @waits
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get."""
+        return await self._call(self.queries.max_offset, queue)
+
+    @waits
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset stored at that time (Unix ms) or later, or the end of the queue."""
+        return await self._call(self.queries.search_offset, queue, timestamp_ms)
+
+    @waits
+    async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """The first offset that a group has not yet consumed; None when it never had the queue."""
+        return await self._call(self.queries.group_offset, group, queue)
+
+    @waits
+    async def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set the offset of a group: the first offset that the group has not yet consumed."""
+        await self._call(self.queries.commit_group_offset, group, queue, offset)
+
+    @waits
+    async def pull(
+        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
+        max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
+        hold_ms: int = 0,
+    ) -> PullResult:
+        """Pull messages from one queue.
+
+        :param hold_ms: how long the broker may hold the request until a message arrives.
+        :raises RequestRefused: with the broker's code and remark.
+        """
+        return await self._call(
+            self.queries.pull, queue, offset, group=group, max_count=max_count,
+            expression=expression, expression_type=expression_type, hold_ms=hold_ms)

@@ -1,0 +1,78 @@
+"""The methods that consumers of all styles share, besides their iterations and their handlers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar
+
+from twistmq.client.base.messages import ReceivedMessage, SendResult
+from twistmq.client.core.consumer.handler_calls import Handling
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.producer.replies import reply_to
+from twistmq.client.roles.member import BaseMember
+from twistmq.client.roles.waits import waits
+
+__all__ = ["BaseConsumer", "as_list"]
+
+T = TypeVar("T")
+
+
+class BaseConsumer(BaseMember[T]):
+    """A consumer that handles messages."""
+
+    member: Member[T]
+    _handling: Handling[T]
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """:raises Closed: when the consumer is closed."""
+
+    def _finish(self) -> None:
+        """Report to the core the messages that iterations have finished, if this was postponed."""
+
+    @waits
+    async def acknowledge(
+        self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
+    ) -> None:
+        """Acknowledge messages of an iteration, in any order.
+
+        The loop may continue or end afterwards. A program that processes several messages at once
+        makes the consumer with ``auto_acknowledge=False``, so that the loop itself does not
+        acknowledge any message.
+
+        :raises NotAssigned: when a message already has its result, or is delivered again because
+            its queue now belongs to another member. The other messages are acknowledged.
+        """
+        self._check_open()
+        self._finish()
+        self._apply(self._handling.acknowledge, as_list(messages))
+
+    @waits
+    async def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
+        """Reply to a message that a producer sent by ``request``.
+
+        Consumers of all styles have this method. The message counts as processed under the same
+        rules as any other message.
+
+        :raises OptionError: when the message is not a request.
+        :raises RequestRefused: when the producer does not take the reply, for example because it
+            has left.
+        :raises SendFailed: when no broker answers.
+        """
+        return await self._call(reply_to, self.member.sender, message, body)
+
+    def stop(self) -> None:
+        """End ``run`` and the iteration after the messages that are currently being handled."""
+        self._set_stopped()
+        self._post(self.member.wake_all)
+
+    def _set_stopped(self) -> None:
+        self._handling.is_stopped = True
+
+
+def as_list(
+    messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
+) -> list[ReceivedMessage[T]]:
+    """Return one message or several messages as a list."""
+    return [messages] if isinstance(messages, ReceivedMessage) else list(messages)

@@ -1,0 +1,89 @@
+"""The methods that the consumers of all kinds and styles share as members of a group."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from twistmq.client.base.messages import MessageQueue
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Sql, subscription
+from twistmq.client.roles.waits import waits
+
+__all__ = ["BaseMember"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class BaseMember(Generic[T]):
+    """A consumer, which is a member of its group."""
+
+    #: The core of the consumer, and of its client.
+    member: Member[T]
+    _core: ClientCore
+    _is_closed: bool
+
+    # --- what the style supplies
+
+    @abstractmethod
+    async def _call(
+        self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run a coroutine function of the core, after the consumer has joined its group.
+
+        :raises Closed: when the consumer is closed.
+        """
+
+    @abstractmethod
+    def _apply(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function of the core, which runs soon afterwards."""
+
+    @abstractmethod
+    def _post(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function of the core, without waiting for its end."""
+
+    # --- the methods
+
+    def __repr__(self) -> str:
+        return f"<{self.member!r}{', closed' if self._is_closed else ''}>"
+
+    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Stop pulling some queues, or all; messages that were already read are still delivered."""
+        self._apply(self.member.set_paused, queues, True)
+
+    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Undo :meth:`pause`."""
+        self._apply(self.member.set_paused, queues, False)
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that are currently assigned to this member.
+
+        After an assignment by the program, new queues appear shortly after the request.
+        """
+        return self._apply(self.member.assigned)
+
+    @property
+    def damaged_count(self) -> int:
+        """The number of damaged messages that were left out, see the option ``damaged``."""
+        return self.member.damaged_count
+
+    @waits
+    async def commit(self) -> None:
+        """Commit the offsets now; otherwise they are committed every five seconds."""
+        await self._call(self.member.commit)
+
+    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
+        """Read one more topic, or change its expression.
+
+        :raises OptionError: when queues are assigned.
+        """
+        name = self._core.namespace.topic(topic)
+        self._apply(self.member.subscribe, subscription(name, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop reading a topic."""
+        self._apply(self.member.unsubscribe, self._core.namespace.topic(topic))

@@ -1,0 +1,110 @@
+"""The methods of the consumer that reads messages by pop requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.pop.pop_consumer import PopMember
+from twistmq.client.roles.consumer import BaseConsumer, as_list
+from twistmq.client.roles.waits import waits
+
+__all__ = ["BasePopConsumer"]
+
+T = TypeVar("T")
+
+
+class BasePopConsumer(BaseConsumer[T]):
+    """A member of a consumer group that pops.
+
+    A popped message is invisible to the other members for ``invisible_s``. Handlers and iterations
+    extend this time as needed, and acknowledge the message. A message that :meth:`receive` returned
+    is delivered again unless the program acknowledges it in time.
+    """
+
+    member: PopMember[T]
+
+    @waits
+    async def receive(
+        self, max_count: int = 32, *, invisible_s: float | None = None, wait_s: float = 15.0
+    ) -> list[ReceivedMessage[T]]:
+        """Wait for messages; the program has to acknowledge each of them.
+
+        A call that is cancelled or interrupted loses nothing: the next call returns the messages
+        that it took.
+
+        :param invisible_s: how long they are invisible to other members; None: the value of the
+            option.
+        :returns: at most ``max_count`` messages; an empty list when the time is over.
+        :raises Closed: when the consumer is closed.
+        """
+        receiving = self.member.receiving
+        invisible_ms = None if invisible_s is None else invisible_s * 1000
+        received: list[Batch[T]] = []
+        is_over = False
+
+        async def receive() -> None:
+            batches = await receiving.receive(max_count, invisible_ms, wait_s * 1000)
+            if is_over:
+                receiving.unreceive(batches)
+            else:
+                received.extend(batches)
+
+        try:
+            await self._call(receive)
+        except BaseException:
+            # The wait ended early, perhaps just after messages were received.
+            is_over = True
+            self._post(receiving.unreceive, received)
+            raise
+        return [message for batch in received for message in batch.messages]
+
+    @waits
+    async def acknowledge(
+        self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
+    ) -> None:
+        """Acknowledge messages: messages that were received, or messages of an iteration.
+
+        See :meth:`twistmq.client.roles.consumer.BaseConsumer.acknowledge` for the latter.
+
+        :raises ReceiptExpired: when some messages are no longer invisible, or already have their
+            result. The other messages are acknowledged.
+        :raises RequestRefused, RemotingError: when a broker does not take the request.
+        """
+        self._check_open()
+        self._finish()
+
+        async def acknowledge() -> None:
+            await self.member.receiving.acknowledge(
+                self._handling.succeed_taken(as_list(messages)))
+
+        await self._call(acknowledge)
+
+    @waits
+    async def extend(self, message: ReceivedMessage[T], invisible_s: float) -> None:
+        """Make a received message invisible for a given time from now on.
+
+        :raises: as :meth:`acknowledge`.
+        """
+        await self._call(self.member.receiving.extend, message, invisible_s * 1000)
+
+    @waits
+    async def retry(self, message: ReceivedMessage[T], delay_s: float | None = None) -> None:
+        """Return a message that the program received; it is delivered again.
+
+        :param delay_s: the delay until then; None: the delay depends on the number of attempts, and
+            after the last attempt the message is sent to the dead letter queue.
+        :raises: as :meth:`acknowledge`.
+        """
+        await self._call(self.member.receiving.retry, message,
+                         None if delay_s is None else delay_s * 1000)
+
+    @waits
+    async def bury(self, message: ReceivedMessage[T]) -> None:
+        """Send a message that the program received to the dead letter queue of the group.
+
+        :raises: as :meth:`acknowledge`.
+        """
+        await self._call(self.member.receiving.bury, message)

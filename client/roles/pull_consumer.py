@@ -1,0 +1,91 @@
+"""The methods of the consumer that is polled."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import ParamSpec, TypeVar
+
+from twistmq.client.base.messages import MessageQueue, ReceivedMessage
+from twistmq.client.core.consumer.pull_consumer import PullMember
+from twistmq.client.roles.member import BaseMember
+from twistmq.client.roles.waits import waits
+
+__all__ = ["BasePullConsumer"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class BasePullConsumer(BaseMember[T]):
+    """A member of a consumer group that is polled."""
+
+    member: PullMember[T]
+
+    @abstractmethod
+    def _at_once(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call a function of the core without a wait, if the style and the moment allow it.
+
+        :returns: None when the function was not called.
+        """
+
+    @waits
+    async def poll(self, max_count: int = 100, timeout_s: float = 5.0) -> list[ReceivedMessage[T]]:
+        """Acknowledge the messages of the last poll, and wait for more.
+
+        A poll that is cancelled or interrupted loses nothing: the next poll returns the messages
+        that it took.
+
+        :returns: at most ``max_count`` messages; an empty list when the time is over.
+        :raises Closed: when the consumer is closed.
+        """
+        with self.member.polls.begin() as poll:
+            if not self._at_once(self.member.poll_now, poll, max_count):
+                await self._call(self.member.poll, poll, max_count, timeout_s * 1000)
+            return [message for batch in poll.batches for message in batch.messages]
+
+    @waits
+    async def assign(self, queues: Sequence[MessageQueue]) -> None:
+        """Read exactly these queues; ``Client.read_queues`` returns the queues of a topic.
+
+        :raises OptionError: when the consumer has subscriptions, or a topic has no such queue.
+        """
+        await self._call(self.member.assign, queues)
+
+    @waits
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue reading a queue at an offset.
+
+        :raises NotAssigned: when the queue is not currently assigned to this consumer.
+        :raises OptionError: when the queue has no such offset.
+        """
+        await self._call(self.member.seek, queue, offset)
+
+    @waits
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Continue reading a queue at its first message."""
+        await self._call(self.member.seek_to_begin, queue)
+
+    @waits
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Continue reading a queue at the message that arrives next."""
+        await self._call(self.member.seek_to_end, queue)
+
+    @waits
+    async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
+        """Continue reading a queue at the first message that was stored at this time or later."""
+        await self._call(self.member.seek_to_time, queue, int(time.timestamp() * 1000))
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the message that the next poll returns first from a queue.
+
+        :raises NotAssigned: when the queue is not currently assigned to this consumer.
+        """
+        return self._apply(self.member.position, queue)
+
+    @waits
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The committed offset of the group; None when no offset was ever committed."""
+        return await self._call(self.member.committed, queue)

@@ -1,0 +1,134 @@
+"""Methods that wait: written once as coroutine functions, and typed for each style.
+
+Most methods of a client, a producer or a consumer check their arguments, and then wait for one
+coroutine of the core. Only the wait differs between the styles, so these methods are written once,
+in this folder, and have the decorator :func:`waits`.
+
+- asyncio's classes use such a method unchanged, so a call is a coroutine.
+- Twisted's classes (``twistmq.client.tx``) wrap it, so a call returns a ``Deferred``.
+- The classes for threads (:class:`ForThreads`) run the coroutine on the calling thread, up to each
+  function of the core that it waits for. The client's own thread runs that function, and the
+  calling thread blocks until it ends. An interruption such as KeyboardInterrupt is raised in the
+  coroutine at this point, as a cancellation is in the other styles.
+
+Type checkers find the right form by the base class :class:`ForAsyncio`, :class:`ForTwisted` or
+:class:`ForThreads`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+__all__ = ["ForAsyncio", "ForThreads", "ForTwisted", "waits", "wrap_waits"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from typing import Concatenate, Generic, overload
+
+    from twisted.internet.defer import Deferred
+
+    #: Runs a coroutine function of the core to its end, while the calling thread blocks.
+    Runner = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+
+
+def wrap_waits(cls: type, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace the methods of a class, and of its bases, that have the decorator :func:`waits`.
+
+    :param wrapper: returns the replacement of a method.
+    """
+    for name, function in inspect.getmembers(cls, inspect.isfunction):
+        if getattr(function, "waits", False):
+            wrapped = wraps(function)(wrapper(function))
+            # A subclass must not wrap the method a second time.
+            del wrapped.__dict__["waits"]
+            setattr(cls, name, wrapped)
+
+
+class ForAsyncio:
+    """A class in which the methods that wait are coroutine functions."""
+
+
+class ForTwisted:
+    """A class in which the methods that wait return a ``Deferred``."""
+
+
+class ForThreads:
+    """A class in which the methods that wait block the calling thread."""
+
+    #: Runs a coroutine function of the core.
+    _run: Runner
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        wrap_waits(cls, _blocking)
+
+    async def _call(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a coroutine function of the core."""
+        result: T = await _Step(partial(function, *args, **kwargs))
+        return result
+
+
+class _Step:
+    """A function of the core for which a method waits."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.function = function
+
+    def __await__(self) -> Generator[Callable[[], Coroutine[Any, Any, Any]], Any, Any]:
+        return (yield self.function)
+
+
+def _blocking(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    def call(self: ForThreads, *arguments: Any, **named: Any) -> T:
+        coroutine = function(self, *arguments, **named)
+        resume: Callable[[Any], Any] = coroutine.send
+        value: Any = None
+        while True:
+            try:
+                step = resume(value)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            try:
+                value = self._run(step)
+                resume = coroutine.send
+            except BaseException as error:
+                value = error
+                resume = coroutine.throw
+
+    return call
+
+
+if TYPE_CHECKING:
+    class waits(Generic[P, T]):
+        """Marks a method that waits."""
+
+        def __init__(
+            self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+        ) -> None: ...
+
+        @overload
+        def __get__(self, instance: ForThreads, owner: type) -> Callable[P, T]: ...
+        @overload
+        def __get__(self, instance: ForTwisted, owner: type) -> Callable[P, Deferred[T]]: ...
+        @overload
+        def __get__(
+            self, instance: ForAsyncio, owner: type
+        ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> Callable[P, Awaitable[T]]: ...
+        def __get__(self, instance: object, owner: type) -> Any: ...
+else:
+    def waits(function):
+        """Mark a method that waits."""
+        function.waits = True
+        return function
