@@ -70,7 +70,7 @@ class BaseProducer:
 
     @waits
     async def send(
-        self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> SendResult:
         """Send a message and wait until it is stored; :class:`Message` has the parameters.
@@ -96,7 +96,7 @@ class BaseProducer:
 
     @waits
     async def send_oneway(
-        self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> None:
         """Send a message without a response: the program does not learn whether it is stored.
@@ -108,7 +108,7 @@ class BaseProducer:
 
     @waits
     async def request(
-        self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> ReceivedMessage[Any]:
         """Send a message and wait for its consumer's reply, see ``reply`` of consumers.
