@@ -1,17 +1,14 @@
-"""Consumers that are polled, in three styles, against a running broker."""
+"""Consumers that are polled, against a running broker."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any
 
-from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from tests.client.test_shells import ShellCase
-from twistmq.client import MessageQueue, Producer, PullConsumer, aio, tx
+from twistmq.client import MessageQueue, Producer, PullConsumer, aio
 
 
 class PullTests(ShellCase):
@@ -87,46 +84,3 @@ class PullTests(ShellCase):
                 self.assertEqual(sum(offsets), 20)
 
         return self.in_thread(lambda: asyncio.run(main()))
-
-    async def read(
-        self, consumer: aio.PullConsumer[Any] | tx.PullConsumer[Any],
-        sleep: Callable[[float], Awaitable[object]],
-    ) -> None:
-        """Assign a queue, read it, and read it again from the start."""
-        queue = self.queues[0]
-        async with consumer:
-            await consumer.assign([queue])
-            while consumer.assigned() != [queue]:
-                await sleep(0.01)
-            first = await consumer.poll(100)
-            self.assertEqual({message.queue for message in first}, {queue})
-            seeks: list[Callable[[], Awaitable[None]]] = [
-                lambda: consumer.seek(queue, 0), lambda: consumer.seek_to_begin(queue),
-                lambda: consumer.seek_to_time(queue, datetime(2020, 1, 1, tzinfo=UTC))]
-            for seek in seeks:
-                await seek()
-                self.assertEqual(consumer.position(queue), 0)
-                again = await consumer.poll(100)
-                self.assertEqual(again[0].body, first[0].body)
-            await consumer.seek_to_end(queue)
-            self.assertEqual(await consumer.poll(timeout_s=0.05), [])
-
-    def test_an_assigned_queue_is_read_again_from_other_offsets_by_asyncio(self) -> Deferred[Any]:
-        """Its own loop."""
-        async def main() -> None:
-            consumer: aio.PullConsumer[Any] = aio.PullConsumer(
-                self.where, group="g", start="first")
-            await self.read(consumer, asyncio.sleep)
-
-        return self.in_thread(lambda: asyncio.run(main()))
-
-    def test_an_assigned_queue_is_read_again_from_other_offsets_by_twisted(self) -> Deferred[Any]:
-        """The test's reactor."""
-        def sleep(seconds: float) -> Deferred[None]:
-            waiting: Deferred[None] = Deferred()
-            reactor.callLater(seconds, waiting.callback, None)  # type: ignore[attr-defined]
-            return waiting
-
-        consumer: tx.PullConsumer[Any] = tx.PullConsumer(
-            self.where, group="g", start="first", reactor=reactor)
-        return Deferred.fromCoroutine(self.read(consumer, sleep))

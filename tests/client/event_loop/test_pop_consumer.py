@@ -9,7 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from tests.client.event_loop.test_shells import Loop
 from tests.client.test_shells import ShellCase
-from twistmq.client import Closed, Producer, ReceiptExpired, ReceivedMessage, Retry, aio, tx
+from twistmq.client import Producer, ReceivedMessage, Retry, aio, tx
 
 
 class PopTests(ShellCase):
@@ -31,32 +31,6 @@ class PopTests(ShellCase):
     def both(self, main: Any) -> Deferred[Any]:
         """Run a test in both loops, one after the other."""
         return Loop(aio).run(main).addCallback(lambda _: Loop(tx).run(main))
-
-    def test_received_messages_are_decided_about(self) -> Deferred[Any]:
-        """Acknowledged, extended, given back, dead; and nothing is left but one."""
-        async def main(loop: Loop) -> None:
-            async with self.consumer(loop) as consumer:
-                found: list[ReceivedMessage[Any]] = []
-                while len(found) < 10:
-                    found += await consumer.receive(10, invisible_s=40)
-                await consumer.acknowledge(found[0])
-                await consumer.acknowledge(found[1:8])
-                await consumer.extend(found[8], 60)
-                await consumer.bury(found[8])
-                await consumer.retry(found[9], 0)
-                with self.assertRaises(ReceiptExpired):
-                    await consumer.extend(found[0], 60)
-                again = []
-                while not again:
-                    again = await consumer.receive(wait_s=5)
-                self.assertEqual([(each.body, each.attempt) for each in again],
-                                 [(found[9].body, 2)])
-                await consumer.acknowledge(again)
-                self.assertEqual(await consumer.receive(wait_s=0), [])
-            with self.assertRaises(Closed):
-                await consumer.receive()
-
-        return self.both(main)
 
     def test_messages_are_handled_and_iterated(self) -> Deferred[Any]:
         """A handler that asks for it has its message again; a loop that is left loses none."""

@@ -28,7 +28,6 @@ from twistmq.client import (
     aio,
     tx,
 )
-from twistmq.protocol.record import records_of
 
 
 class Loop:
@@ -134,27 +133,6 @@ class LoopTests(TestCase):
                     self.assertTrue((await future).safe)
                 many = [Message(topic=topic, body=b"%d" % each) for each in range(10)]
                 self.assertEqual(len({each.id for each in await producer.send_many(many)}), 10)
-
-        return self.both(main)
-
-    def test_each_kind_of_send_stores_all_that_it_was_given(self) -> Deferred[Any]:
-        """A message, a batch, and one whose answer nothing waits for."""
-        async def main(loop: Loop) -> None:
-            async with self.producer(loop) as producer:
-                topic = self.topic(loop)
-                await producer.send(topic, b"0")
-                batch = [Message(topic=topic, body=b"%d" % each) for each in (1, 2, 3)]
-                self.assertEqual(len((await producer.send_batch(batch)).id.split(",")), 3)
-                await producer.send_oneway(topic, b"4")
-                await producer.send_oneway(Message(topic=topic, body=b"5"))
-                found: list[bytes] = []
-                deadline = time.monotonic() + 20
-                while len(found) < 6 and time.monotonic() < deadline:
-                    found = []
-                    for queue in await producer.client.read_queues(topic):
-                        result = await producer.client.pull(queue, 0)
-                        found += [record.body for record in records_of(result.body)]
-                self.assertEqual(sorted(found), [b"%d" % each for each in range(6)])
 
         return self.both(main)
 

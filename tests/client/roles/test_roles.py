@@ -1,0 +1,200 @@
+"""The methods that all styles share, in each style and against a running broker."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.client.roles.styles import STYLES, Style, in_each_style
+from tests.client.test_shells import ShellCase
+from twistmq.client import (
+    Closed,
+    Message,
+    NotAssigned,
+    OptionError,
+    Producer,
+    ReceiptExpired,
+    ReceivedMessage,
+    RequestTimeout,
+)
+from twistmq.protocol.record import records_of
+
+
+class RolesCase(ShellCase):
+    """Each style has a topic, with ten messages, and a group; both have its name."""
+
+    def setUp(self) -> None:
+        """Send the messages."""
+        super().setUp()
+        with Producer(self.where) as producer:
+            for style in STYLES:
+                for number in range(10):
+                    producer.send(style.name, b"%d" % number)
+
+    def made(self, style: Style, kind: str, **options: Any) -> Any:
+        """A client, a producer or a consumer with a client of its own."""
+        return getattr(style.module, kind)(self.where, **style.more, **options)
+
+
+class ClientTests(RolesCase):
+    """The questions that a client answers."""
+
+    def test_topics_queues_and_offsets(self) -> Deferred[Any]:
+        """Each method that all styles have."""
+        async def main(style: Style) -> None:
+            topic, got = style.name, style.got
+            async with style.opened(self.made(style, "Client")) as client:
+                self.assertIn(topic, await got(client.topics()))
+                queues = await got(client.read_queues(topic))
+                self.assertEqual(await got(client.write_queues(topic)), queues)
+                ends = [await got(client.max_offset(queue)) for queue in queues]
+                self.assertEqual(sum(ends), 10)
+                for queue, end in zip(queues, ends, strict=True):
+                    self.assertEqual(await got(client.min_offset(queue)), 0)
+                    self.assertEqual(await got(client.search_offset(queue, 0)), 0)
+                    pulled = await got(client.pull(queue, 0))
+                    self.assertEqual(len(records_of(pulled.body)), end)
+                group = f"o-{style.name}"
+                self.assertIsNone(await got(client.group_offset(group, queues[0])))
+                # A broker refuses to commit for a group that never had a member.
+                async with style.opened(style.module.PullConsumer(client=client, group=group)):
+                    await got(client.commit_group_offset(group, queues[0], 1))
+                self.assertEqual(await got(client.group_offset(group, queues[0])), 1)
+            with self.assertRaises(Closed):
+                await got(client.topics())
+
+        return in_each_style(main)
+
+
+class ProducerTests(RolesCase):
+    """The sends that wait."""
+
+    def test_each_kind_of_send_stores_all_that_it_was_given(self) -> Deferred[Any]:
+        """A message, a batch, and one whose answer nothing waits for."""
+        async def main(style: Style) -> None:
+            topic, got = f"sent-{style.name}", style.got
+            async with style.opened(self.made(style, "Producer", group="p")) as producer:
+                await got(producer.send(topic, b"0"))
+                batch = [Message(topic=topic, body=b"%d" % each) for each in (1, 2, 3)]
+                result = await got(producer.send_batch(batch))
+                self.assertEqual(len(result.id.split(",")), 3)
+                await got(producer.send_oneway(topic, b"4"))
+                await got(producer.send_oneway(Message(topic=topic, body=b"5")))
+                queues = await got(producer.queues(topic))
+                bodies: list[bytes] = []
+                deadline = time.monotonic() + 20
+                while len(bodies) < 6 and time.monotonic() < deadline:
+                    bodies = []
+                    for queue in queues:
+                        pulled = await got(producer.client.pull(queue, 0))
+                        bodies += [record.body for record in records_of(pulled.body)]
+                self.assertEqual(sorted(bodies), [b"%d" % each for each in range(6)])
+                self.assertEqual(producer.group, "p")
+                self.assertIn("producer of group p", repr(producer))
+            self.assertIn("closed", repr(producer))
+            with self.assertRaises(Closed):
+                await got(producer.send(topic, b"6"))
+
+        return in_each_style(main)
+
+    def test_a_request_without_a_reply_and_a_recall_without_a_handle(self) -> Deferred[Any]:
+        """The errors are the same in each style."""
+        async def main(style: Style) -> None:
+            got = style.got
+            async with style.opened(self.made(style, "Producer")) as producer:
+                with self.assertRaises(RequestTimeout):
+                    await got(producer.request(style.name, b"?", timeout_s=0.3))
+                result = await got(producer.send(style.name, b"at once"))
+                with self.assertRaises(OptionError):
+                    await got(producer.recall(result))
+
+        return in_each_style(main)
+
+
+class PullConsumerTests(RolesCase):
+    """The consumer that is polled."""
+
+    def test_an_assigned_queue_is_read_again_from_other_offsets(self) -> Deferred[Any]:
+        """Every way to move it."""
+        async def main(style: Style) -> None:
+            got = style.got
+            async with style.opened(self.made(style, "Client")) as client:
+                queues = await got(client.read_queues(style.name))
+            queue = queues[0]
+            made = self.made(style, "PullConsumer", group=f"g-{style.name}", start="first")
+            async with style.opened(made) as consumer:
+                await got(consumer.assign([queue]))
+                first = await got(consumer.poll(100))
+                self.assertEqual({message.queue for message in first}, {queue})
+                self.assertEqual(consumer.assigned(), [queue])
+                for seek in (
+                        lambda: consumer.seek(queue, 0), lambda: consumer.seek_to_begin(queue),
+                        lambda: consumer.seek_to_time(queue, datetime(2020, 1, 1, tzinfo=UTC))):
+                    await got(seek())
+                    self.assertEqual(consumer.position(queue), 0)
+                    again = await got(consumer.poll(100))
+                    self.assertEqual(again[0].body, first[0].body)
+                with self.assertRaises(NotAssigned):
+                    await got(consumer.seek(queues[1], 0))
+                await got(consumer.seek_to_end(queue))
+                self.assertEqual(await got(consumer.poll(timeout_s=0.05)), [])
+                await got(consumer.commit())
+                self.assertEqual(await got(consumer.committed(queue)), consumer.position(queue))
+                with self.assertRaises(OptionError):
+                    consumer.subscribe("another")
+            with self.assertRaises(Closed):
+                await got(consumer.poll())
+
+        return in_each_style(main)
+
+    def test_queues_that_are_paused_are_not_read(self) -> Deferred[Any]:
+        """They are read again after the consumer resumes them."""
+        async def main(style: Style) -> None:
+            got = style.got
+            made = self.made(style, "PullConsumer", group=f"p-{style.name}", start="first")
+            async with style.opened(made) as consumer:
+                consumer.pause()
+                consumer.subscribe(style.name)
+                self.assertEqual(await got(consumer.poll(timeout_s=0.3)), [])
+                consumer.resume()
+                self.assertNotEqual(await got(consumer.poll(timeout_s=20)), [])
+                self.assertEqual({queue.topic for queue in consumer.assigned()}, {style.name})
+                consumer.unsubscribe(style.name)
+
+        return in_each_style(main)
+
+
+class PopConsumerTests(RolesCase):
+    """The consumer that pops."""
+
+    def test_received_messages_are_decided_about(self) -> Deferred[Any]:
+        """They are acknowledged, extended, returned or buried; nothing is left but one."""
+        async def main(style: Style) -> None:
+            got = style.got
+            made = self.made(style, "PopConsumer", group=f"g-{style.name}", topics=style.name,
+                             start="first")
+            async with style.opened(made) as consumer:
+                received: list[ReceivedMessage[Any]] = []
+                while len(received) < 10:
+                    received += await got(consumer.receive(10, invisible_s=40))
+                await got(consumer.acknowledge(received[0]))
+                await got(consumer.acknowledge(received[1:8]))
+                await got(consumer.extend(received[8], 60))
+                await got(consumer.bury(received[8]))
+                await got(consumer.retry(received[9], 0))
+                with self.assertRaises(ReceiptExpired):
+                    await got(consumer.extend(received[0], 60))
+                again: list[ReceivedMessage[Any]] = []
+                while not again:
+                    again = await got(consumer.receive(wait_s=5))
+                self.assertEqual([(each.body, each.attempt) for each in again],
+                                 [(received[9].body, 2)])
+                await got(consumer.acknowledge(again))
+                self.assertEqual(await got(consumer.receive(wait_s=0)), [])
+            with self.assertRaises(Closed):
+                await got(consumer.receive())
+
+        return in_each_style(main)
