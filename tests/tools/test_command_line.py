@@ -262,7 +262,7 @@ class ProcessTests(SynchronousTestCase):
         """The status is 253 too where a plugin finds the fault after the process has begun."""
         process = self.start(*TWISTMQ, "broker", "messageDelayLevel=1x", "listenPort=0",
                              "bindAddress=127.0.0.1", "storePathRootDir=store")
-        seen = self.read_until(process, "messageDelayLevel: '1x' in '1x' is no num")
+        seen = self.read_until(process, "messageDelayLevel: '1x' in '1x' is not a num")
         self.assertNotIn("Traceback", seen)
         self.assertEqual(process.wait(PATIENCE), 253)
 
