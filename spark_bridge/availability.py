@@ -40,7 +40,7 @@ from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.headers import offset as headers
 from twistmq.spark_bridge.errors import ShortError
 
-__all__ = ["BUSY_CODES", "PAUSE_MAX_S", "Bounds", "Deletions", "Look", "Patience", "Standing",
+__all__ = ["BUSY_CODES", "PAUSE_MAX_S", "Bounds", "Deletions", "Look", "Patience", "Availability",
            "StillAway", "Verdict", "is_denied", "is_passing", "reach_name_server"]
 
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
@@ -61,7 +61,7 @@ class StillAway(ShortError, RuntimeError):
     """A server that a query needs is away and did not come back in time; the text names it."""
 
 
-class Standing(Enum):
+class Availability(Enum):
     """The state of a topic or queue."""
 
     THERE = "there"
@@ -75,7 +75,7 @@ class Standing(Enum):
 class Verdict:
     """The state of a topic or queue, and the reason for this verdict."""
 
-    standing: Standing
+    standing: Availability
     reason: str = ""
     #: The broker that is not registered; "" if that is not the reason.
     broker: str = ""
@@ -238,18 +238,18 @@ class Look:
         """
         queues = self.queues(queue.topic)
         if queue in queues and not is_refused:
-            return Verdict(Standing.THERE)
+            return Verdict(Availability.THERE)
         # A queue of a static topic belongs to the broker that the last known route gives for it.
         name = self._client.core.routes.broker_of(queue)
         master = self.master(name)
         if master is None:
             if name in self._removed and name not in self.registered():
-                return Verdict(Standing.GONE, f"broker {name} was removed (option removedBrokers)")
-            return Verdict(Standing.AWAY, f"broker {name} has no master that is registered at a "
+                return Verdict(Availability.GONE, f"broker {name} was removed (option removedBrokers)")
+            return Verdict(Availability.AWAY, f"broker {name} has no master that is registered at a "
                            "name server", name)
         count = sum(one.broker_name == queue.broker_name for one in queues)
         if count and not is_refused:
-            return Verdict(Standing.GONE, f"the queue is gone, broker {queue.broker_name} has only "
+            return Verdict(Availability.GONE, f"the queue is gone, broker {queue.broker_name} has only "
                            f"{count} of the topic")
         return self._at(master, queue)
 
@@ -257,14 +257,14 @@ class Look:
         """Determine the state of a topic without a known broker; the result is GONE after one look.
         """
         if self.queues(topic):
-            return Verdict(Standing.THERE)
+            return Verdict(Availability.THERE)
         if not self.registered():
-            return Verdict(Standing.AWAY, "no broker is registered at a name server")
+            return Verdict(Availability.AWAY, "no broker is registered at a name server")
         # A broker may have registered between the two requests.
         del self._queues[topic]
         if self.queues(topic):
-            return Verdict(Standing.THERE)
-        return Verdict(Standing.GONE, "there is no such topic at the brokers that are registered "
+            return Verdict(Availability.THERE)
+        return Verdict(Availability.GONE, "there is no such topic at the brokers that are registered "
                        f"({', '.join(sorted(self.registered()))})")
 
     def bounds(self, queue: MessageQueue) -> Bounds | None:
@@ -292,11 +292,11 @@ class Look:
                 queue, 0, self._group, max_count=1), taken=_PULL_CODES)
         except RequestRefused as error:
             if error.response_code == ResponseCode.TOPIC_NOT_EXIST:
-                return Verdict(Standing.GONE, f"the topic is gone, broker {name} has no such topic")
-            return Verdict(Standing.AWAY, str(error))
+                return Verdict(Availability.GONE, f"the topic is gone, broker {name} has no such topic")
+            return Verdict(Availability.AWAY, str(error))
         except RemotingError as error:
-            return Verdict(Standing.AWAY, f"broker {name} does not answer: {error}")
-        return Verdict(Standing.AWAY, f"broker {name} has the topic, which it or a name server did "
+            return Verdict(Availability.AWAY, f"broker {name} does not answer: {error}")
+        return Verdict(Availability.AWAY, f"broker {name} has the topic, which it or a name server did "
                        "not know a moment ago")
 
 
@@ -312,11 +312,11 @@ class Deletions:
 
     def judge(self, what: object, seen: Verdict) -> Verdict:
         """Return the verdict on a topic or queue after another look at it."""
-        if seen.standing is not Standing.GONE:
+        if seen.standing is not Availability.GONE:
             self._since.pop(what, None)
             return seen
         since = self._since.setdefault(what, time.monotonic())
         if time.monotonic() - since < self._apart_s:
-            return Verdict(Standing.CHECKING, f"{seen.reason}; a second look follows in "
+            return Verdict(Availability.CHECKING, f"{seen.reason}; a second look follows in "
                            f"{self._apart_s:g} s")
         return seen

@@ -92,7 +92,7 @@ class TableSummary:
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningQuery:
     """A query and its progress."""
 
     table: str
@@ -138,7 +138,7 @@ class ExportJob:
         """
         from py4j.protocol import Py4JError
 
-        running: list[_Running] = []
+        running: list[_RunningQuery] = []
         try:
             with locked(self._plan, self._session):
                 self._export(running)
@@ -149,7 +149,7 @@ class ExportJob:
                 raise
         return [self._summary(each) for each in running]
 
-    def _export(self, running: list[_Running]) -> None:
+    def _export(self, running: list[_RunningQuery]) -> None:
         """Run the queries; adds them and their progress to the list."""
         try:
             for table in self._plan.tables:
@@ -157,7 +157,7 @@ class ExportJob:
                 before = written_files(self._plan, table)
                 target = None if HAS_READ_LIMITS or self._plan.continuous else (
                     ends_of(self._plan, table))
-                running.append(_Running(
+                running.append(_RunningQuery(
                     table, start_writing(self._plan, table, self._frame(table)), before,
                     target=target))
             while not self._stopping:
@@ -181,7 +181,7 @@ class ExportJob:
             if error is not None and not self._stopping:
                 raise ExportError(f"{each.table}: {_cause(str(error))}")
 
-    def _start_again(self, running: Iterable[_Running]) -> bool:
+    def _start_again(self, running: Iterable[_RunningQuery]) -> bool:
         """Restart the queries that failed because a Python worker did not start in time.
 
         :returns: False when a query failed for another reason, or too often.
@@ -199,7 +199,7 @@ class ExportJob:
             each.starts += 1
         return True
 
-    def _go_on(self, running: Iterable[_Running]) -> bool:
+    def _go_on(self, running: Iterable[_RunningQuery]) -> bool:
         """Restart the queries that have made progress but have not reached their target.
 
         :returns: whether there was such a query.
@@ -227,7 +227,7 @@ class ExportJob:
             maxOffsetsPerTrigger=str(plan.batch_messages))
         return reader.load().withColumn("date", f.to_date("storeTimestamp"))
 
-    def _look(self, running: Iterable[_Running]) -> None:
+    def _look(self, running: Iterable[_RunningQuery]) -> None:
         """Update the progress of the queries, and report it if it has changed."""
         changed = False
         for each in running:
@@ -250,7 +250,7 @@ class ExportJob:
             self._progress(sum(each.rows for each in running),
                            sum(reported) if len(reported) == len(backlogs) else None)
 
-    def _summary(self, each: _Running) -> TableSummary:
+    def _summary(self, each: _RunningQuery) -> TableSummary:
         import pyarrow.parquet as pq
 
         new = {path: size for path, size in written_files(self._plan, each.table).items()

@@ -17,7 +17,7 @@ from twistmq.protocol.errors import BrokerError, RemotingError
 from twistmq.spark_bridge.availability import (
     Look,
     Patience,
-    Standing,
+    Availability,
     Verdict,
     is_passing,
     reach_name_server,
@@ -111,14 +111,14 @@ def _reason_to_wait(plan: ReadPlan, client: Client, error: TopicMissing) -> str:
     except RemotingError as failure:
         return f"{error}; {failure}"
     # A topic that is there now has appeared between the two requests.
-    is_new = error.queue is None and verdict.standing is Standing.THERE
-    return f"{error}; {verdict.reason}" if is_new or verdict.standing is Standing.AWAY else ""
+    is_new = error.queue is None and verdict.standing is Availability.THERE
+    return f"{error}; {verdict.reason}" if is_new or verdict.standing is Availability.AWAY else ""
 
 
 def _topic_standing(look: Look, error: TopicMissing) -> Verdict:
     """Determine the state of a topic; it is away if options name a queue on an absent broker."""
     for queue in error.named:
         verdict = look.standing(queue)
-        if verdict.standing is Standing.AWAY:
+        if verdict.standing is Availability.AWAY:
             return verdict
     return look.topic_standing(error.topic)

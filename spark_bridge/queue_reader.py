@@ -40,7 +40,7 @@ from twistmq.spark_bridge.availability import (
     Deletions,
     Look,
     Patience,
-    Standing,
+    Availability,
     Verdict,
     is_denied,
     is_passing,
@@ -656,14 +656,14 @@ class QueueReader:
         try:
             verdict = look.standing(self._queue, is_refused=True)
         except (RemotingError, RequestRefused) as error:
-            verdict = Verdict(Standing.AWAY, str(error))
+            verdict = Verdict(Availability.AWAY, str(error))
         verdict = self._deletions.judge(self._queue, verdict)
-        if verdict.standing is Standing.GONE:
+        if verdict.standing is Availability.GONE:
             self._lost(self._position, verdict.reason, self._part.end)
             self._begin_at(self._part.end)
             return True
         self._failed(RuntimeError(verdict.reason),
-                     is_checking=verdict.standing is Standing.CHECKING)
+                     is_checking=verdict.standing is Availability.CHECKING)
         return False
 
     def _failed(self, error: Exception, *, is_checking: bool = False) -> None:

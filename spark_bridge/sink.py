@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from twistmq.client.base.messages import SendResult
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.producer import Producer
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.client.core.producer.queue_selector import RoundRobin, by_hash
 from twistmq.client.core.producer.sender import RETRY_CODES
 from twistmq.client.core.producer.unique_id import process_ids
@@ -85,7 +85,7 @@ class RowsSent(WriterCommitMessage):
 
 
 @dataclass(slots=True)
-class _Sending:
+class _PendingSend:
     """Rows that were sent to a queue in one request."""
 
     rows: list[OutgoingRow]
@@ -132,7 +132,7 @@ class Sender:
         #: Rows that wait until their batch is full, by topic and by the queue that they named.
         self._waiting: dict[tuple[str, MessageQueue | None], list[OutgoingRow]] = {}
         self._bytes: dict[tuple[str, MessageQueue | None], int] = {}
-        self._sent: deque[_Sending] = deque()
+        self._sent: deque[_PendingSend] = deque()
         #: The queues of each topic, as the task found them first or after a failure.
         self._topic_queues: dict[str, list[MessageQueue]] = {}
         self._wait_s = options.integer("serverWaitMs") / 1000
@@ -261,11 +261,11 @@ class Sender:
         self._sent.append(self._send(
             rows, queue or self._choice.choose(self._queues(rows)), is_fixed))
 
-    def _send(self, rows: list[OutgoingRow], queue: MessageQueue, is_fixed: bool) -> _Sending:
-        return _Sending(rows, queue, is_fixed, self._producer.send_ready(self._ready(rows), queue),
+    def _send(self, rows: list[OutgoingRow], queue: MessageQueue, is_fixed: bool) -> _PendingSend:
+        return _PendingSend(rows, queue, is_fixed, self._producer.send_ready(self._ready(rows), queue),
                         time.monotonic())
 
-    def _ready(self, rows: list[OutgoingRow]) -> Outgoing:
+    def _ready(self, rows: list[OutgoingRow]) -> OutgoingMessage:
         """Encode rows as one request."""
         topic = self._client.core.namespace.topic(rows[0].message.topic)
         ids = [row.message.properties.get(UNIQ_KEY, "") for row in rows]
@@ -275,10 +275,10 @@ class Sender:
         if len(rows) > 1:
             return self._producer.sender.preparer.batch(topic, parts, ids, self._waits)
         [(flag, body, properties)] = parts
-        return Outgoing(topic, body, properties, ids[0], flag=flag,
+        return OutgoingMessage(topic, body, properties, ids[0], flag=flag,
                         sys_flag=rows[0].message.sys_flag, waits=self._waits)
 
-    def _settle(self, sending: _Sending) -> None:
+    def _settle(self, sending: _PendingSend) -> None:
         """Wait until rows are acknowledged, and send them again if they are not."""
         failure = self._outcome(sending)
         rows, queue, patience = sending.rows, sending.queue, self._patience()
@@ -306,7 +306,7 @@ class Sender:
             self._back_s = time.monotonic()
             patience.over()
 
-    def _outcome(self, sending: _Sending) -> _Failure | None:
+    def _outcome(self, sending: _PendingSend) -> _Failure | None:
         """Wait for the response to a send; :returns: the failure, or None."""
         try:
             result = sending.pending.result()
@@ -323,7 +323,7 @@ class Sender:
         self.acknowledged += len(sending.rows)
         return None
 
-    def _each(self, sending: _Sending, refusal: RequestRefused) -> None:
+    def _each(self, sending: _PendingSend, refusal: RequestRefused) -> None:
         """Find the row for which a batch was refused, by sending each row separately."""
         if len(sending.rows) == 1:
             raise self._error(sending.rows[0], str(refusal))

@@ -34,7 +34,7 @@ from twistmq.spark_bridge.availability import (
     Deletions,
     Look,
     Patience,
-    Standing,
+    Availability,
     Verdict,
     is_passing,
 )
@@ -162,11 +162,11 @@ class StreamEnds:
             except BrokerError as error:
                 if not is_passing(error):
                     raise
-                verdict = Verdict(Standing.AWAY, str(error))
+                verdict = Verdict(Availability.AWAY, str(error))
             else:
                 patience.over()
                 return result
-            patience.require(verdict.reason, is_checking=verdict.standing is Standing.CHECKING,
+            patience.require(verdict.reason, is_checking=verdict.standing is Availability.CHECKING,
                              broker=verdict.broker)
             # Another broker may serve the topics now: a master that has returned, or a slave.
             for topic in self._topics:
@@ -207,10 +207,10 @@ class StreamEnds:
             if topic in present_topics or topic in self._missing:
                 continue
             verdict = look.topic_standing(topic)
-            if positions is None and verdict.standing is Standing.GONE:
+            if positions is None and verdict.standing is Availability.GONE:
                 continue
             verdict = self._judged(topic, verdict)
-            if verdict.standing is Standing.GONE:
+            if verdict.standing is Availability.GONE:
                 self._lost(f"topic {topic}: {verdict.reason}", "the other topics are read")
                 self._missing.add(topic)
         self._missing -= present_topics
@@ -234,7 +234,7 @@ class StreamEnds:
                 # All queues are looked at, so that their second looks come at the same time.
                 waits = waits or error
             else:
-                if verdict.standing is Standing.GONE:
+                if verdict.standing is Availability.GONE:
                     gone_queues[queue] = verdict.reason
         if waits is not None:
             raise waits
@@ -246,7 +246,7 @@ class StreamEnds:
     def _judged(self, what: MessageQueue | str, seen: Verdict) -> Verdict:
         """Return the verdict on a topic or queue; :raises _Waits: unless it is there or gone."""
         verdict = self._deletions.judge(what, seen)
-        if verdict.standing in (Standing.AWAY, Standing.CHECKING):
+        if verdict.standing in (Availability.AWAY, Availability.CHECKING):
             name = queue_name(what) if isinstance(what, MessageQueue) else f"topic {what}"
             raise _Waits(replace(verdict, reason=f"{name}: {verdict.reason}"))
         return verdict
@@ -297,7 +297,7 @@ class StreamEnds:
         """Find the new position in a queue that was created again or ends before its offset."""
         bounds = look.bounds(queue)
         if bounds is None or (bounds.end >= offset and queue not in self._gone):
-            raise _Waits(Verdict(Standing.AWAY, f"{queue_name(queue)}: a slave has not got offset "
+            raise _Waits(Verdict(Availability.AWAY, f"{queue_name(queue)}: a slave has not got offset "
                                  f"{offset} yet, and its master is away"))
         if mark is not None:
             position = min(max(self._after(queue, mark), bounds.begin), bounds.end)

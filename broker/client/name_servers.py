@@ -77,13 +77,13 @@ class Registered:
     order_topics: dict[str, str]
 
 
-class _Telling:
+class _Registrar:
     """The registrations with one name server: one at a time, and then only the newest one.
 
     :param work: makes the registration ``one``; it does not raise.
     """
 
-    def __init__(self, work: Callable[[_Telling], Coroutine[Any, Any, None]], name: str) -> None:
+    def __init__(self, work: Callable[[_Registrar], Coroutine[Any, Any, None]], name: str) -> None:
         #: The newest registration; it is set before it is requested.
         self.one: Callable[[], Coroutine[Any, Any, Registered | None]]
         #: The name server's answer to the last registration, if there was one.
@@ -117,7 +117,7 @@ class NameServers:
         #: Name servers that left a request unanswered, and every request since.
         self.silent: set[str] = set()
         self.on_late: Callable[[list[Registered]], object] = lambda _: None
-        self._tellings: dict[str, _Telling] = {}
+        self._tellings: dict[str, _Registrar] = {}
         self._is_leaving = False
 
     async def register(
@@ -184,11 +184,11 @@ class NameServers:
                 for telling, is_answered in zip(self._tellings.values(), answered, strict=True)
                 if is_answered and telling.answer is not None]
 
-    def _telling(self, address: str) -> _Telling:
-        return self._tellings.get(address) or _Telling(
+    def _telling(self, address: str) -> _Registrar:
+        return self._tellings.get(address) or _Registrar(
             partial(self._tell, address), f"the registration with {address}")
 
-    async def _tell(self, address: str, telling: _Telling) -> None:
+    async def _tell(self, address: str, telling: _Registrar) -> None:
         """Make the newest registration with one name server."""
         was_silent, telling.answer = address in self.silent, None
         try:

@@ -43,7 +43,7 @@ class Stage:
     timeout_ms: Callable[[], int] | None = None
 
 
-class _Waiting:
+class _StageWait:
     """One wait of one stage."""
 
     __slots__ = ("done", "fired", "late_code")
@@ -82,7 +82,7 @@ class Acknowledgement:
         if store.settings.sync_flush:
             self.stages.append(Stage(store.flush.flushed, ResponseCode.FLUSH_DISK_TIMEOUT))
         #: A heap of (deadline, number, wait). Deadlines count from the append.
-        self._waiting: list[tuple[int, int, _Waiting]] = []
+        self._waiting: list[tuple[int, int, _StageWait]] = []
         self._numbers = count()
 
     def wait(self, offset: int) -> Deferred[ResponseCode] | None:
@@ -107,7 +107,7 @@ class Acknowledgement:
         self, safe: Deferred[None] | Deferred[ResponseCode], stage: Stage, index: int, offset: int,
         now_ms: int,
     ) -> Deferred[ResponseCode]:
-        waiting = _Waiting(stage.late_code)
+        waiting = _StageWait(stage.late_code)
         timeout_ms = self.timeout_ms if stage.timeout_ms is None else stage.timeout_ms()
         heappush(self._waiting, (now_ms + timeout_ms, next(self._numbers), waiting))
         safe.addCallbacks(lambda code: waiting.fire(code or ResponseCode.SUCCESS), waiting.fail)

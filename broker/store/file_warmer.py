@@ -35,7 +35,7 @@ __all__ = ["FileWarmer"]
 _WRITE_SIZE: Final = 1 << 20
 
 
-class _Warming:
+class _WarmedFile:
     """One file that is being warmed by jobs on a thread.
 
     :param sync: whether each job makes its part durable.
@@ -112,7 +112,7 @@ class FileWarmer:
         self._log = commit_log
         self._in_thread = in_thread
         #: The file that was last begun, and its start offset.
-        self._warming: _Warming | None = None
+        self._warming: _WarmedFile | None = None
         self._start = -1
         self._running: Deferred[None] | None = None
 
@@ -127,7 +127,7 @@ class FileWarmer:
                 # The file already existed when the store was opened.
                 return
             self._start = start
-            self._warming = _Warming(
+            self._warming = _WarmedFile(
                 self._io, segment_path(log.directory, start), log.file_size, self._sync)
         warming = self._warming
         if warming is None or warming.is_over:
@@ -139,7 +139,7 @@ class FileWarmer:
     def _ran(self, result: object) -> None:
         self._running = None
 
-    def _failed(self, failure: Failure, warming: _Warming) -> Deferred[None]:
+    def _failed(self, failure: Failure, warming: _WarmedFile) -> Deferred[None]:
         """Remove the file to free its space for the current file of the log."""
         self.log.warn("the next commit-log file {path} cannot be prepared: {error}",
                       path=warming.path,

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
-from twistmq.broker.testing.store_model import Ending, ModelBroken, StoreModel
+from twistmq.broker.testing.store_model import EndKind, ModelBroken, StoreModel
 from twistmq.protocol.errors import StoreError
 from twistmq.protocol.record import MessageRecord
 
@@ -67,7 +67,7 @@ class SimulatedStore:
 
     # --- life of the store
 
-    def open(self, ending: Ending) -> None:
+    def open(self, ending: EndKind) -> None:
         """Open a store over the files of the last one, and compare it with the model."""
         endings = [ending]
         cut = self.model.attempted([each for each in self.giving if each.next_offset])
@@ -85,34 +85,34 @@ class SimulatedStore:
                 self.store.load(self.batch_topics.__contains__)
                 self.store.start()
             except PowerCut:
-                endings.append(self._cut_power(Ending.KILL))
+                endings.append(self._cut_power(EndKind.KILL))
                 self.note(f"the process dies while it starts, {endings[-1].name}")
             except (StoreError, OSError) as error:
                 if not self._is_faulty():
                     raise ModelBroken(f"the store cannot be opened: {error}") from error
                 self.note(f"it cannot start: {error}")
-                endings.append(self._cut_power(Ending.KILL))
+                endings.append(self._cut_power(EndKind.KILL))
                 self.heal()
             else:
                 break
-        worst = max(endings, key=list(Ending).index)
+        worst = max(endings, key=list(EndKind).index)
         self.note(
             f"store from {self.store.commit_log.min_offset} to {self.store.commit_log.max_offset}")
         self.model.after_restart(self.store, worst, cut)
 
-    def _cut_power(self, ending: Ending) -> Ending:
+    def _cut_power(self, ending: EndKind) -> EndKind:
         """End the process, and possibly lose power; return the kind of end."""
         self.store.close()
         # Data that a failed sync dropped can still be read until the machine restarts.
         if self.disk.has_dropped or self.chance.random() < 0.2:
-            ending = Ending.POWER_LOSS
-        if ending is Ending.POWER_LOSS:
+            ending = EndKind.POWER_LOSS
+        if ending is EndKind.POWER_LOSS:
             self.disk.crash(self.chance)
         else:
             self.disk.kill()
         return ending
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: EndKind) -> None:
         """End the store and start another."""
         self.model.min_offset = self.store.commit_log.min_offset
         ending = self._cut_power(ending)
@@ -134,7 +134,7 @@ class SimulatedStore:
         if clean:
             self.model.promised(self.store.commit_log.max_offset)
         self.note("stop" if clean else "stop, not clean")
-        self.end(Ending.STOP if clean else Ending.KILL)
+        self.end(EndKind.STOP if clean else EndKind.KILL)
 
     def arm(self) -> None:
         """Make the process die soon, in the middle of an operation."""

@@ -22,7 +22,7 @@ from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.testing.power_loss import PowerCut
 from twistmq.broker.testing.simulated_store import SimulatedStore
 from twistmq.broker.testing.store import inner_batch, message, small_settings
-from twistmq.broker.testing.store_model import Ending, Sent
+from twistmq.broker.testing.store_model import EndKind, Sent
 from twistmq.protocol.errors import StoreError
 from twistmq.protocol.properties import INNER_MULTI_DISPATCH, with_property
 from twistmq.protocol.record import (
@@ -93,7 +93,7 @@ class Simulation(SimulatedStore):
         :raises SimulationFailed: when the store broke a guarantee or failed in another way.
         """
         try:
-            self.open(Ending.STOP)
+            self.open(EndKind.STOP)
             steps, weights = list(self._weights), list(self._weights.values())
             for _ in range(step_count):
                 self._do(self.chance.choices(steps, weights)[0])
@@ -118,13 +118,13 @@ class Simulation(SimulatedStore):
         except PowerCut:
             self.note("the process dies in it")
         if self.disk.is_cut:
-            self.end(self.chance.choice((Ending.KILL, Ending.POWER_LOSS)))
+            self.end(self.chance.choice((EndKind.KILL, EndKind.POWER_LOSS)))
 
     def _kill(self) -> None:
-        self.end(Ending.KILL)
+        self.end(EndKind.KILL)
 
     def _lose_power(self) -> None:
-        self.end(Ending.POWER_LOSS)
+        self.end(EndKind.POWER_LOSS)
 
     # --- messages
 

@@ -25,7 +25,7 @@ from twistmq.protocol.record import (
     encode_record,
 )
 
-__all__ = ["Ending", "ModelBroken", "Sent", "StoreModel"]
+__all__ = ["EndKind", "ModelBroken", "Sent", "StoreModel"]
 
 _FOREVER_MS = 2**62
 
@@ -34,7 +34,7 @@ class ModelBroken(AssertionError):
     """The store broke a guarantee, which the text describes."""
 
 
-class Ending(Enum):
+class EndKind(Enum):
     """The ways in which a store ends."""
 
     STOP = auto()
@@ -134,7 +134,7 @@ class StoreModel:
 
     # --- checks
 
-    def after_restart(self, store: MessageStore, ending: Ending, cut: Sequence[Sent]) -> None:
+    def after_restart(self, store: MessageStore, ending: EndKind, cut: Sequence[Sent]) -> None:
         """Take over the contents of a restarted store, if they are allowed.
 
         :param cut: the records that were being given to the store when it ended.
@@ -149,16 +149,16 @@ class StoreModel:
         for each in before:
             if each.start < self.min_offset:
                 self._removed.update((queue, end) for queue, (_, end) in each.offsets.items())
-            elif ending is not Ending.POWER_LOSS or each.end <= self.durable_end:
+            elif ending is not EndKind.POWER_LOSS or each.end <= self.durable_end:
                 require((each.start, each.data) in recovered, each, "is lost after", ending.name)
-        if ending is not Ending.POWER_LOSS and not self.may_return:
+        if ending is not EndKind.POWER_LOSS and not self.may_return:
             allowed = {(each.start, each.data) for each in [*before, *cut]}
             for each in self.log:
                 require((each.start, each.data) in allowed, each, "was refused and is there")
-        if ending is Ending.POWER_LOSS:
+        if ending is EndKind.POWER_LOSS:
             # The recovered records were read from the disk.
             self.promised(store.commit_log.max_offset)
-        if ending is not Ending.STOP and not self._keeps_keys:
+        if ending is not EndKind.STOP and not self._keeps_keys:
             self.keys_from = store.commit_log.max_offset
         self._check_offsets()
         self.check(store)

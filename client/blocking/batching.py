@@ -19,22 +19,22 @@ from typing import Final
 
 from twistmq.client.base.messages import Message, SendResult
 from twistmq.client.blocking.futures import Outcomes, SharedFuture
-from twistmq.client.blocking.thread_room import ThreadRoom
+from twistmq.client.blocking.thread_room import ThreadInFlightLimit
 from twistmq.client.core.producer.batcher import AGAIN_MS, BatchSender, results_of
 from twistmq.client.core.producer.batches import Accumulator, Batch, BatchKey
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.bodies import MessageQueue
 
-__all__ = ["ThreadBatching"]
+__all__ = ["ThreadBatcher"]
 
 #: A message that waits in a batch: a prepared message, or the body of a plain message.
-Item = bytes | Outgoing
+Item = bytes | OutgoingMessage
 #: The maximum number of topics for which the key of plain messages is remembered.
 _TOPICS_MAX: Final = 4096
 
 
-class ThreadBatching(BatchSender[Item]):
+class ThreadBatcher(BatchSender[Item]):
     """The batches of a producer, which its threads fill.
 
     :param sender: the core of the producer.
@@ -43,7 +43,7 @@ class ThreadBatching(BatchSender[Item]):
     """
 
     def __init__(
-        self, sender: Sender, room: ThreadRoom, post: Callable[..., object]
+        self, sender: Sender, room: ThreadInFlightLimit, post: Callable[..., object]
     ) -> None:
         self._client = sender.client
         super().__init__(self._client.tasks, Accumulator())
@@ -73,7 +73,7 @@ class ThreadBatching(BatchSender[Item]):
         return self._add(key, body, len(body) + extra_bytes)
 
     def add(
-        self, message: Message, ready: Outgoing, queue: MessageQueue | None
+        self, message: Message, ready: OutgoingMessage, queue: MessageQueue | None
     ) -> ThreadFuture[SendResult] | None:
         """Add a message to a batch.
 

@@ -23,8 +23,8 @@ from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.feeder import Feeder, Results
 from twistmq.client.blocking.member import BlockingMember
 from twistmq.client.core.connection.client import ClientCore
-from twistmq.client.core.consumer.handler_calls import TAKE, Handling, check_run, run_steps
-from twistmq.client.core.consumer.held_queues import Batch, Held
+from twistmq.client.core.consumer.handler_calls import TAKE, HandlerCalls, check_run, run_steps
+from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
@@ -81,7 +81,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         self._finished: deque[ReceivedMessage[T]] = deque()
         self.client.core.on_close.append(self._client_closed)
         self.client.loop.before_end.add(self._finish)
-        self._handling = Handling(
+        self._handling = HandlerCalls(
             self.member, parts.options.get("undecodable", "retry"),
             Results(self.member, self._post).post,
             acknowledges=parts.options.get("auto_acknowledge", True))
@@ -96,7 +96,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         same holds when the consumer is closed inside the loop.
         """
         self._check_open()
-        line: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
+        line: deque[tuple[AssignedQueue[T], ReceivedMessage[T]]] = deque()
         is_over = Flag()
         turn = Turn(self.member, lambda: self._give_back(line))
         turn.begin()
@@ -129,7 +129,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
             self._give_back(line)
 
     def _take(
-        self, line: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: Flag
+        self, line: deque[tuple[AssignedQueue[T], ReceivedMessage[T]]], is_over: Flag
     ) -> None:
         """Wait for messages, and put some messages of one queue into the line.
 
@@ -163,7 +163,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         if finished:
             self._post(self._handling.succeed, finished)
 
-    def _give_back(self, line: deque[tuple[Held[T], ReceivedMessage[T]]]) -> None:
+    def _give_back(self, line: deque[tuple[AssignedQueue[T], ReceivedMessage[T]]]) -> None:
         """Return the messages of a line to the waiting ones, because its iteration ends."""
         messages = [message for _, message in line]
         line.clear()

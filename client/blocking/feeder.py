@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer.held_queues import Batch, Held
+from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
 from twistmq.client.core.consumer.member import Member
 
 __all__ = ["Feeder", "Results"]
@@ -108,7 +108,7 @@ class Results(Generic[T]):
         self._succeed = member.succeed
         self._post = post
         #: The messages that were processed, by batch.
-        self._done: deque[tuple[Held[T], list[ReceivedMessage[T]]]] = deque()
+        self._done: deque[tuple[AssignedQueue[T], list[ReceivedMessage[T]]]] = deque()
         self._is_posted = False
 
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
@@ -125,7 +125,7 @@ class Results(Generic[T]):
     def _flush(self) -> None:
         # Items that are added from now on are posted again.
         self._is_posted = False
-        by_queue: dict[Held[T], list[ReceivedMessage[T]]] = {}
+        by_queue: dict[AssignedQueue[T], list[ReceivedMessage[T]]] = {}
         while self._done:
             held, messages = self._done.popleft()
             collected = by_queue.get(held)

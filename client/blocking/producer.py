@@ -24,8 +24,8 @@ from twistmq.client.base.messages import (
 )
 from twistmq.client.blocking.client import Client, closing_on_error
 from twistmq.client.blocking.futures import RunningFuture
-from twistmq.client.blocking.thread_room import ThreadRoom
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.blocking.thread_room import ThreadInFlightLimit
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.client.roles.producer import BaseProducer
 from twistmq.client.roles.waits import ForThreads
 from twistmq.client.shell.options import PRODUCER, NameServers
@@ -35,7 +35,7 @@ from twistmq.client.shell.transaction import BlockingTransaction
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from twistmq.client.blocking.batching import ThreadBatching
+    from twistmq.client.blocking.batching import ThreadBatcher
     from twistmq.client.shell.arguments import MessageArguments, ProducerArguments
 
 __all__ = ["Producer"]
@@ -64,15 +64,15 @@ class Producer(ForThreads, BaseProducer):
         self._owns_client = parts.is_own
         with closing_on_error(parts):
             self.sender = build_producer(self.client.core, parts.options)
-        self._room = ThreadRoom(self.sender.options.in_flight_max,
+        self._room = ThreadInFlightLimit(self.sender.options.in_flight_max,
                                 self.sender.options.in_flight_bytes_max,
                                 self.sender.options.group, self.client.loop.is_own_thread)
-        self._batching: ThreadBatching | None = None
+        self._batching: ThreadBatcher | None = None
         if self.sender.options.auto_batch:
             # Few producers need this module.
-            from twistmq.client.blocking.batching import ThreadBatching
+            from twistmq.client.blocking.batching import ThreadBatcher
 
-            self._batching = self.sender.batching = ThreadBatching(
+            self._batching = self.sender.batching = ThreadBatcher(
                 self.sender, self._room, self.client.loop.post)
         self._is_closed = False
         self.client.loop.run_there(lambda: self.client.core.add(self.sender))
@@ -116,7 +116,7 @@ class Producer(ForThreads, BaseProducer):
         return self.send_ready(self.sender.prepare_batch(messages), queue)
 
     def send_ready(
-        self, ready: Outgoing, queue: MessageQueue | None = None
+        self, ready: OutgoingMessage, queue: MessageQueue | None = None
     ) -> ThreadFuture[SendResult]:
         """Send a message or batch that is checked and encoded, as :meth:`send_soon` does."""
         self._check_open()
@@ -234,7 +234,7 @@ class Producer(ForThreads, BaseProducer):
 class _Sent(RunningFuture[SendResult]):
     """The result of a message under way, which occupies room until it ends."""
 
-    def __init__(self, room: ThreadRoom, size: int) -> None:
+    def __init__(self, room: ThreadInFlightLimit, size: int) -> None:
         self._room = room
         self._size = size
 

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from twistmq.client.core.producer.room import Room
+from twistmq.client.core.producer.room import InFlightLimit
 
-__all__ = ["ThreadRoom"]
+__all__ = ["ThreadInFlightLimit"]
 
 log = logging.getLogger("twistmq.client")
 
@@ -30,7 +30,7 @@ class Watched(Protocol):
     is_seen: bool
 
 
-class ThreadRoom(Room):
+class ThreadInFlightLimit(InFlightLimit):
     """Limits the messages under way, for producers that threads use.
 
     A thread that found no room is woken only when there is room for many messages, because waking a

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
-from twistmq.client.core.consumer.handler_calls import TAKE, Handling, Steps, await_steps, check_run
+from twistmq.client.core.consumer.handler_calls import TAKE, HandlerCalls, Steps, await_steps, check_run
 from twistmq.client.core.consumer.held_queues import Batch
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
@@ -34,7 +34,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
         build: Callable[[ClientCore, str, Topics, Mapping[str, Any]], Member[T]] = build_consumer,
     ) -> None:
         super().__init__(parts, build(parts.client.core, group, topics, parts.options))
-        self._handling = Handling(
+        self._handling = HandlerCalls(
             self.member, parts.options.get("undecodable", "retry"), self._post,
             acknowledges=parts.options.get("auto_acknowledge", True))
         #: The time-out of a close that a handler requested; the end of the run carries it out.

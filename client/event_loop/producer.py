@@ -16,7 +16,7 @@ from twistmq.client.base.messages import (
     message_of,
 )
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.producer.room import AwaitedRoom
+from twistmq.client.core.producer.room import AwaitedInFlightLimit
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.roles.producer import BaseProducer
 from twistmq.client.roles.waits import waits
@@ -49,7 +49,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
         if checks is not None and inspect.iscoroutinefunction(checks.on_check):
             checks.decide = self._decide
         options = self.sender.options
-        self._room = AwaitedRoom(
+        self._room = AwaitedInFlightLimit(
             options.in_flight_max, options.in_flight_bytes_max, self.client.core.tasks)
         self.client.shell.rooms[options.group] = self._room
         self._is_started = self._is_closed = False

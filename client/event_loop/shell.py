@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twistmq.client.base.errors import Closed, client_error
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.producer.room import Room
+from twistmq.client.core.producer.room import InFlightLimit
 from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.shell.building import build_client
 from twistmq.client.shell.clock import SystemClock
@@ -52,7 +52,7 @@ class Shell(ABC):
         self._driver: Driver | None = None
         self._watch: _Watch | None = None
         #: The rooms of the producers, by group, which are checked at the end of the loop.
-        self.rooms: dict[str, Room] = {}
+        self.rooms: dict[str, InFlightLimit] = {}
         #: Cancels the work that was scheduled for the end of the loop.
         self._forget_end: Callable[[], object] = lambda: None
 

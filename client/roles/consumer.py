@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from twistmq.client.base.messages import ReceivedMessage, SendResult
-from twistmq.client.core.consumer.handler_calls import Handling
+from twistmq.client.core.consumer.handler_calls import HandlerCalls
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.producer.replies import reply_to
 from twistmq.client.roles.member import BaseMember
@@ -22,7 +22,7 @@ class BaseConsumer(BaseMember[T]):
     """A consumer that handles messages."""
 
     member: Member[T]
-    _handling: Handling[T]
+    _handling: HandlerCalls[T]
 
     @abstractmethod
     def _check_open(self) -> None:

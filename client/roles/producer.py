@@ -14,7 +14,7 @@ from twistmq.client.base.messages import (
     message_of,
 )
 from twistmq.client.core.consumer.queries import Queries
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.client.core.producer.recalls import recall
 from twistmq.client.core.producer.replies import prepare_request, request
 from twistmq.client.core.producer.sender import Sender
@@ -134,12 +134,12 @@ class BaseProducer:
         self._check_open()
         await self._call(recall, self.sender, result)
 
-    def _prepare(self, message: Message) -> Outgoing:
+    def _prepare(self, message: Message) -> OutgoingMessage:
         """Check and encode a message."""
         self._check_open()
         return self.sender.prepare(message)
 
-    def _prepare_half(self, message: Message) -> Outgoing:
+    def _prepare_half(self, message: Message) -> OutgoingMessage:
         """Check and encode the half message of a transaction."""
         self._check_open()
         return prepare_half(self.sender, message)

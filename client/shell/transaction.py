@@ -18,7 +18,7 @@ from typing import Any, Self
 from twistmq.client.base.errors import ClientError
 from twistmq.client.base.handlers import Decision
 from twistmq.client.base.messages import MessageQueue, SendResult
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.client.core.producer.sender import Sender
 from twistmq.client.core.producer.transactions import end_half, send_half
 
@@ -34,7 +34,7 @@ class Transaction:
     """
 
     def __init__(
-        self, sender: Sender, message: Outgoing, queue: MessageQueue | None
+        self, sender: Sender, message: OutgoingMessage, queue: MessageQueue | None
     ) -> None:
         self._sender = sender
         self._message = message
@@ -78,7 +78,7 @@ class BlockingTransaction(Transaction):
     """
 
     def __init__(
-        self, sender: Sender, message: Outgoing, queue: MessageQueue | None,
+        self, sender: Sender, message: OutgoingMessage, queue: MessageQueue | None,
         run: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
     ) -> None:
         super().__init__(sender, message, queue)
@@ -111,7 +111,7 @@ class AsyncTransaction(Transaction):
     """
 
     def __init__(
-        self, sender: Sender, message: Outgoing, queue: MessageQueue | None,
+        self, sender: Sender, message: OutgoingMessage, queue: MessageQueue | None,
         run: Callable[[Coroutine[Any, Any, None]], Awaitable[None]],
     ) -> None:
         super().__init__(sender, message, queue)

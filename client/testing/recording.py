@@ -17,7 +17,7 @@ from twistmq.client.base.messages import (
     message_of,
 )
 from twistmq.client.core.connection.client import ClientCore, ClientOptions
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.client.core.producer.replies import prepare_request
 from twistmq.client.core.producer.transactions import prepare_half
 from twistmq.client.shell.clock import SystemClock
@@ -135,7 +135,7 @@ class RecordingProducer:
         return self._soon([new_message], self._sender.prepare(new_message), queue)
 
     def _soon(
-        self, messages: Sequence[Message], ready: Outgoing, queue: MessageQueue | None
+        self, messages: Sequence[Message], ready: OutgoingMessage, queue: MessageQueue | None
     ) -> Future[SendResult]:
         future: Future[SendResult] = Future()
         try:
@@ -221,7 +221,7 @@ class RecordingProducer:
         self._is_closed = True
 
     def _keep(
-        self, messages: Sequence[Message], ready: Outgoing, queue: MessageQueue | None
+        self, messages: Sequence[Message], ready: OutgoingMessage, queue: MessageQueue | None
     ) -> SendResult:
         if self._is_closed:
             raise Closed("the producer is closed")

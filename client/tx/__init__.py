@@ -31,7 +31,7 @@ from twistmq.client.shell.options import (
     NameServers,
 )
 from twistmq.client.shell.roles import parts_of
-from twistmq.client.tx.loop import Deferring, TwistedShell
+from twistmq.client.tx.loop import DeferredMethods, TwistedShell
 from twistmq.client.tx.service import ConsumerService
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ __all__ = ["Client", "Consumer", "ConsumerService", "PopConsumer", "Producer", "
 T = TypeVar("T")
 
 
-class Client(Deferring, LoopClient):
+class Client(DeferredMethods, LoopClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
@@ -64,7 +64,7 @@ class Client(Deferring, LoopClient):
         super().__init__(TwistedShell(name_servers, reactor, dict(options)))
 
 
-class Producer(Deferring, LoopProducer[Client, Deferred[SendResult]]):
+class Producer(DeferredMethods, LoopProducer[Client, Deferred[SendResult]]):
     """Sends messages.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
@@ -82,7 +82,7 @@ class Producer(Deferring, LoopProducer[Client, Deferred[SendResult]]):
         self.start()
 
 
-class Consumer(Deferring, LoopConsumer[Client, T]):
+class Consumer(DeferredMethods, LoopConsumer[Client, T]):
     """A member of a consumer group.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
@@ -102,7 +102,7 @@ class Consumer(Deferring, LoopConsumer[Client, T]):
                          group, topics)
 
 
-class PullConsumer(Deferring, LoopPullConsumer[Client, T]):
+class PullConsumer(DeferredMethods, LoopPullConsumer[Client, T]):
     """A member of a consumer group that is polled, by one task at a time.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
@@ -123,7 +123,7 @@ class PullConsumer(Deferring, LoopPullConsumer[Client, T]):
                          group, topics)
 
 
-class PopConsumer(Deferring, LoopPopConsumer[Client, T]):
+class PopConsumer(DeferredMethods, LoopPopConsumer[Client, T]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
     :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.

@@ -16,10 +16,10 @@ from zope.interface import implementer
 from twistmq.client.event_loop.driver import Driver
 from twistmq.client.shell.tls import TlsPipe
 
-__all__ = ["Opening"]
+__all__ = ["ConnectionAttempt"]
 
 
-class Opening:
+class ConnectionAttempt:
     """A connection that is being opened, starting with :meth:`begin`.
 
     :param number: the number that the engine gave the connection.
@@ -116,13 +116,13 @@ class Stream(Protocol):
     """One connection, with or without TLS."""
 
     def __init__(
-        self, driver: Driver, number: int, pipe: TlsPipe | None, opening: Opening
+        self, driver: Driver, number: int, pipe: TlsPipe | None, opening: ConnectionAttempt
     ) -> None:
         self._driver = driver
         self._number = number
         self._pipe = pipe
         #: The opening of this connection; None once it is open.
-        self._opening: Opening | None = opening
+        self._opening: ConnectionAttempt | None = opening
         self._unsent = _Unsent()
 
     def connectionMade(self) -> None:

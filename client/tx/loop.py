@@ -22,13 +22,13 @@ from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.event_loop.shell import Shell
 from twistmq.client.roles.waits import ForTwisted, wrap_waits
 from twistmq.client.shell.options import NameServers
-from twistmq.client.tx.connection import Opening
+from twistmq.client.tx.connection import ConnectionAttempt
 from twistmq.protocol.addresses import split_address
 
-__all__ = ["Deferring", "TwistedShell"]
+__all__ = ["DeferredMethods", "TwistedShell"]
 
 
-class Deferring(ForTwisted):
+class DeferredMethods(ForTwisted):
     """Makes the waiting methods of a class and of its bases return Deferreds."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -44,7 +44,7 @@ class Loop:
         self.reactor = reactor
         self._tls = tls
         self.driver: Driver | None = None
-        self._opening: dict[int, Opening] = {}
+        self._opening: dict[int, ConnectionAttempt] = {}
 
     def connect(self, number: int, address: str) -> None:
         """See ``EventLoop``."""
@@ -55,7 +55,7 @@ class Loop:
         except ValueError as error:
             driver.lost(number, str(error))
             return
-        opening = self._opening[number] = Opening(
+        opening = self._opening[number] = ConnectionAttempt(
             self.reactor, driver, number, host_port, self._tls,
             lambda: self._opening.pop(number, None))
         opening.begin()

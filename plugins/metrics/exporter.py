@@ -19,7 +19,7 @@ from twistmq.plugins.metrics.namesrv_families import PREFIX as NAMESRV_PREFIX
 from twistmq.plugins.metrics.pages import HealthChecks, root_page
 from twistmq.plugins.metrics.rpc_latency import RpcLatency
 from twistmq.plugins.metrics.setting_checks import MISSING, interface_of, read_labels
-from twistmq.plugins.metrics.shared_making import SharedMaking
+from twistmq.plugins.metrics.shared_making import Coalescer
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, NameServer
@@ -61,7 +61,7 @@ class Exporter:
         self._collecting = collecting
         self._run = run
         #: Makes the page with the current numbers.
-        self.scrape = SharedMaking(lambda: self._run(self._make()))
+        self.scrape = Coalescer(lambda: self._run(self._make()))
         interface = interface_of(settings)
         try:
             self._port = serve_http(root_page(self.scrape, name, checks),

@@ -24,7 +24,7 @@ from twisted.web.resource import Resource
 from twistmq.broker.api.observe import BrokerPages, PageAnswer
 from twistmq.plugins.metrics.exposition import GivenFamilies
 from twistmq.plugins.metrics.pages import joined_root_page
-from twistmq.plugins.metrics.shared_making import SharedMaking
+from twistmq.plugins.metrics.shared_making import Coalescer
 
 __all__ = ["JoinedMetrics", "join_health", "join_metrics", "joined_pages"]
 
@@ -81,8 +81,8 @@ def joined_pages(brokers: BrokerPages) -> Resource:
         page: Deferred[tuple[int, bytes]] = brokers.ask(_PORT, "/health").addCallback(join_health)
         return page
 
-    return joined_root_page(SharedMaking(lambda: Deferred.fromCoroutine(joined.make())),
-                            SharedMaking(health))
+    return joined_root_page(Coalescer(lambda: Deferred.fromCoroutine(joined.make())),
+                            Coalescer(health))
 
 
 def join_metrics(

@@ -9,12 +9,12 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-__all__ = ["SharedMaking"]
+__all__ = ["Coalescer"]
 
 T = TypeVar("T")
 
 
-class SharedMaking(Generic[T]):
+class Coalescer(Generic[T]):
     """Makes a page. A request that arrives while the page is being made gets the same page.
 
     :param make: fires with the page. A failure is logged here, once.

@@ -27,7 +27,7 @@ from twistmq.plugins.pop.offsets import QueueKey
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["ANY_QUEUE", "PopHold", "Waiting"]
+__all__ = ["ANY_QUEUE", "PopHold", "HeldPop"]
 
 ANY_QUEUE: Final = -1
 #: Least number of finished requests that are removed from the list of deadlines together.
@@ -36,7 +36,7 @@ _OVER_LEAST: Final = 100
 _AHEAD_MS: Final = 50
 
 
-class Waiting:
+class HeldPop:
     """One request that waits.
 
     :param key: the queue for which the request waits.
@@ -53,8 +53,8 @@ class Waiting:
 
     def __init__(
         self, request: Request[Any], key: QueueKey, deadline_ms: int,
-        wants: MessageFilter | None, look: Callable[[Waiting, bool], Reply | None],
-        pushed_out: Callable[[Waiting], Reply],
+        wants: MessageFilter | None, look: Callable[[HeldPop, bool], Reply | None],
+        pushed_out: Callable[[HeldPop], Reply],
     ) -> None:
         self.request = request
         self.key = key
@@ -70,7 +70,7 @@ class Waiting:
 
 
 #: Waiting requests by the id of their connection, each in order of arrival.
-_ByConnection = dict[int, dict[Waiting, None]]
+_ByConnection = dict[int, dict[HeldPop, None]]
 
 
 class PopHold:
@@ -84,18 +84,18 @@ class PopHold:
     def __init__(self, broker: Broker, newest_first: bool = False) -> None:
         self._broker = broker
         self._newest_first = newest_first
-        self._waiting: dict[QueueKey, WaitingByTag[Waiting]] = {}
+        self._waiting: dict[QueueKey, WaitingByTag[HeldPop]] = {}
         #: The same requests in order of arrival: by connection, and by queue and connection.
         self._of_connection: _ByConnection = {}
         self._of_key: dict[QueueKey, _ByConnection] = {}
         #: Topic to the waiting groups, and to the queues for which each group waits.
         self._groups: dict[str, dict[str, dict[int, None]]] = {}
         #: Some of the entries are over, and this is counted.
-        self._deadlines: list[tuple[int, int, Waiting]] = []
+        self._deadlines: list[tuple[int, int, HeldPop]] = []
         self._over_count = 0
         self._numbers = count()
         #: Waiting requests that must be checked.
-        self._due: OrderedDict[Waiting, None] = OrderedDict()
+        self._due: OrderedDict[HeldPop, None] = OrderedDict()
         #: Whether ``_look_at_due`` is scheduled or running.
         self._is_scheduled = False
         self._lane = broker.foreground.lane()
@@ -150,7 +150,7 @@ class PopHold:
         """Whether no time is left to wait."""
         return now_ms > deadline_ms - _AHEAD_MS
 
-    def hold(self, waiting: Waiting) -> Deferred[Any]:
+    def hold(self, waiting: HeldPop) -> Deferred[Any]:
         """Let a request wait; the caller has checked that there is room and time for it."""
         self._enter(waiting)
         # The deadline is a time of the client's clock. Only the interval until then is used, which
@@ -162,7 +162,7 @@ class PopHold:
             getattr(waiting.wants, "size_bytes", 0) + index_size(waiting.wants))
         return waiting.reply
 
-    def _enter(self, waiting: Waiting) -> None:
+    def _enter(self, waiting: HeldPop) -> None:
         key = waiting.key
         waits = self._waiting.get(key)
         if waits is None:
@@ -175,7 +175,7 @@ class PopHold:
             connections.setdefault(channel_id, {})[waiting] = None
         self.count += 1
 
-    def _leave(self, waiting: Waiting) -> None:
+    def _leave(self, waiting: HeldPop) -> None:
         key = waiting.key
         waits = self._waiting[key]
         waits.remove(waiting)
@@ -235,7 +235,7 @@ class PopHold:
         waits = self._waiting.get(key)
         if not waits:
             return
-        candidates: Iterable[Waiting]
+        candidates: Iterable[HeldPop]
         if records is not None:
             candidates = waits.candidates(records)
             if self._newest_first:
@@ -248,7 +248,7 @@ class PopHold:
                 self.look_soon(waiting)
                 return
 
-    def look_soon(self, waiting: Waiting, *, schedule: bool = True) -> None:
+    def look_soon(self, waiting: HeldPop, *, schedule: bool = True) -> None:
         """Check a waiting request after other connections had their turn.
 
         :param schedule: False if the caller schedules the check after it has named all requests.
@@ -304,7 +304,7 @@ class PopHold:
         finally:
             self._is_scheduled = False
 
-    def _look(self, waiting: Waiting, is_last: bool) -> None:
+    def _look(self, waiting: HeldPop, is_last: bool) -> None:
         if not waiting.request.channel.active:
             self._end(waiting, None)
             return
@@ -317,7 +317,7 @@ class PopHold:
         if answer is not None:
             self._end(waiting, answer)
 
-    def _leave_for_good(self, waiting: Waiting) -> None:
+    def _leave_for_good(self, waiting: HeldPop) -> None:
         waiting.is_over = True
         self._due.pop(waiting, None)
         self._leave(waiting)
@@ -332,6 +332,6 @@ class PopHold:
         heapify(self._deadlines)
         self._over_count = 0
 
-    def _end(self, waiting: Waiting, answer: Reply | None) -> None:
+    def _end(self, waiting: HeldPop, answer: Reply | None) -> None:
         self._leave_for_good(waiting)
         waiting.reply.callback(answer)

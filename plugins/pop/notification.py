@@ -16,7 +16,7 @@ from twistmq.broker.api.headers import (
 )
 from twistmq.broker.api.limits import LONG_HEADER_SIZE_MAX
 from twistmq.plugins.pop.checks import require_attempt_id, require_readable
-from twistmq.plugins.pop.hold import Waiting
+from twistmq.plugins.pop.hold import HeldPop
 from twistmq.plugins.pop.names import pop_retry_topic
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Notifications:
             return _reply()
         if not hold.has_room(request, key):
             return _reply(polling_full=True)
-        return hold.hold(Waiting(request, key, deadline_ms, None, self._look_again,
+        return hold.hold(HeldPop(request, key, deadline_ms, None, self._look_again,
                                  lambda _: _reply(polling_full=True)))
 
-    def _look_again(self, waiting: Waiting, is_last: bool) -> Reply | None:
+    def _look_again(self, waiting: HeldPop, is_last: bool) -> Reply | None:
         has_msg = self._has_message(waiting.request.header)
         return _reply(has_msg=has_msg) if has_msg or is_last else None
 

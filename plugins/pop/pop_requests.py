@@ -35,7 +35,7 @@ from twistmq.plugins.pop.checks import (
     require_invisible_time,
     require_readable,
 )
-from twistmq.plugins.pop.hold import Waiting
+from twistmq.plugins.pop.hold import HeldPop
 from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, is_retry, pop_retry_topic, retry_mark
 from twistmq.plugins.pop.take import Attempt, Taker
 
@@ -104,14 +104,14 @@ class PopRequests:
             return self._reply(attempt, ResponseCode.POLLING_TIMEOUT)
         if not self._hold.has_room(request, key):
             return self._reply(attempt, ResponseCode.POLLING_FULL)
-        waiting = Waiting(request, key, deadline_ms, message_filter, self._look_again,
+        waiting = HeldPop(request, key, deadline_ms, message_filter, self._look_again,
                           self._pushed_out)
         held = self._hold.hold(waiting)
         if attempt.has_more_to_look_at:
             self._hold.look_soon(waiting)
         return held
 
-    def _look_again(self, waiting: Waiting, is_last: bool) -> Reply | None:
+    def _look_again(self, waiting: HeldPop, is_last: bool) -> Reply | None:
         """Check whether a wait is over; :returns: the reply, or None to wait longer."""
         attempt = self._attempt(waiting.request, waiting.wants)
         if attempt.parts:
@@ -123,7 +123,7 @@ class PopRequests:
             self._hold.look_soon(waiting)
         return None
 
-    def _pushed_out(self, waiting: Waiting) -> Reply:
+    def _pushed_out(self, waiting: HeldPop) -> Reply:
         """Answer a wait that ends because its room is needed for another request."""
         attempt = Attempt(waiting.request.header, self._broker.now_ms(), 0, None)
         return self._reply(attempt, ResponseCode.POLLING_FULL)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from twistmq.broker.api import ResponseCode
-from twistmq.plugins.timer.escaping import Escaping
+from twistmq.plugins.timer.escaping import RemoteSender
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, MessageRecord
@@ -28,7 +28,7 @@ class Delivery:
         #: Messages delivered, or rolled, since the start.
         self.count = 0
         #: Sends messages to other brokers while this slave stands in for its master.
-        self.escaping = Escaping(broker)
+        self.escaping = RemoteSender(broker)
         self._is_failing = False
 
     def append(self, records: list[MessageRecord]) -> list[MessageRecord]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from twistmq.plugins.timer.delivered import Delivered
     from twistmq.plugins.timer.metrics import TimerMetrics
     from twistmq.plugins.timer.pending_recalls import PendingRecalls
-    from twistmq.plugins.timer.rolling import Rolling
+    from twistmq.plugins.timer.rolling import SlotChooser
     from twistmq.plugins.timer.timer_log import TimerLog
     from twistmq.plugins.timer.wheel import TimerWheel
 
@@ -60,7 +60,7 @@ class Enqueue:
 
     def __init__(
         self, broker: Broker, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
-        delivery: Delivery, rolling: Rolling, delivered: Delivered, recalls: PendingRecalls,
+        delivery: Delivery, rolling: SlotChooser, delivered: Delivered, recalls: PendingRecalls,
     ) -> None:
         self._broker = broker
         self._wheel = wheel

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from twistmq.broker.api import Broker, BrokerError, MessageRecord
 
-__all__ = ["Escaping"]
+__all__ = ["RemoteSender"]
 
 #: The time from a failure to the next attempt, ms.
 _AGAIN_MS: Final = 1000
 
 
-class Escaping:
+class RemoteSender:
     """Sends the messages of one broker to other brokers."""
 
     log = Logger()

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from twistmq.plugins.timer.timer_log import TimerLog
     from twistmq.plugins.timer.wheel import TimerWheel
 
-__all__ = ["Following"]
+__all__ = ["TimerFollower"]
 
 #: The number of changes that a lost master may have counted after its last copied check point.
 _COUNTS_MORE: Final = 60
 
 
-class Following:
+class TimerFollower:
     """Keeps the timers of one broker at the progress of its master."""
 
     def __init__(

@@ -16,7 +16,7 @@ from twistmq.plugins.timer.records import due_ms_of
 if TYPE_CHECKING:
     from twistmq.plugins.timer.wheel import TimerWheel
 
-__all__ = ["Rolling", "Way"]
+__all__ = ["SlotChooser", "Way"]
 
 #: A slave rolls a message this many ms later than its master, but at most later by this fraction of
 #: the roll window. A slave cannot know when the master entered the message, and a message that is
@@ -33,7 +33,7 @@ class Way(NamedTuple):
     is_rolled: bool
 
 
-class Rolling:
+class SlotChooser:
     """The rule by which one broker rolls messages.
 
     :param roll_window: ticks ahead from which on a message is rolled.

@@ -30,7 +30,7 @@ from twistmq.plugins.timer.delivered import Delivered
 from twistmq.plugins.timer.delivery import Delivery
 from twistmq.plugins.timer.dequeue import Dequeue
 from twistmq.plugins.timer.enqueue import Enqueue
-from twistmq.plugins.timer.following import Following
+from twistmq.plugins.timer.following import TimerFollower
 from twistmq.plugins.timer.metrics import TimerMetrics
 from twistmq.plugins.timer.pending_recalls import PendingRecalls
 from twistmq.plugins.timer.rates import Rates
@@ -42,9 +42,9 @@ from twistmq.plugins.timer.records import (
     wait_record,
 )
 from twistmq.plugins.timer.recovery import TimerRecovery
-from twistmq.plugins.timer.rolling import Rolling
+from twistmq.plugins.timer.rolling import SlotChooser
 from twistmq.plugins.timer.settings import TimerSettings
-from twistmq.plugins.timer.settling import Settling
+from twistmq.plugins.timer.settling import Handover
 from twistmq.plugins.timer.timer_log import TimerLog
 from twistmq.plugins.timer.wheel import TimerWheel
 
@@ -83,7 +83,7 @@ class TimerService:
         self.metrics = TimerMetrics(broker)
         #: Delivery of messages that were already due when they were entered, and of waiting ones.
         self.late, self.due = Delivery(broker), Delivery(broker)
-        rolling = Rolling(self.wheel, settings.roll_window)
+        rolling = SlotChooser(self.wheel, settings.roll_window)
         self.delivered = Delivered(store, rolling.slot_on_slave)
         recalls = PendingRecalls()
         self.enqueue = Enqueue(broker, self.wheel, self.timer_log, self.metrics, self.late,
@@ -91,9 +91,9 @@ class TimerService:
         self.dequeue = Dequeue(broker, self.wheel, self.timer_log, self.metrics, self.due,
                                self.delivered, recalls)
         #: Follows the progress of this broker's master, if this broker is a slave.
-        self.following = Following(broker, self.wheel, self.timer_log, self.checkpoint,
+        self.following = TimerFollower(broker, self.wheel, self.timer_log, self.checkpoint,
                                    self.enqueue, self.dequeue, self.delivered)
-        self._settling = Settling(broker, self.following, self.enqueue, self.dequeue, self.due,
+        self._settling = Handover(broker, self.following, self.enqueue, self.dequeue, self.due,
                                   self.late)
         #: Whether any record of the sends that are being handled has to wait.
         self.has_timed = False

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from twistmq.plugins.timer.delivery import Delivery
     from twistmq.plugins.timer.dequeue import Dequeue
     from twistmq.plugins.timer.enqueue import Enqueue
-    from twistmq.plugins.timer.following import Following
+    from twistmq.plugins.timer.following import TimerFollower
 
-__all__ = ["Settling"]
+__all__ = ["Handover"]
 
 
-class Settling:
+class Handover:
     """Knows which work one broker has to finish.
 
     :param due: stores the messages that ``dequeue`` finds due.
@@ -29,7 +29,7 @@ class Settling:
     """
 
     def __init__(
-        self, broker: Broker, following: Following, enqueue: Enqueue, dequeue: Dequeue,
+        self, broker: Broker, following: TimerFollower, enqueue: Enqueue, dequeue: Dequeue,
         due: Delivery, late: Delivery,
     ) -> None:
         self._broker = broker

@@ -45,7 +45,7 @@ def timer_rows(store: StoreFiles, selection: Wanted, report: Report) -> Iterator
     :param report: receives units that do not lead to a message.
     """
     files = TimerFiles(store)
-    waiting = _Waiting(files, store, report)
+    waiting = _WaitingTimers(files, store, report)
     for entry in sorted(waiting.entries):
         message = waiting.message(entry)
         if message is None:
@@ -58,7 +58,7 @@ def timer_rows(store: StoreFiles, selection: Wanted, report: Report) -> Iterator
             yield row
 
 
-class _Waiting:
+class _WaitingTimers:
     """The waiting messages of a store, and the keys of recalled messages."""
 
     def __init__(self, files: TimerFiles, store: StoreFiles, report: Report) -> None:

@@ -10,7 +10,7 @@ from tests.client.invariants import Invariants, PromiseBroken
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.tasks import Cancelled, Task
-from twistmq.client.core.consumer.held_queues import Batch, Held
+from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.shell.roles import build_consumer
 from twistmq.client.testing import MemoryCluster
@@ -82,7 +82,7 @@ class SimulatedMember:
         """Now and then a worker stops waiting just before messages come."""
         arrived = self.member.arrived
 
-        def watched(held: Held[Any]) -> None:
+        def watched(held: AssignedQueue[Any]) -> None:
             if self._waits and self._chance.random() < 0.2:
                 self._waits[0].cancel()
             arrived(held)
@@ -124,7 +124,7 @@ class SimulatedMember:
                 self.member.release(batch.held, batch.messages[index + 1:])
                 return
 
-    async def _handle_some(self, held: Held[Any], messages: list[ReceivedMessage[Any]]) -> bool:
+    async def _handle_some(self, held: AssignedQueue[Any], messages: list[ReceivedMessage[Any]]) -> bool:
         """Handle messages together; :returns: whether the first was finished."""
         for message in messages:
             self._promises.begin(self.client, message)

@@ -24,7 +24,7 @@ from twistmq.client.base.handlers import failure_outcome
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.engine import Connection
-from twistmq.client.core.consumer.held_queues import Held
+from twistmq.client.core.consumer.held_queues import AssignedQueue
 from twistmq.client.core.consumer.member import Member
 from twistmq.protocol import json_dialect
 from twistmq.protocol.bodies import (
@@ -141,7 +141,7 @@ def running_info(member: Member[Any]) -> ConsumerRunningInfo:
                       if topic in member.subscriptions})
 
 
-def _queue_info(member: Member[Any], held: Held[Any]) -> dict[str, int | bool]:
+def _queue_info(member: Member[Any], held: AssignedQueue[Any]) -> dict[str, int | bool]:
     """Return the fields of Apache's ProcessQueueInfo; times are Unix ms, 0 means never."""
     tasks, window = member.tasks, held.window
 

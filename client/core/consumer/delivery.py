@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from twistmq.client.base.errors import Closed
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer.held_queues import Batch, Held, MemberOptions
+from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue, MemberOptions
 from twistmq.client.core.consumer.queue_locks import Locks
 from twistmq.client.core.consumer.window import ByteTotal, QueueWindow
 from twistmq.protocol.bodies import MessageQueue
@@ -21,12 +21,12 @@ from twistmq.protocol.bodies import MessageQueue
 if TYPE_CHECKING:
     from twistmq.client.core.producer.tracer import Trace
 
-__all__ = ["HandingOut"]
+__all__ = ["Delivery"]
 
 T = TypeVar("T")
 
 
-class HandingOut(Generic[T]):
+class Delivery(Generic[T]):
     """The part of a member that hands out messages.
 
     :param client: the client, perhaps shared.
@@ -42,7 +42,7 @@ class HandingOut(Generic[T]):
         #: The group's name at brokers.
         self.group = client.namespace.group(options.group)
         #: The queues that are assigned to this member.
-        self.held: dict[MessageQueue, Held[T]] = {}
+        self.held: dict[MessageQueue, AssignedQueue[T]] = {}
         self.total = ByteTotal()
         self.locks: Locks | None = (
             Locks(client, self.group, self.held_queues)
@@ -52,14 +52,14 @@ class HandingOut(Generic[T]):
         self.is_closing = False
         #: The number of messages that were handed out and are not finished.
         self.running = 0
-        self._ready: deque[Held[T]] = deque()
+        self._ready: deque[AssignedQueue[T]] = deque()
         self._waiting: deque[Future[None]] = deque()
 
     def held_queues(self) -> list[tuple[MessageQueue, QueueWindow[Any]]]:
         """Return the queues of this member with their windows."""
         return [(queue, held.window) for queue, held in self.held.items()]
 
-    def arrived(self, held: Held[T]) -> None:
+    def arrived(self, held: AssignedQueue[T]) -> None:
         """Note that a queue may have messages to hand out."""
         if held.is_ready or not held.window.waiting_count or held.window.is_dropped:
             return
@@ -115,7 +115,7 @@ class HandingOut(Generic[T]):
                 return Batch(held, messages)
         return None
 
-    def _may_run(self, held: Held[T]) -> bool:
+    def _may_run(self, held: AssignedQueue[T]) -> bool:
         """Whether messages of an ordered queue may be handed out: this member holds its lock."""
         if held.in_order_until_ms > self.tasks.now_ms:
             return False

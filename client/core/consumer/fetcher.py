@@ -33,7 +33,7 @@ from twistmq.client.core.consumer.flow_control import (
     PullUnderWay,
     delay_after_refusal,
 )
-from twistmq.client.core.consumer.held_queues import Held
+from twistmq.client.core.consumer.held_queues import AssignedQueue
 from twistmq.client.core.consumer.pull_request import messages_of, pull_header, pull_result
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -83,7 +83,7 @@ class Fetcher(Generic[T]):
         self._member = member
         self._client = member.client
 
-    async def pull_always(self, held: Held[T], delay_ms: float) -> None:
+    async def pull_always(self, held: AssignedQueue[T], delay_ms: float) -> None:
         """Pull a queue until it is dropped, for the first time after ``delay_ms``."""
         tasks = self._client.tasks
         await tasks.sleep(delay_ms)
@@ -104,7 +104,7 @@ class Fetcher(Generic[T]):
                 held.window.pulled_ms = int(tasks.now_ms)
                 await tasks.sleep(wait_ms)
 
-    async def _look_again(self, held: Held[T]) -> None:
+    async def _look_again(self, held: AssignedQueue[T]) -> None:
         """Ask again where a new queue begins, because the previous member may have committed."""
         member = self._member
         if member.options.is_broadcast or member.fixed is not None:
@@ -122,7 +122,7 @@ class Fetcher(Generic[T]):
             held.next_offset = held.committed = offset
             held.window.begin_at(offset)
 
-    def _wait_ms(self, held: Held[T], under_way: int = 0) -> float:
+    def _wait_ms(self, held: AssignedQueue[T], under_way: int = 0) -> float:
         """Return how long the queue has to wait, in ms; with 0, it may be pulled now.
 
         :param under_way: the number of messages that pulls of the queue in flight may return.
@@ -141,7 +141,7 @@ class Fetcher(Generic[T]):
             return FULL_MS
         return 0
 
-    async def _pull(self, held: Held[T]) -> float:
+    async def _pull(self, held: AssignedQueue[T]) -> float:
         """Make one pull, or several at once if the queue is known to have more messages.
 
         :returns: the wait before the next pull, in ms.
@@ -172,7 +172,7 @@ class Fetcher(Generic[T]):
             return STOPPED_MS
         return SOON_MS if held.next_offset == offset and duration_ms < SOON_MS else 0
 
-    def _begin(self, held: Held[T], offset: int, count: int) -> _Pull:
+    def _begin(self, held: AssignedQueue[T], offset: int, count: int) -> _Pull:
         """Start a pull of ``count`` messages from an offset."""
         member, client = self._member, self._client
         now_ms = int(client.tasks.now_ms)
@@ -186,7 +186,7 @@ class Fetcher(Generic[T]):
         return _Pull(offset, address, member.flow.begin(now_ms), client.engine.invoke(
             address, RequestCode.PULL_MESSAGE, header, timeout_ms=TIMEOUT_MS))
 
-    async def _take(self, held: Held[T], result: PullResult, duration_ms: float) -> None:
+    async def _take(self, held: AssignedQueue[T], result: PullResult, duration_ms: float) -> None:
         """Put the messages of a response into the window."""
         member = self._member
         held.broker_id = result.broker_id
@@ -217,7 +217,7 @@ class Fetcher(Generic[T]):
         held.window.correct_tags_offset(held.next_offset)
 
     def _sort_out(
-        self, held: Held[T], result: PullResult, messages: list[ReceivedMessage[T]],
+        self, held: AssignedQueue[T], result: PullResult, messages: list[ReceivedMessage[T]],
         damaged: list[DamagedMessage[T]],
     ) -> list[ReceivedMessage[T]]:
         """Treat damaged messages as the option requires; :returns: the messages for the window."""
@@ -235,7 +235,7 @@ class Fetcher(Generic[T]):
                       sorted_out.stopped.damage, STOPPED_MS / 1000)
         return cast(list[ReceivedMessage[T]], sorted_out.messages)
 
-    async def _move(self, held: Held[T], result: PullResult) -> None:
+    async def _move(self, held: AssignedQueue[T], result: PullResult) -> None:
         """Continue at the broker's offset, because the queue does not have the requested one.
 
         A queue that became shorter may have been created again together with its topic, and then
@@ -253,7 +253,7 @@ class Fetcher(Generic[T]):
                     held.next_offset, offset)
         await member.move_to({held.queue: offset})
 
-    def _after(self, held: Held[T], error: BrokerError) -> float:
+    def _after(self, held: AssignedQueue[T], error: BrokerError) -> float:
         """Return the wait after a failed pull, in ms."""
         code = error.response_code if isinstance(error, RequestRefused) else 0
         if code in UNKNOWN_GROUP:

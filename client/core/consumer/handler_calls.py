@@ -1,6 +1,6 @@
 """Calls of handlers: which messages a handler gets, and how the outcome of each call is handled.
 
-The generators of :class:`Handling` yield the arguments of the calls. A shell calls the handler, on
+The generators of :class:`HandlerCalls` yield the arguments of the calls. A shell calls the handler, on
 a thread or by awaiting it, and sends its result or throws its error into the generator, which runs
 on the handler's thread. The shell also provides the function that passes results to the engine.
 
@@ -18,10 +18,10 @@ from typing import Any, Final, Generic, TypeVar
 from twistmq.client.base.errors import NotAssigned, OptionError, Undecodable
 from twistmq.client.base.handlers import NoResult, failure_level
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.consumer.held_queues import Batch, Held
+from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
 from twistmq.client.core.consumer.member import Member
 
-__all__ = ["TAKE", "Handling", "Steps", "await_steps", "check_run", "run_steps"]
+__all__ = ["TAKE", "HandlerCalls", "Steps", "await_steps", "check_run", "run_steps"]
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _GENERATOR: Final = 0x20 | 0x200
 Steps = Generator[Any, Any, None]
 
 
-class Handling(Generic[T]):
+class HandlerCalls(Generic[T]):
     """Passes the messages of a member to handlers.
 
     :param undecodable: the option: "retry", "skip" or "raise".
@@ -59,7 +59,7 @@ class Handling(Generic[T]):
         #: The messages that iterations took and that have no result yet, by ``id``. Only the engine
         #: accesses the dict, so that each message gets exactly one result, from the first of: the
         #: next step of the iteration, :meth:`acknowledge`, or the end of the iteration.
-        self._pending: dict[int, tuple[Held[T], ReceivedMessage[T]]] = {}
+        self._pending: dict[int, tuple[AssignedQueue[T], ReceivedMessage[T]]] = {}
 
     # --- the messages of iterations; all of these methods are called in the engine
 
@@ -114,9 +114,9 @@ class Handling(Generic[T]):
 
     def _without_result(
         self, messages: Iterable[ReceivedMessage[T]]
-    ) -> list[tuple[Held[T], list[ReceivedMessage[T]]]]:
+    ) -> list[tuple[AssignedQueue[T], list[ReceivedMessage[T]]]]:
         """Take out the messages without a result; adjacent messages of a queue stay together."""
-        batches: list[tuple[Held[T], list[ReceivedMessage[T]]]] = []
+        batches: list[tuple[AssignedQueue[T], list[ReceivedMessage[T]]]] = []
         for message in messages:
             pair = self._pending.pop(id(message), None)
             if pair is None:
@@ -129,7 +129,7 @@ class Handling(Generic[T]):
 
     # --- handlers
 
-    def is_decodable(self, held: Held[T], message: ReceivedMessage[T]) -> bool:
+    def is_decodable(self, held: AssignedQueue[T], message: ReceivedMessage[T]) -> bool:
         """Whether a handler gets a message: it has a value, or is delivered as damaged.
 
         A message without a value is treated as the option specifies.
@@ -149,7 +149,7 @@ class Handling(Generic[T]):
             return False
         return True
 
-    def _end(self, end: Callable[..., object], held: Held[T], message: ReceivedMessage[T]) -> None:
+    def _end(self, end: Callable[..., object], held: AssignedQueue[T], message: ReceivedMessage[T]) -> None:
         self._pending.pop(id(message), None)
         end(held, [message])
 
@@ -205,7 +205,7 @@ class Handling(Generic[T]):
                 self._post(self._member.release, held, remaining)
 
     def _is_kept(
-        self, held: Held[T], message: ReceivedMessage[T], remaining: list[ReceivedMessage[T]]
+        self, held: AssignedQueue[T], message: ReceivedMessage[T], remaining: list[ReceivedMessage[T]]
     ) -> bool:
         if self.is_decodable(held, message):
             return True

@@ -17,7 +17,7 @@ from twistmq.client.core.consumer.subscriptions import Subscription
 from twistmq.client.core.consumer.window import QueueWindow
 from twistmq.protocol.bodies import MessageQueue
 
-__all__ = ["Batch", "Held", "MemberOptions", "PopOptions"]
+__all__ = ["Batch", "AssignedQueue", "MemberOptions", "PopOptions"]
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class PopOptions(MemberOptions, frozen=True, kw_only=True):
     in_flight_max: int = 1000
 
 
-class Held(Generic[T]):
+class AssignedQueue(Generic[T]):
     """A queue that is assigned to this member."""
 
     __slots__ = ("behind", "broker_id", "committed", "floor", "floor_ms", "in_order_until_ms",
@@ -121,6 +121,6 @@ class Batch(Generic[T]):
 
     __slots__ = ("held", "messages")
 
-    def __init__(self, held: Held[T], messages: list[ReceivedMessage[T]]) -> None:
+    def __init__(self, held: AssignedQueue[T], messages: list[ReceivedMessage[T]]) -> None:
         self.held = held
         self.messages = messages

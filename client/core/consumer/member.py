@@ -27,7 +27,7 @@ from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.tasks import Cancelled, Task
 from twistmq.client.core.consumer.fetcher import Fetcher
 from twistmq.client.core.consumer.flow_control import PullFlow
-from twistmq.client.core.consumer.held_queues import Held, MemberOptions
+from twistmq.client.core.consumer.held_queues import AssignedQueue, MemberOptions
 from twistmq.client.core.consumer.offsets import (
     FileAccess,
     LocalOffsets,
@@ -204,7 +204,7 @@ class Member(Results[T]):
     # --- offsets
 
     async def commit(
-        self, queues: Sequence[Held[T]] | None = None, *, again: bool = False
+        self, queues: Sequence[AssignedQueue[T]] | None = None, *, again: bool = False
     ) -> bool:
         """Commit the offsets of queues.
 
@@ -222,7 +222,7 @@ class Member(Results[T]):
                 held.committed = committed[held.queue]
         return len(committed) == len(table)
 
-    async def commit_beginnings(self, queues: Sequence[Held[T]]) -> None:
+    async def commit_beginnings(self, queues: Sequence[AssignedQueue[T]]) -> None:
         """Commit the start offsets of queues that leave before their first pull.
 
         An offset is committed only if the group has none for the queue. Without it, the next
@@ -236,7 +236,7 @@ class Member(Results[T]):
         if table:
             await self.offsets.write(table)
 
-    def settled(self, held: Held[T]) -> None:
+    def settled(self, held: AssignedQueue[T]) -> None:
         """Note that the start offset of a queue is known; commit it soon if it is not committed.
 
         The offsets of all queues that are assigned together are committed together.

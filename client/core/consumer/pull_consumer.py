@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from twistmq.client.base.errors import Closed, NotAssigned, OptionError
-from twistmq.client.core.consumer.held_queues import Batch, Held
+from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.polls import Poll, Polls
 from twistmq.client.core.consumer.queries import Queries
@@ -145,7 +145,7 @@ class PullMember(Member[T]):
         return MessageQueue(self.client.namespace.topic(queue.topic), queue.broker_name,
                             queue.queue_id)
 
-    def _held(self, queue: MessageQueue) -> Held[T]:
+    def _held(self, queue: MessageQueue) -> AssignedQueue[T]:
         held = self.held.get(self._at_broker(queue))
         if held is None or held.window.is_dropped:
             raise NotAssigned(f"this consumer does not have the queue {queue} now")

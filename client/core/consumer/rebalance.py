@@ -33,7 +33,7 @@ from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.routes import Route
 from twistmq.client.core.connection.tasks import Cancelled, Future, Task
 from twistmq.client.core.consumer.flow_control import NEW_QUEUE_MS
-from twistmq.client.core.consumer.held_queues import Held
+from twistmq.client.core.consumer.held_queues import AssignedQueue
 from twistmq.client.core.consumer.initial_offsets import Beginnings
 from twistmq.client.core.consumer.strategies import share, sorted_queues
 from twistmq.client.core.consumer.subscription_check import Differences
@@ -97,7 +97,7 @@ class _Stop(NamedTuple):
     connection: Connection
 
 
-class Beginning(NamedTuple):
+class StartOffset(NamedTuple):
     """The offset at which a queue begins for a member.
 
     :param is_committed: whether the group has committed this offset.
@@ -120,7 +120,7 @@ class Rebalance(Generic[T]):
         self._loop: Task[None] | None = None
         self._last_ms = float("-inf")
         #: Ordered queues that are lost and still locked, with the tasks that give the locks back.
-        self._ending: dict[MessageQueue, tuple[Held[T], Task[None]]] = {}
+        self._ending: dict[MessageQueue, tuple[AssignedQueue[T], Task[None]]] = {}
         #: The tasks that give up queues.
         self._leaving: set[Task[None]] = set()
         #: Topics without a route for which this was logged.
@@ -129,7 +129,7 @@ class Rebalance(Generic[T]):
         #: Queues of topics that were deleted: all messages in them will be new.
         self._deleted: set[MessageQueue] = set()
         #: Lost queues whose commits are in flight, and the connections to their brokers.
-        self._stopping: dict[MessageQueue, tuple[Held[T], Connection]] = {}
+        self._stopping: dict[MessageQueue, tuple[AssignedQueue[T], Connection]] = {}
         #: The positions at which this member stopped in queues that other members have now.
         self._stopped: dict[MessageQueue, _Stop] = {}
         self.beginnings = Beginnings(member)
@@ -201,7 +201,7 @@ class Rebalance(Generic[T]):
                 self._client.tasks.spawn(self._member.commit(), "commit before a rebalance")
             self.wake()
 
-    def _set_floor(self, held: Held[T]) -> None:
+    def _set_floor(self, held: AssignedQueue[T]) -> None:
         """Note the committed offset, unless that was done shortly before for the same change."""
         now_ms = self._client.tasks.now_ms
         if held.committed is not None and now_ms - held.floor_ms > FLOOR_MS:
@@ -336,7 +336,7 @@ class Rebalance(Generic[T]):
 
     # --- queues that go
 
-    async def give_up(self, lost: list[Held[T]]) -> None:
+    async def give_up(self, lost: list[AssignedQueue[T]]) -> None:
         """Commit queues, drop them, and give their locks back.
 
         If handlers end soon, their results are committed too, because the member that gets a queue
@@ -362,7 +362,7 @@ class Rebalance(Generic[T]):
             leaving.when_done(lambda _: self._leaving.discard(leaving))
             await leaving
 
-    async def _commit_lost(self, lost: list[Held[T]], unread: list[Held[T]]) -> None:
+    async def _commit_lost(self, lost: list[AssignedQueue[T]], unread: list[AssignedQueue[T]]) -> None:
         member, tasks = self._member, self._client.tasks
         until_ms = tasks.now_ms + HANDLERS_WAIT_MS
         running = [held for held in lost if held.window.running_count]
@@ -389,7 +389,7 @@ class Rebalance(Generic[T]):
         log.info("group %s: this member has lost %d queues", member.group, len(lost))
         tell(member.on_lost, _asked_for(lost))
 
-    def _remember(self, lost: list[Held[T]]) -> None:
+    def _remember(self, lost: list[AssignedQueue[T]]) -> None:
         """Remember where this member stopped in queues, in case they come back soon."""
         now_ms = self._client.tasks.now_ms
         self._stopped = {queue: stop for queue, stop in self._stopped.items()
@@ -415,7 +415,7 @@ class Rebalance(Generic[T]):
             self._stopping.pop(queue, None)
             self._stopped.pop(queue, None)
 
-    async def _unlock(self, held: Held[T]) -> None:
+    async def _unlock(self, held: AssignedQueue[T]) -> None:
         """Give a lock back after the handler has ended; only then the queue is taken again."""
         assert self._member.locks is not None
         end_ms = self._client.tasks.now_ms + UNLOCK_WAIT_MS
@@ -467,7 +467,7 @@ class Rebalance(Generic[T]):
         starts = [self._client.tasks.spawn(self.first_offset(queue), "first offset")
                   for queue in queues]
         outcomes = await self._client.tasks.all_of(starts)
-        acquired: list[Held[T]] = []
+        acquired: list[AssignedQueue[T]] = []
         if member.is_closing:
             return []
         for queue, start in zip(queues, outcomes, strict=True):
@@ -480,7 +480,7 @@ class Rebalance(Generic[T]):
             tell(member.on_assigned, _asked_for(acquired))
         return [held.queue for held in acquired]
 
-    def deleted(self, held: Held[T]) -> None:
+    def deleted(self, held: AssignedQueue[T]) -> None:
         """Start a queue from the beginning in the next round, because its topic was deleted."""
         self._deleted.add(held.queue)
         self._member.offsets.topic_deleted(held.queue)
@@ -489,26 +489,26 @@ class Rebalance(Generic[T]):
         held.committed = held.window.committable
         self.wake()
 
-    def restart(self, held: Held[T], offset: int) -> None:
+    def restart(self, held: AssignedQueue[T], offset: int) -> None:
         """Continue a queue of this member at another offset; messages read are forgotten."""
         if held.task is not None:
             held.task.cancel()
         for message in held.window.drop():
             message.lost = True
-        new = self._hold(held.queue, Beginning(offset), 0)
+        new = self._hold(held.queue, StartOffset(offset), 0)
         new.committed = held.committed
         new.is_paused = held.is_paused
 
     def _hold(
-        self, queue: MessageQueue, start: Beginning, delay_ms: float = NEW_QUEUE_MS
-    ) -> Held[T]:
+        self, queue: MessageQueue, start: StartOffset, delay_ms: float = NEW_QUEUE_MS
+    ) -> AssignedQueue[T]:
         member, tasks = self._member, self._client.tasks
         now_ms = int(tasks.now_ms)
         topic = self._client.namespace.without(queue.topic)
         window: QueueWindow[Any] = QueueWindow(queue, start.offset, now_ms, member.total)
         if member.locks is not None:
             window.locked(now_ms)
-        held = Held(queue, MessageQueue(topic, queue.broker_name, queue.queue_id),
+        held = AssignedQueue(queue, MessageQueue(topic, queue.broker_name, queue.queue_id),
                     member.subscriptions[queue.topic], window, start.offset)
         held.is_settled = not delay_ms
         held.is_new = start.is_new
@@ -519,7 +519,7 @@ class Rebalance(Generic[T]):
         held.task = tasks.spawn(member.fetcher.pull_always(held, delay_ms), f"pulls of {queue}")
         return held
 
-    async def first_offset(self, queue: MessageQueue) -> Beginning:
+    async def first_offset(self, queue: MessageQueue) -> StartOffset:
         """Return the offset at which a queue begins for the group.
 
         :raises BrokerError: when it cannot be determined now: an unknown offset is never a number.
@@ -539,7 +539,7 @@ class Rebalance(Generic[T]):
                 del self._stopped[queue]
                 log.info("%s is back at %s: this member continues at %d, where it stopped", queue,
                          stored, stop.offset)
-                return Beginning(stop.offset)
+                return StartOffset(stop.offset)
             else:
                 # A log does not become shorter at one broker: the topic was created again.
                 self._deleted.add(queue)
@@ -551,10 +551,10 @@ class Rebalance(Generic[T]):
                 log.warning("group %s: %s was created again since the offset %d was written to the "
                             "file, and is read from its first message", member.group, queue,
                             stored)
-                return Beginning(0)
-            return Beginning(stored, is_committed=True)
+                return StartOffset(0)
+            return StartOffset(stored, is_committed=True)
         offset = await self.beginnings.offset(queue, is_made_again=queue in self._deleted)
-        return Beginning(offset, is_new=True)
+        return StartOffset(offset, is_new=True)
 
     async def _end(self, queue: MessageQueue) -> int:
         """Return the offset that the next message of a queue will have."""
@@ -567,7 +567,7 @@ class Rebalance(Generic[T]):
         return reply.header(headers.GetMaxOffsetResponseHeader).offset
 
 
-def _asked_for(queues: list[Held[Any]]) -> list[MessageQueue]:
+def _asked_for(queues: list[AssignedQueue[Any]]) -> list[MessageQueue]:
     """Return the queues of the subscribed topics, without retry topics."""
     return [held.named for held in queues
             if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)]

@@ -15,8 +15,8 @@ from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer.delivery import HandingOut
-from twistmq.client.core.consumer.held_queues import Held, MemberOptions
+from twistmq.client.core.consumer.delivery import Delivery
+from twistmq.client.core.consumer.held_queues import AssignedQueue, MemberOptions
 from twistmq.client.core.consumer.retries import DEAD_LEVEL, Retries
 from twistmq.client.core.consumer.stats import MemberStats
 from twistmq.client.core.consumer.subscriptions import Subscription
@@ -44,7 +44,7 @@ _EXPIRE_MS: Final = 60_000
 _TIMEOUT_LEVEL: Final = 3
 
 
-class Results(HandingOut[T]):
+class Results(Delivery[T]):
     """The part of a member that handles the results of handlers.
 
     :param sender: sends a failed message again when its broker does not accept it back.
@@ -73,7 +73,7 @@ class Results(HandingOut[T]):
             return self.options.max_attempts
         return _INT32_MAX if self.options.in_order else MAX_ATTEMPTS
 
-    def succeed(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+    def succeed(self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Handle messages of one queue that handlers processed."""
         self.tell(held, messages, "success")
         if held.outcome is not None:
@@ -81,13 +81,13 @@ class Results(HandingOut[T]):
         held.window.done_all(messages)
         self._ended(len(messages), held)
 
-    def release(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+    def release(self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Let messages wait again that were handed out but not begun."""
         held.window.put_back(messages)
         self._ended(len(messages), held)
 
     def fail(
-        self, held: Held[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
+        self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
     ) -> None:
         """Handle messages of one queue that handlers could not process.
 
@@ -112,7 +112,7 @@ class Results(HandingOut[T]):
                 self.tasks.spawn(self._send_back(held, message, level), "send back")
 
     def tell(
-        self, held: Held[T], messages: Sequence[ReceivedMessage[T]], outcome: str
+        self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], outcome: str
     ) -> None:
         """Report the result of messages of one handler to traces, statistics and interceptors.
 
@@ -139,7 +139,7 @@ class Results(HandingOut[T]):
                 "after_consume", self.options.group, held.named, messages, outcome)
 
     def _suspend(
-        self, held: Held[T], messages: Sequence[ReceivedMessage[T]], level: int
+        self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int
     ) -> None:
         """Hand out failed messages of an ordered queue again later, or send dead ones away."""
         over = [message for message in messages
@@ -155,7 +155,7 @@ class Results(HandingOut[T]):
             self.tasks.later(held.in_order_until_ms - self.tasks.now_ms, self.arrived, held)
 
     async def _bury(
-        self, held: Held[T], over: Sequence[ReceivedMessage[T]],
+        self, held: AssignedQueue[T], over: Sequence[ReceivedMessage[T]],
         again: Sequence[ReceivedMessage[T]],
     ) -> None:
         """Send the dead letters of an ordered queue away; the queue waits until this is done."""
@@ -173,7 +173,7 @@ class Results(HandingOut[T]):
         held.in_order_until_ms = 0.0
         self.release(held, [*(each for each in over if each not in buried), *again])
 
-    async def _send_back(self, held: Held[T], message: ReceivedMessage[T], level: int) -> None:
+    async def _send_back(self, held: AssignedQueue[T], message: ReceivedMessage[T], level: int) -> None:
         """Send a message back; if this fails, hand it out again in this member."""
         window = held.window
         # The message may also have timed out: then it was sent back already.
@@ -210,7 +210,7 @@ class Results(HandingOut[T]):
         for pause in list(self._pauses):
             pause.set_result(None)
 
-    def _ended(self, count: int, held: Held[T]) -> None:
+    def _ended(self, count: int, held: AssignedQueue[T]) -> None:
         self.running -= count
         self.arrived(held)
         if self._idle is not None and self.running <= 0:
@@ -232,7 +232,7 @@ class Results(HandingOut[T]):
                        f"{_DIRECT_MAX} messages from tools are already waiting")
         window: QueueWindow[Any] = QueueWindow(
             message.queue, message.offset, int(self.tasks.now_ms), self.total)
-        held = Held(message.queue, message.queue, Subscription(message.queue.topic), window,
+        held = AssignedQueue(message.queue, message.queue, Subscription(message.queue.topic), window,
                     message.offset)
         outcome: Future[bool] = Future()
         held.outcome = outcome

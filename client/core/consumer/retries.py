@@ -19,7 +19,7 @@ from typing import Any, Final
 from twistmq.client.base.errors import refusal
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol import properties as names
 from twistmq.protocol.codes import RequestCode, ResponseCode
@@ -104,7 +104,7 @@ class Retries:
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
 
-    def copy(self, message: ReceivedMessage[Any]) -> Outgoing:
+    def copy(self, message: ReceivedMessage[Any]) -> OutgoingMessage:
         """Return the copy for the retry topic."""
         record = message.record
         properties = dict(message.properties)
@@ -116,7 +116,7 @@ class Retries:
             names.DELAY: str(_FIRST_LEVEL + attempts),
         })
         properties.pop(names.TRAN_MSG, None)
-        return Outgoing(
+        return OutgoingMessage(
             retry_topic(self._group), record.body, format_properties(properties),
             properties.get(names.UNIQ_KEY, ""), flag=record.flag, sys_flag=record.sys_flag,
             reconsume_times=attempts + 1, max_reconsume_times=self.max_attempts)

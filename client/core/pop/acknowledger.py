@@ -38,7 +38,7 @@ from twistmq.protocol.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
 )
 
-__all__ = ["Acknowledging"]
+__all__ = ["Acknowledger"]
 
 log = logging.getLogger("twistmq.client")
 
@@ -61,7 +61,7 @@ class _Entry:
         self.future: Future[None] = Future()
 
 
-class Acknowledging:
+class Acknowledger:
     """The acknowledgements and changes of one member.
 
     :param group: the group's name at brokers.

@@ -22,7 +22,7 @@ from msgspec import field
 from twistmq.client.base.errors import Unsupported, refusal
 from twistmq.client.core.connection.routes import Route
 from twistmq.client.core.consumer.rebalance import Rebalance, tell
-from twistmq.client.core.pop.pop_loop import Popping, Source
+from twistmq.client.core.pop.pop_loop import PopLoop, Source
 from twistmq.protocol.bodies import Body, MessageModel, MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError
@@ -73,7 +73,7 @@ class PopAssignments(Rebalance[T]):
     """
 
     def __init__(
-        self, member: Member[T], popping: Popping[T], forget_lines: Callable[[], None]
+        self, member: Member[T], popping: PopLoop[T], forget_lines: Callable[[], None]
     ) -> None:
         super().__init__(member)
         self._popping = popping

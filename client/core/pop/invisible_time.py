@@ -18,30 +18,30 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twistmq.client.base.errors import ReceiptExpired, RequestRefused
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.consumer.held_queues import Held, PopOptions
-from twistmq.client.core.pop.acknowledger import Acknowledging
+from twistmq.client.core.consumer.held_queues import AssignedQueue, PopOptions
+from twistmq.client.core.pop.acknowledger import Acknowledger
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from twistmq.client.core.consumer.member import Member
 
-__all__ = ["Hiding"]
+__all__ = ["InvisibilityExtender"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
 
-class Hiding(Generic[T]):
+class InvisibilityExtender(Generic[T]):
     """Extends the invisible times of one member's messages.
 
     :param lose: called with messages whose receipts are no longer valid.
     """
 
     def __init__(
-        self, member: Member[T], options: PopOptions, acks: Acknowledging,
-        lose: Callable[[Held[T], Sequence[PoppedMessage[T]]], None],
+        self, member: Member[T], options: PopOptions, acks: Acknowledger,
+        lose: Callable[[AssignedQueue[T], Sequence[PoppedMessage[T]]], None],
     ) -> None:
         self._member = member
         self._options = options
@@ -62,7 +62,7 @@ class Hiding(Generic[T]):
                     for message in held.window.waiting():
                         self._prolong(held, message)
 
-    def _watch(self, held: Held[T], message: ReceivedMessage[T]) -> None:
+    def _watch(self, held: AssignedQueue[T], message: ReceivedMessage[T]) -> None:
         """Check a message that was handed out."""
         if not isinstance(message, PoppedMessage) or message.lost:
             return
@@ -78,19 +78,19 @@ class Hiding(Generic[T]):
         else:
             self._prolong(held, message)
 
-    def _is_late(self, held: Held[T], message: PoppedMessage[T]) -> bool:
+    def _is_late(self, held: AssignedQueue[T], message: PoppedMessage[T]) -> bool:
         begin_ms = held.window.began_ms(message.offset)
         return begin_ms is not None and (
             self._tasks.now_ms - begin_ms > self._options.consume_timeout_ms)
 
-    def _prolong(self, held: Held[T], message: ReceivedMessage[T]) -> None:
+    def _prolong(self, held: AssignedQueue[T], message: ReceivedMessage[T]) -> None:
         """Hide a message for longer when half of its time has passed."""
         if not isinstance(message, PoppedMessage) or message.changing is not None:
             return
         if message.expires_ms - self._tasks.now_ms < self._options.invisible_ms / 2:
             self._tasks.spawn(self._hide_longer(held, message), "hide a message for longer")
 
-    async def _hide_longer(self, held: Held[T], message: PoppedMessage[T]) -> None:
+    async def _hide_longer(self, held: AssignedQueue[T], message: PoppedMessage[T]) -> None:
         try:
             await self._acks.change(message, self._options.invisible_ms)
         except (RequestRefused, ReceiptExpired) as error:

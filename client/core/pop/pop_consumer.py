@@ -33,17 +33,17 @@ from typing import Any, Final, TypeVar
 from twistmq.client.base.handlers import failure_outcome
 from twistmq.client.base.messages import MessageQueue, ReceivedMessage
 from twistmq.client.core.connection.tasks import Cancelled, Future
-from twistmq.client.core.consumer.held_queues import Batch, Held, PopOptions
+from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue, PopOptions
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.retries import DEAD_LEVEL
 from twistmq.client.core.consumer.subscriptions import Subscription
 from twistmq.client.core.consumer.window import QueueWindow
-from twistmq.client.core.pop.acknowledger import Acknowledging
+from twistmq.client.core.pop.acknowledger import Acknowledger
 from twistmq.client.core.pop.assignments import PopAssignments
-from twistmq.client.core.pop.invisible_time import Hiding
-from twistmq.client.core.pop.pop_loop import HOLD_MS, Popping, Source
+from twistmq.client.core.pop.invisible_time import InvisibilityExtender
+from twistmq.client.core.pop.pop_loop import HOLD_MS, PopLoop, Source
 from twistmq.client.core.pop.popped_message import PoppedMessage
-from twistmq.client.core.pop.receiver import Receiving
+from twistmq.client.core.pop.receiver import Receiver
 from twistmq.client.core.pop.retries import PopRetries, delay_ms
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.topic_names import retry_topic
@@ -72,15 +72,15 @@ class PopMember(Member[T]):
         self.subscriptions.pop(retry_topic(self.group), None)
         # The broker keeps the order, so no queue is locked.
         self.locks = None
-        self.acks = Acknowledging(self.client, self.group)
+        self.acks = Acknowledger(self.client, self.group)
         self.pop_retries = PopRetries(self.retries, self.acks)
-        self.popping: Popping[T] = Popping(self, self.options, self.popped)
-        self.receiving: Receiving[T] = Receiving(
+        self.popping: PopLoop[T] = PopLoop(self, self.options, self.popped)
+        self.receiving: Receiver[T] = Receiver(
             self, self.options, self.popping, self.acks, self.pop_retries)
         self.popping.on_end.append(self.receiving.pop_ended)
         self.rebalance: PopAssignments[T] = PopAssignments(
             self, self.popping, self.forget_lines)
-        self.hiding: Hiding[T] = Hiding(self, self.options, self.acks, self.lose)
+        self.hiding: InvisibilityExtender[T] = InvisibilityExtender(self, self.options, self.acks, self.lose)
 
     # --- the group
 
@@ -119,7 +119,7 @@ class PopMember(Member[T]):
         self.popping.wake()
 
     async def commit(
-        self, queues: Sequence[Held[T]] | None = None, *, again: bool = False
+        self, queues: Sequence[AssignedQueue[T]] | None = None, *, again: bool = False
     ) -> bool:
         """Wait until the acknowledgements in flight have ended."""
         await self.acks.flush()
@@ -165,7 +165,7 @@ class PopMember(Member[T]):
 
     def _line(
         self, line: MessageQueue, named: MessageQueue, subscription: Subscription
-    ) -> Held[T]:
+    ) -> AssignedQueue[T]:
         held = self.held.get(line)
         if held is not None and self.options.in_order and held.window.count:
             # The broker returns the same messages again: their old receipts are void.
@@ -173,7 +173,7 @@ class PopMember(Member[T]):
             held = None
         if held is None:
             window: QueueWindow[Any] = QueueWindow(line, 0, int(self.tasks.now_ms), self.total)
-            held = self.held[line] = Held(line, named, subscription, window, 0)
+            held = self.held[line] = AssignedQueue(line, named, subscription, window, 0)
         return held
 
     def forget_lines(self) -> None:
@@ -217,7 +217,7 @@ class PopMember(Member[T]):
 
     # --- results of handlers
 
-    def succeed(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+    def succeed(self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Acknowledge messages of one queue that handlers processed.
 
         Lost messages are acknowledged too, if their receipts are still valid.
@@ -229,11 +229,11 @@ class PopMember(Member[T]):
         if is_popped:
             self._acknowledge(messages)
 
-    def release(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+    def release(self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Let messages wait again that were handed out but not begun, except lost messages."""
         super().release(held, [message for message in messages if not message.lost])
 
-    def lose(self, held: Held[T], messages: Sequence[PoppedMessage[T]]) -> None:
+    def lose(self, held: AssignedQueue[T], messages: Sequence[PoppedMessage[T]]) -> None:
         """Mark running messages as lost, because their receipts are no longer valid.
 
         They are delivered again. For ordered consumption, all later messages of their queue that
@@ -258,7 +258,7 @@ class PopMember(Member[T]):
                     message, done.error))
 
     def fail(
-        self, held: Held[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
+        self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
     ) -> None:
         """Handle messages of one queue that handlers could not process.
 
@@ -275,7 +275,7 @@ class PopMember(Member[T]):
         for message in messages:
             self.tasks.spawn(self._come_again(held, message, level), "retry")
 
-    async def _come_again(self, held: Held[T], message: ReceivedMessage[T], level: int) -> None:
+    async def _come_again(self, held: AssignedQueue[T], message: ReceivedMessage[T], level: int) -> None:
         assert isinstance(message, PoppedMessage)
         try:
             if level == DEAD_LEVEL or message.attempt > self.max_attempts:
@@ -289,7 +289,7 @@ class PopMember(Member[T]):
             self._ended(1, held)
 
     async def _bury(
-        self, held: Held[T], over: Sequence[ReceivedMessage[T]],
+        self, held: AssignedQueue[T], over: Sequence[ReceivedMessage[T]],
         again: Sequence[ReceivedMessage[T]],
     ) -> None:
         """Send the dead letters of an ordered queue away; if this fails, they are tried again."""
@@ -305,7 +305,7 @@ class PopMember(Member[T]):
         self.release(held, remaining)
         self.tasks.later(max(held.in_order_until_ms - self.tasks.now_ms, 0), self.arrived, held)
 
-    def _ended(self, count: int, held: Held[T]) -> None:
+    def _ended(self, count: int, held: AssignedQueue[T]) -> None:
         super()._ended(count, held)
         self.popping.wake()
 

@@ -44,7 +44,7 @@ from twistmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResp
 if TYPE_CHECKING:
     from twistmq.client.core.consumer.member import Member
 
-__all__ = ["HOLD_MS", "Popping", "Source"]
+__all__ = ["HOLD_MS", "PopLoop", "Source"]
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class Source:
         self.number = -1
 
 
-class Popping(Generic[T]):
+class PopLoop(Generic[T]):
     """The pops of one member.
 
     :param popped: called with the source, its subscription, the messages and the duration in ms.

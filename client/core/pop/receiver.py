@@ -1,4 +1,4 @@
-"""Receiving: a program requests messages and decides about each of them itself.
+"""Receptions: a program requests messages and decides about each of them itself.
 
     acknowledge    the message is finished
     extend         the message is hidden for longer
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from twistmq.client.base.errors import Closed, OptionError, ReceiptExpired
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer.held_queues import Batch, Held, PopOptions
-from twistmq.client.core.pop.acknowledger import Acknowledging
-from twistmq.client.core.pop.pop_loop import Popping
+from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue, PopOptions
+from twistmq.client.core.pop.acknowledger import Acknowledger
+from twistmq.client.core.pop.pop_loop import PopLoop
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.client.core.pop.retries import PopRetries
 from twistmq.client.core.pop.retries import delay_ms as delay_of
@@ -31,7 +31,7 @@ from twistmq.client.core.pop.retries import delay_ms as delay_of
 if TYPE_CHECKING:
     from twistmq.client.core.consumer.member import Member
 
-__all__ = ["Receiving"]
+__all__ = ["Receiver"]
 
 T = TypeVar("T")
 
@@ -41,11 +41,11 @@ log = logging.getLogger("twistmq.client")
 _INVISIBLE_MAX_MS: Final = 3 * 86_400_000
 
 
-class Receiving(Generic[T]):
+class Receiver(Generic[T]):
     """The calls of programs to one member."""
 
     def __init__(
-        self, member: Member[T], options: PopOptions, popping: Popping[T], acks: Acknowledging,
+        self, member: Member[T], options: PopOptions, popping: PopLoop[T], acks: Acknowledger,
         retries: PopRetries,
     ) -> None:
         self._member = member
@@ -179,7 +179,7 @@ class Receiving(Generic[T]):
             raise _receipt_expired(expired)
 
     def _answered(
-        self, held: Held[T], message: PoppedMessage[Any], acknowledged: Future[None]
+        self, held: AssignedQueue[T], message: PoppedMessage[Any], acknowledged: Future[None]
     ) -> None:
         """Process the broker's response to the acknowledgement of a message."""
         message.is_ending = False
@@ -220,9 +220,9 @@ class Receiving(Generic[T]):
 
     def _received(
         self, messages: Sequence[ReceivedMessage[Any]]
-    ) -> tuple[list[tuple[Held[T], PoppedMessage[Any]]], list[PoppedMessage[Any]]]:
+    ) -> tuple[list[tuple[AssignedQueue[T], PoppedMessage[Any]]], list[PoppedMessage[Any]]]:
         """Divide messages into those that the program may still decide about, and all others."""
-        mine: list[tuple[Held[T], PoppedMessage[Any]]] = []
+        mine: list[tuple[AssignedQueue[T], PoppedMessage[Any]]] = []
         expired = []
         for message in messages:
             if not isinstance(message, PoppedMessage):
@@ -236,13 +236,13 @@ class Receiving(Generic[T]):
                 mine.append((held, message))
         return mine, expired
 
-    def _one(self, message: ReceivedMessage[Any]) -> tuple[Held[T], PoppedMessage[Any]]:
+    def _one(self, message: ReceivedMessage[Any]) -> tuple[AssignedQueue[T], PoppedMessage[Any]]:
         mine, expired = self._received([message])
         if expired:
             raise _receipt_expired(expired)
         return mine[0]
 
-    def finish(self, held: Held[T], message: PoppedMessage[Any], outcome: str) -> None:
+    def finish(self, held: AssignedQueue[T], message: PoppedMessage[Any], outcome: str) -> None:
         """Finish a received message; ``outcome`` is the result for interceptors."""
         self._member.tell(held, [message], outcome)
         held.window.done(message.offset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from twistmq.client.core.consumer.retries import DEAD_LEVEL, Retries
-from twistmq.client.core.pop.acknowledger import Acknowledging
+from twistmq.client.core.pop.acknowledger import Acknowledger
 from twistmq.client.core.pop.popped_message import PoppedMessage
 
 __all__ = ["PopRetries", "delay_ms"]
@@ -37,7 +37,7 @@ class PopRetries:
     :param retries: sends the requests to brokers.
     """
 
-    def __init__(self, retries: Retries, acks: Acknowledging) -> None:
+    def __init__(self, retries: Retries, acks: Acknowledger) -> None:
         self._retries = retries
         self._acks = acks
 

@@ -4,7 +4,7 @@ Messages that brokers do not accept in a batch, messages with a sharding key and
 are sent alone. If a batch has only one message, this message is sent without a batch. A batch is
 retried like any send; if it finally fails, each of its messages fails.
 
-:class:`BatchSender` decides when batches are sent. :class:`Batching` is the implementation for
+:class:`BatchSender` decides when batches are sent. :class:`Batcher` is the implementation for
 event loops; ``twistmq.client.blocking.batching`` has the one for threads, which fill batches
 themselves.
 
@@ -19,13 +19,13 @@ from typing import Final, Generic, Protocol, TypeVar
 from twistmq.client.base.messages import SendResult
 from twistmq.client.core.connection.tasks import Scheduler, Timer
 from twistmq.client.core.producer.batches import Accumulator, Batch, BatchKey
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.protocol.bodies import MessageQueue
 
-__all__ = ["AGAIN_MS", "BatchSender", "Batching", "Begin", "OnSent", "results_of"]
+__all__ = ["AGAIN_MS", "BatchSender", "Batcher", "Begin", "OnSent", "results_of"]
 
 OnSent = Callable[[SendResult | Exception], object]
-_Waiting = tuple[Outgoing, OnSent]
+_Waiting = tuple[OutgoingMessage, OnSent]
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Begin(Protocol):
     """Sends a message."""
 
     def __call__(
-        self, message: Outgoing, on_done: OnSent, queue: MessageQueue | None = None
+        self, message: OutgoingMessage, on_done: OnSent, queue: MessageQueue | None = None
     ) -> object:
         """Send, and call back with the result or the error."""
 
@@ -109,7 +109,7 @@ class BatchSender(Generic[T]):
             due_ms - self._tasks.now_ms, self.send_due)
 
 
-class Batching(BatchSender[_Waiting]):
+class Batcher(BatchSender[_Waiting]):
     """The batches of a producer, filled in the engine.
 
     :param tasks: the clock and timers.
@@ -119,13 +119,13 @@ class Batching(BatchSender[_Waiting]):
 
     def __init__(
         self, tasks: Scheduler, begin: Begin,
-        join: Callable[[str, Sequence[Outgoing], bool], tuple[Outgoing, list[str]]],
+        join: Callable[[str, Sequence[OutgoingMessage], bool], tuple[OutgoingMessage, list[str]]],
     ) -> None:
         super().__init__(tasks, Accumulator())
         self._begin = begin
         self._join = join
 
-    def add(self, message: Outgoing, on_done: OnSent, queue: MessageQueue | None) -> None:
+    def add(self, message: OutgoingMessage, on_done: OnSent, queue: MessageQueue | None) -> None:
         """Put a message into a batch, or send it alone when it cannot be in one."""
         if not message.may_be_batched or not self._accumulator.has_room:
             self._begin(message, on_done, queue)

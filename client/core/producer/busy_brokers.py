@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from twistmq.client.core.connection.tasks import Scheduler, Timer
 
-__all__ = ["Gate", "Waiting"]
+__all__ = ["Gate", "WaitingSend"]
 
 log = logging.getLogger("twistmq.client")
 
@@ -36,7 +36,7 @@ LOOK_MS: Final = 25.0
 FORGET_MS: Final = 10_000.0
 
 
-class Waiting(Protocol):
+class WaitingSend(Protocol):
     """A send that waits at a gate."""
 
     @property
@@ -71,8 +71,8 @@ class Gate:
         #: the monotonic clock.
         self._until_ms = 0.0
         self._quiet_ms = 0.0
-        self._again: deque[Waiting] = deque()
-        self._new: deque[Waiting] = deque()
+        self._again: deque[WaitingSend] = deque()
+        self._new: deque[WaitingSend] = deque()
         self._timer: Timer | None = None
         log.warning("the broker %s is busy and refuses messages: they wait, and are sent again "
                     "within their time", name)
@@ -83,12 +83,12 @@ class Gate:
         return (not self._again and not self._new and self._tasks.now_ms >= self._until_ms
                 and self._under_way() < self._limit)
 
-    def wait(self, send: Waiting) -> None:
+    def wait(self, send: WaitingSend) -> None:
         """Add a new send to the waiting sends."""
         self._new.append(send)
         self._plan()
 
-    def refused(self, send: Waiting | None) -> None:
+    def refused(self, send: WaitingSend | None) -> None:
         """Handle a send that the broker refused.
 
         :param send: the send, if it waits for another attempt at this broker; None if it goes to

@@ -42,7 +42,7 @@ from twistmq.protocol.topic_names import (
     topic_fault,
 )
 
-__all__ = ["BODY_SIZE_MAX", "Outgoing", "Preparer", "ProducerOptions", "send_header"]
+__all__ = ["BODY_SIZE_MAX", "OutgoingMessage", "Preparer", "ProducerOptions", "send_header"]
 
 #: The maximum size of a body and of an encoded batch, in bytes. Source: DefaultMQProducer.
 BODY_SIZE_MAX: Final = 4 << 20
@@ -97,7 +97,7 @@ def send_header(
         batch=is_batch)
 
 
-class Outgoing(msgspec.Struct, gc=False):
+class OutgoingMessage(msgspec.Struct, gc=False):
     """A message, or a batch, that is ready to be sent.
 
     :param topic: the topic's name at brokers.
@@ -153,7 +153,7 @@ class Preparer:
         #: The names of checked topics, with their names at brokers.
         self._topics: dict[str, str] = {}
 
-    def prepare(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
+    def prepare(self, message: Message, extra: dict[str, str] | None = None) -> OutgoingMessage:
         """Check and encode a message.
 
         :param extra: system properties in addition to the message's own properties.
@@ -168,7 +168,7 @@ class Preparer:
             sys_flag |= bits
         text, ids, properties = self._properties(message, extra)
         sharding_key = properties.get(SHARDING_KEY, "")
-        return Outgoing(
+        return OutgoingMessage(
             topic, body, text, ids, flag=message.flag,
             sys_flag=sys_flag, sharding_key=sharding_key, waits=message.wait_stored,
             tag=properties.get(TAGS), is_timed=not _TIMES.isdisjoint(properties),
@@ -209,7 +209,7 @@ class Preparer:
             raise OptionError(f"the body has {len(body)} bytes; 1 to {BODY_SIZE_MAX} may be sent")
         return bytes(body)
 
-    def prepare_batch(self, messages: Sequence[Message]) -> Outgoing:
+    def prepare_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
         """Check and encode messages of one topic as one request.
 
         :raises OptionError: when the messages cannot be in one batch.
@@ -247,8 +247,8 @@ class Preparer:
         return min(self._compress_over - 1, BODY_SIZE_MAX)
 
     def join(
-        self, topic: str, items: Sequence[bytes | Outgoing], waits: bool
-    ) -> tuple[Outgoing, list[str]]:
+        self, topic: str, items: Sequence[bytes | OutgoingMessage], waits: bool
+    ) -> tuple[OutgoingMessage, list[str]]:
         """Make one request from messages.
 
         :param topic: the topic's name at brokers.
@@ -266,12 +266,12 @@ class Preparer:
             return self.batch(topic, parts, ids, waits), ids
         only = items[0]
         if isinstance(only, bytes):
-            only = Outgoing(topic, only, parts[0][2], ids[0], waits=waits)
+            only = OutgoingMessage(topic, only, parts[0][2], ids[0], waits=waits)
         return only, ids
 
     def batch(
         self, topic: str, parts: Sequence[tuple[int, bytes, str]], ids: Sequence[str], waits: bool
-    ) -> Outgoing:
+    ) -> OutgoingMessage:
         """Make one batch request from messages.
 
         :param topic: the topic's name at brokers.
@@ -285,7 +285,7 @@ class Preparer:
             raise OptionError(str(error)) from None
         if len(body) > BODY_SIZE_MAX:
             raise OptionError(f"the batch has {len(body)} bytes; {BODY_SIZE_MAX} may be sent")
-        return Outgoing(
+        return OutgoingMessage(
             topic, body, format_properties({WAIT: "true" if waits else "false"}), ",".join(ids),
             sys_flag=0, is_batch=True, code=RequestCode.SEND_BATCH_MESSAGE, waits=waits)
 

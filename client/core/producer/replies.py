@@ -35,7 +35,7 @@ from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.engine import Connection
 from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.client.core.producer.busy_brokers import LOOK_MS
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.client.core.producer.sender import RETRY_CODES, Sender, is_busy
 from twistmq.protocol.addresses import split_address
 from twistmq.protocol.codes import RequestCode, ResponseCode
@@ -64,7 +64,7 @@ _REPLY_RETRY_CODES: Final = RETRY_CODES - {ResponseCode.SYSTEM_ERROR}
 
 def prepare_request(
     sender: Sender, message: Message, timeout_ms: float
-) -> tuple[Outgoing, str]:
+) -> tuple[OutgoingMessage, str]:
     """Check and encode a request message; :returns: the message, and the id of its reply.
 
     :raises OptionError: when it is not valid or has a delay.
@@ -79,7 +79,7 @@ def prepare_request(
 
 
 async def request(
-    sender: Sender, prepared: tuple[Outgoing, str], queue: MessageQueue | None,
+    sender: Sender, prepared: tuple[OutgoingMessage, str], queue: MessageQueue | None,
     timeout_ms: float,
 ) -> ReceivedMessage[Any]:
     """Send a request message and wait for its reply.
@@ -111,7 +111,7 @@ class Replies:
         client.on_close.append(self._close)
 
     async def request(
-        self, sender: Sender, message: Outgoing, correlation_id: str,
+        self, sender: Sender, message: OutgoingMessage, correlation_id: str,
         queue: MessageQueue | None, timeout_ms: float,
     ) -> ReceivedMessage[Any]:
         """See :func:`request`."""
@@ -153,7 +153,7 @@ class Replies:
             raise error
 
     async def _send(
-        self, sender: Sender, message: Outgoing, queue: MessageQueue | None, deadline_ms: float
+        self, sender: Sender, message: OutgoingMessage, queue: MessageQueue | None, deadline_ms: float
     ) -> SendResult:
         try:
             # A broker that hangs must leave time for the message and the reply, which may come

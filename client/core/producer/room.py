@@ -1,4 +1,4 @@
-"""Room for messages in flight: limits on their number and size for one producer."""
+"""The limits of the number and size of the messages that one producer has in flight."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 from twistmq.client.base.errors import Full
 from twistmq.client.core.connection.tasks import Future, Scheduler
 
-__all__ = ["AwaitedRoom", "Room"]
+__all__ = ["AwaitedInFlightLimit", "InFlightLimit"]
 
 
-class Room:
+class InFlightLimit:
     """The limits, and the number and size of the messages in flight.
 
     :param bytes_max: the maximum size; a single message in flight may exceed it.
@@ -44,7 +44,7 @@ class Room:
                     "ended in time")
 
 
-class AwaitedRoom(Room):
+class AwaitedInFlightLimit(InFlightLimit):
     """A room for which coroutines of the core wait."""
 
     def __init__(self, count_max: int, bytes_max: int, tasks: Scheduler) -> None:

@@ -57,9 +57,9 @@ from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.link import Filled, Outcome
 from twistmq.client.core.connection.routes import Route
 from twistmq.client.core.connection.tasks import Future, Task, Timer
-from twistmq.client.core.producer.batcher import Batching, BatchSender
+from twistmq.client.core.producer.batcher import Batcher, BatchSender
 from twistmq.client.core.producer.fault_tolerance import TABLE_FAILURES, Faults
-from twistmq.client.core.producer.outgoing import Outgoing, Preparer, ProducerOptions, send_header
+from twistmq.client.core.producer.outgoing import OutgoingMessage, Preparer, ProducerOptions, send_header
 from twistmq.client.core.producer.queue_selector import Choice, RoundRobin, by_hash
 from twistmq.protocol.bodies import MessageQueue, ProducerData
 from twistmq.protocol.codes import RequestCode, ResponseCode
@@ -113,7 +113,7 @@ class TransactionChecks(Protocol):
 class SendTrace(Protocol):
     """Records the sent messages, see ``tracer``."""
 
-    def sent(self, message: Outgoing, result: SendResult, duration_ms: float) -> None:
+    def sent(self, message: OutgoingMessage, result: SendResult, duration_ms: float) -> None:
         """Record a message or a batch that was stored."""
 
     async def flush(self) -> None:
@@ -123,7 +123,7 @@ class SendTrace(Protocol):
         """Send the waiting records, and stop accepting new ones."""
 
 
-class Sending(msgspec.Struct):
+class PendingSend(msgspec.Struct):
     """A send in flight, with its attempts one after the other.
 
     :param on_done: called once, with the result or the error.
@@ -132,7 +132,7 @@ class Sending(msgspec.Struct):
     """
 
     _sender: Sender
-    _message: Outgoing
+    _message: OutgoingMessage
     _on_done: Callable[[SendResult | Exception], object]
     _queue: MessageQueue | None
     _retry_codes: frozenset[int]
@@ -237,11 +237,11 @@ class Sending(msgspec.Struct):
 
     @property
     def deadline_ms(self) -> float:
-        """See ``Waiting``."""
+        """See ``WaitingSend``."""
         return self._deadline_ms
 
     def go(self) -> None:
-        """See ``Waiting``: try the queue again."""
+        """See ``WaitingSend``: try the queue again."""
         client = self._sender.client
         self._begin_ms = client.tasks.now_ms
         try:
@@ -257,7 +257,7 @@ class Sending(msgspec.Struct):
             self._write(address, self._target)
 
     def late(self) -> None:
-        """See ``Waiting``."""
+        """See ``WaitingSend``."""
         if self._sender.client.is_closed:
             self._finish(Closed("the producer is closed"))
         elif not self._attempts:
@@ -461,14 +461,14 @@ class Sender:
         self._probing: Task[None] | None = None
         #: Puts messages that no caller waits for into batches; None: each is sent alone.
         self.batching: BatchSender[Any] | None = (
-            Batching(client.tasks, self.begin, preparer.join) if options.auto_batch else None)
+            Batcher(client.tasks, self.begin, preparer.join) if options.auto_batch else None)
         if options.auto_batch:
             client.on_close.append(self.flush_batches)
 
     # --- sending, in the engine
 
     def begin(
-        self, message: Outgoing, on_done: Callable[[SendResult | Exception], object],
+        self, message: OutgoingMessage, on_done: Callable[[SendResult | Exception], object],
         queue: MessageQueue | None = None, *, timeout_ms: float | None = None,
         retry_codes: frozenset[int] = frozenset(),
     ) -> None:
@@ -486,7 +486,7 @@ class Sender:
         bound_ms = self.options.timeout_ms if timeout_ms is None else timeout_ms
         now_ms = client.tasks.now_ms
         client.sends_under_way += 1
-        Sending(self, message, on_done, queue, retry_codes, now_ms, now_ms + bound_ms).attempt()
+        PendingSend(self, message, on_done, queue, retry_codes, now_ms, now_ms + bound_ms).attempt()
 
     def find_route(self, topic: str, *, again: bool) -> Task[Route]:
         """Request the route of a topic, or join a request in flight; see ``find_for_send``."""
@@ -499,7 +499,7 @@ class Sender:
             finding.when_done(lambda _: self.finding.pop(topic, None))
         return finding
 
-    def _queue_fault(self, message: Outgoing, queue: MessageQueue) -> OptionError | None:
+    def _queue_fault(self, message: OutgoingMessage, queue: MessageQueue) -> OptionError | None:
         """Return the error if a message cannot be sent to a queue that the caller chose."""
         if not isinstance(queue, MessageQueue):
             return OptionError(f"queue is {queue!r}: give a MessageQueue, as queues() returns them")
@@ -514,11 +514,11 @@ class Sender:
         return self.trace is not None or self._is_intercepted
 
     def begin_soon(
-        self, message: Outgoing, on_done: Callable[[SendResult | Exception], object],
+        self, message: OutgoingMessage, on_done: Callable[[SendResult | Exception], object],
         queue: MessageQueue | None = None,
     ) -> None:
         """Send a message that no caller waits for, perhaps in a batch."""
-        if isinstance(self.batching, Batching):
+        if isinstance(self.batching, Batcher):
             self.batching.add(message, on_done, queue)
         else:
             self.begin(message, on_done, queue)
@@ -529,7 +529,7 @@ class Sender:
             self.batching.flush()
 
     async def send(
-        self, message: Outgoing, queue: MessageQueue | None = None, *,
+        self, message: OutgoingMessage, queue: MessageQueue | None = None, *,
         timeout_ms: float | None = None, retry_codes: frozenset[int] = RETRY_CODES,
     ) -> SendResult:
         """Send and wait.
@@ -550,7 +550,7 @@ class Sender:
         self.begin(message, done, queue, timeout_ms=timeout_ms, retry_codes=retry_codes)
         return self.checked(await future)
 
-    def choose(self, message: Outgoing, route: Route, failed: Sequence[str]) -> MessageQueue:
+    def choose(self, message: OutgoingMessage, route: Route, failed: Sequence[str]) -> MessageQueue:
         """Choose the queue of an attempt.
 
         :param failed: the brokers at which this send already failed.
@@ -645,7 +645,7 @@ class Sender:
             raise NotSafe(result)
         return result
 
-    async def send_oneway(self, message: Outgoing, queue: MessageQueue | None = None) -> None:
+    async def send_oneway(self, message: OutgoingMessage, queue: MessageQueue | None = None) -> None:
         """Send without a response.
 
         :raises NoRoute: when no broker accepts the topic.
@@ -686,14 +686,14 @@ class Sender:
                 f"the broker at {address} is older than 5.0 and would deliver a message that has "
                 "delay_s or deliver_at at once; use delay_level")
 
-    def header(self, message: Outgoing, queue_id: int) -> SendMessageRequestHeaderV2:
+    def header(self, message: OutgoingMessage, queue_id: int) -> SendMessageRequestHeaderV2:
         """Return the header of a send."""
         return send_header(
             self.group, message.topic, queue_id, self.client.tasks.clock.wall_ms(),
             message.properties, message.flag, message.sys_flag, message.reconsume_times,
             message.is_batch, message.max_reconsume_times)
 
-    def filled(self, message: Outgoing, queue_id: int) -> Filled:
+    def filled(self, message: OutgoingMessage, queue_id: int) -> Filled:
         """Return the same header, for a link without credentials."""
         kind = (message.topic, message.code, message.is_batch, message.flag, message.sys_flag,
                 message.reconsume_times, message.max_reconsume_times)

@@ -20,7 +20,7 @@ from twistmq.client.base.errors import NoRoute
 from twistmq.client.base.messages import Message, ReceivedMessage, SendResult
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Task, Timer
-from twistmq.client.core.producer.outgoing import Outgoing, Preparer
+from twistmq.client.core.producer.outgoing import OutgoingMessage, Preparer
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol import properties as names
 from twistmq.protocol.bodies import MessageQueue
@@ -83,7 +83,7 @@ class Trace:
 
     # --- recording
 
-    def sent(self, message: Outgoing, result: SendResult, duration_ms: float) -> None:
+    def sent(self, message: OutgoingMessage, result: SendResult, duration_ms: float) -> None:
         """Record a message or a batch that was stored."""
         if not result.is_traced:
             return

@@ -25,7 +25,7 @@ from twistmq.client.base.messages import Message, MessageQueue, ReceivedMessage,
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.engine import Connection
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.outgoing import OutgoingMessage
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -47,7 +47,7 @@ HELD_MAX: Final = 2000
 HELD_BYTES_MAX: Final = 64 << 20
 
 
-def prepare_half(sender: Sender, message: Message) -> Outgoing:
+def prepare_half(sender: Sender, message: Message) -> OutgoingMessage:
     """Check and encode a half message.
 
     :raises OptionError: when it is not valid, when it has a delay, or when ``on_check`` is not set.
@@ -64,7 +64,7 @@ def prepare_half(sender: Sender, message: Message) -> Outgoing:
 
 
 async def send_half(
-    sender: Sender, message: Outgoing, queue: MessageQueue | None = None
+    sender: Sender, message: OutgoingMessage, queue: MessageQueue | None = None
 ) -> SendResult:
     """Store a half message.
 

@@ -16,9 +16,9 @@ from tests.client.core.box import NAMESRV, Answer, Box, route, routes
 from twistmq.broker.testing import running_broker
 from twistmq.client import Closed, Full, Producer, Rejected, SendResult
 from twistmq.client.base.messages import Message, PullStatus
-from twistmq.client.blocking.batching import ThreadBatching
+from twistmq.client.blocking.batching import ThreadBatcher
 from twistmq.client.blocking.client import Client
-from twistmq.client.blocking.thread_room import ThreadRoom
+from twistmq.client.blocking.thread_room import ThreadInFlightLimit
 from twistmq.client.core.consumer.pull_request import unwrap
 from twistmq.client.core.producer.outgoing import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
@@ -59,9 +59,9 @@ class FillTests(SynchronousTestCase):
         ids = count()
         self.sender = Sender(self.box.core, ProducerOptions(
             group="g", auto_batch=True, timeout_ms=1), lambda now_ms: f"ID{next(ids)}")
-        self.room = ThreadRoom(1000, 1 << 20)
+        self.room = ThreadInFlightLimit(1000, 1 << 20)
         self.posted: list[Callable[[], object]] = []
-        self.batching = ThreadBatching(self.sender, self.room, self.posted.append)
+        self.batching = ThreadBatcher(self.sender, self.room, self.posted.append)
         self.sender.batching = self.batching
         self.box.run(self.box.core.routes.find_for_send("T"))
         self.box.requests.clear()
@@ -212,7 +212,7 @@ class FillTests(SynchronousTestCase):
         """An encoder sees each message, and so does an interceptor."""
         encoding = Sender(self.box.core, ProducerOptions(auto_batch=True), lambda now_ms: "ID",
                           encode=lambda value: b"<" + value + b">")
-        batching = ThreadBatching(encoding, self.room, self.posted.append)
+        batching = ThreadBatcher(encoding, self.room, self.posted.append)
         for _ in range(2):
             self.assertIsNone(batching.add_plain("T", b"x"))
             message = Message("T", b"x")

@@ -1,4 +1,4 @@
-"""Room for messages under way of the blocking producer."""
+"""The limit of messages in flight, for the blocking producer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.client.base.errors import Full
-from twistmq.client.blocking.thread_room import ThreadRoom
+from twistmq.client.blocking.thread_room import ThreadInFlightLimit
 
 
 class RoomTests(SynchronousTestCase):
@@ -15,7 +15,7 @@ class RoomTests(SynchronousTestCase):
 
     def test_messages_and_bytes_are_bounded(self) -> None:
         """The error says how much is under way; one message alone may have any size."""
-        room = ThreadRoom(2, 100)
+        room = ThreadInFlightLimit(2, 100)
         room.take(500, 0)
         error = self.assertRaises(Full, room.take, 1, 0)
         self.assertIn("1 messages with 500 bytes", str(error))
@@ -26,7 +26,7 @@ class RoomTests(SynchronousTestCase):
 
     def test_a_thread_gets_room_when_one_message_of_many_ended(self) -> None:
         """It is woken for many; it looks by itself for few."""
-        room = ThreadRoom(100, 1 << 20)
+        room = ThreadInFlightLimit(100, 1 << 20)
         for _ in range(100):
             room.take(1, 0)
         thread = threading.Thread(target=room.take, args=(1, 30))
@@ -38,7 +38,7 @@ class RoomTests(SynchronousTestCase):
 
     def test_all_that_is_under_way_is_waited_for(self) -> None:
         """At most for so long."""
-        room = ThreadRoom(10, 1 << 20)
+        room = ThreadInFlightLimit(10, 1 << 20)
         room.take(1, 0)
         self.assertRaises(TimeoutError, room.wait_empty, 0.001)
         thread = threading.Thread(target=room.wait_empty, args=(30,))

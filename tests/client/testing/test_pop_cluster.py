@@ -1,4 +1,4 @@
-"""Popping from the cluster in memory."""
+"""Pops from the cluster in memory."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from twistmq.broker.constants import HELD_REQUEST_BYTES, HOLD_MS_MAX
 from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.testing.kernel import Peer
-from twistmq.plugins.pop.hold import Waiting
+from twistmq.plugins.pop.hold import HeldPop
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -288,7 +288,7 @@ class HoldTests(PopTestCase):
         def prepare(count: int) -> Callable[[], object]:
             request: Any = None
             for _ in range(count):
-                hold.look_soon(Waiting(request, ("T", "g", 0), 0, None, lambda *_: None,
+                hold.look_soon(HeldPop(request, ("T", "g", 0), 0, None, lambda *_: None,
                                        lambda _: Reply()))
             return later.pop()
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.client.base.errors import Undecodable
 from twistmq.client.base.handlers import Dead, Retry
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.consumer.handler_calls import Handling, Steps, await_steps, run_steps
+from twistmq.client.core.consumer.handler_calls import HandlerCalls, Steps, await_steps, run_steps
 from twistmq.client.core.consumer.held_queues import Batch
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.record import MAGIC_V1, StoredMessage
@@ -31,7 +31,7 @@ class HandlingTests(SynchronousTestCase):
         """No results yet."""
         self.told: list[tuple[Any, ...]] = []
 
-    def handling(self, *, in_order: bool = False, undecodable: str = "retry") -> Handling[int]:
+    def handling(self, *, in_order: bool = False, undecodable: str = "retry") -> HandlerCalls[int]:
         """A handling of a new member."""
         def noted(name: str) -> Callable[..., None]:
             def note(_: Any, messages: list[ReceivedMessage[int]], *level: int) -> None:
@@ -41,7 +41,7 @@ class HandlingTests(SynchronousTestCase):
         member = SimpleNamespace(
             options=SimpleNamespace(in_order=in_order), succeed=noted("succeed"),
             fail=noted("fail"), release=noted("release"))
-        return Handling(cast(Any, member), undecodable,
+        return HandlerCalls(cast(Any, member), undecodable,
                         lambda function, *arguments: function(*arguments))
 
     def batch(self, *bodies: bytes) -> Batch[int]:
@@ -95,7 +95,7 @@ class HandlingTests(SynchronousTestCase):
 
     def test_the_option_says_what_becomes_of_a_message_without_a_value(self) -> None:
         """The messages around it are handled, unless it ends the run."""
-        def steps(handling: Handling[int], is_list: bool) -> Steps:
+        def steps(handling: HandlerCalls[int], is_list: bool) -> Steps:
             batch = self.batch(b"1", b"x", b"2")
             return handling.as_list(batch) if is_list else handling.one_by_one(batch)
 

@@ -51,7 +51,7 @@ class ReceiveCase(SynchronousTestCase):
 
 
 class ReceiveTests(ReceiveCase):
-    """Receiving."""
+    """Receptions."""
 
     def test_a_receive_returns_at_most_what_was_asked_for(self) -> None:
         """The rest of the pop comes with the next, and no other pop is needed for it."""

@@ -1,4 +1,4 @@
-"""Room for messages under way."""
+"""The limit of messages in flight."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.core.box import HandClock
 from twistmq.client.base.errors import Full
 from twistmq.client.core.connection.tasks import Scheduler
-from twistmq.client.core.producer.room import AwaitedRoom, Room
+from twistmq.client.core.producer.room import AwaitedInFlightLimit, InFlightLimit
 
 
 class RoomTests(SynchronousTestCase):
@@ -17,7 +17,7 @@ class RoomTests(SynchronousTestCase):
 
     def test_messages_fit_by_number_and_by_bytes(self) -> None:
         """A message that is larger than the bound goes alone."""
-        room = Room(2, 100)
+        room = InFlightLimit(2, 100)
         self.assertTrue(room.fits(1000))
         room.take(60)
         self.assertTrue(room.fits(40))
@@ -33,7 +33,7 @@ class RoomTests(SynchronousTestCase):
         self, sizes: list[int], count_max: int, bytes_max: int
     ) -> None:
         """The first message that is under way ends whenever one finds no room."""
-        room = Room(count_max, bytes_max)
+        room = InFlightLimit(count_max, bytes_max)
         under_way: list[int] = []
         for size in sizes:
             while not room.fits(size):
@@ -49,7 +49,7 @@ class RoomTests(SynchronousTestCase):
         """One message ends, and leaves room for the first only."""
         clock = HandClock()
         tasks = Scheduler(clock)
-        room = AwaitedRoom(1, 100, tasks)
+        room = AwaitedInFlightLimit(1, 100, tasks)
         room.take(10)
         first = tasks.spawn(room.until_fits(10, 500))
         second = tasks.spawn(room.until_fits(10, 500))
