@@ -20,7 +20,7 @@ from zope.interface import implementer
 
 from twistmq.acl.errors import AccessDenied, AclError
 from twistmq.acl.known_names import NO_NAMES, KnownNames
-from twistmq.acl.passing import passing_sends
+from twistmq.acl.leading_sends import passing_sends
 from twistmq.acl.permissions import Permission
 from twistmq.acl.resources import (
     Fields,

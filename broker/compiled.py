@@ -29,7 +29,7 @@ __all__ = [
 
 #: Import names; each one stands for a single file.
 COMPILED_MODULES: Final = (
-    "twistmq.acl.passing",
+    "twistmq.acl.leading_sends",
     "twistmq.broker.remoting.request",
     "twistmq.broker.remoting.request_runs",
     "twistmq.broker.request.pull",

@@ -40,8 +40,20 @@ from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.headers import offset as headers
 from twistmq.spark_bridge.errors import ShortError
 
-__all__ = ["BUSY_CODES", "PAUSE_MAX_S", "Bounds", "Deletions", "Look", "Patience", "Availability",
-           "StillAway", "Verdict", "is_denied", "is_passing", "reach_name_server"]
+__all__ = [
+    "BUSY_CODES",
+    "PAUSE_MAX_S",
+    "Availability",
+    "Bounds",
+    "Deletions",
+    "Look",
+    "Patience",
+    "StillAway",
+    "Verdict",
+    "is_denied",
+    "is_passing",
+    "reach_name_server",
+]
 
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 #: The limits of the pauses between tries. The first pause is ``fetchOffset.retryIntervalMs``, and
@@ -249,8 +261,8 @@ class Look:
                            "name server", name)
         count = sum(one.broker_name == queue.broker_name for one in queues)
         if count and not is_refused:
-            return Verdict(Availability.GONE, f"the queue is gone, broker {queue.broker_name} has only "
-                           f"{count} of the topic")
+            return Verdict(Availability.GONE, f"the queue is gone, broker {queue.broker_name} has "
+                           f"only {count} of the topic")
         return self._at(master, queue)
 
     def topic_standing(self, topic: str) -> Verdict:
@@ -264,8 +276,8 @@ class Look:
         del self._queues[topic]
         if self.queues(topic):
             return Verdict(Availability.THERE)
-        return Verdict(Availability.GONE, "there is no such topic at the brokers that are registered "
-                       f"({', '.join(sorted(self.registered()))})")
+        return Verdict(Availability.GONE, "there is no such topic at the brokers that are "
+                       f"registered ({', '.join(sorted(self.registered()))})")
 
     def bounds(self, queue: MessageQueue) -> Bounds | None:
         """Ask the master of a queue for the bounds of the queue; None without a master.
@@ -292,12 +304,13 @@ class Look:
                 queue, 0, self._group, max_count=1), taken=_PULL_CODES)
         except RequestRefused as error:
             if error.response_code == ResponseCode.TOPIC_NOT_EXIST:
-                return Verdict(Availability.GONE, f"the topic is gone, broker {name} has no such topic")
+                return Verdict(Availability.GONE,
+                               f"the topic is gone, broker {name} has no such topic")
             return Verdict(Availability.AWAY, str(error))
         except RemotingError as error:
             return Verdict(Availability.AWAY, f"broker {name} does not answer: {error}")
-        return Verdict(Availability.AWAY, f"broker {name} has the topic, which it or a name server did "
-                       "not know a moment ago")
+        return Verdict(Availability.AWAY, f"broker {name} has the topic, which it or a name server "
+                       "did not know a moment ago")
 
 
 class Deletions:

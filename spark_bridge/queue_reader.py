@@ -37,10 +37,10 @@ from twistmq.protocol.properties import INNER_NUM
 from twistmq.protocol.record import SYS_INNER_BATCH, decode_record
 from twistmq.spark_bridge.availability import (
     BUSY_CODES,
+    Availability,
     Deletions,
     Look,
     Patience,
-    Availability,
     Verdict,
     is_denied,
     is_passing,

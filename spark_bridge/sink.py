@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from twistmq.client.base.messages import SendResult
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.producer import Producer
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.core.producer.queue_selector import RoundRobin, by_hash
 from twistmq.client.core.producer.sender import RETRY_CODES
 from twistmq.client.core.producer.unique_id import process_ids
@@ -262,8 +262,8 @@ class Sender:
             rows, queue or self._choice.choose(self._queues(rows)), is_fixed))
 
     def _send(self, rows: list[OutgoingRow], queue: MessageQueue, is_fixed: bool) -> _PendingSend:
-        return _PendingSend(rows, queue, is_fixed, self._producer.send_ready(self._ready(rows), queue),
-                        time.monotonic())
+        future = self._producer.send_ready(self._ready(rows), queue)
+        return _PendingSend(rows, queue, is_fixed, future, time.monotonic())
 
     def _ready(self, rows: list[OutgoingRow]) -> OutgoingMessage:
         """Encode rows as one request."""

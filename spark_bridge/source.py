@@ -40,10 +40,10 @@ from twistmq.spark_bridge.options import (
     Options,
     option_text,
 )
-from twistmq.spark_bridge.planning import brokers_of, check_brokers, planned
 from twistmq.spark_bridge.pushdown import Pushed
 from twistmq.spark_bridge.queue_reader import Last, ReadPlan, read_range
 from twistmq.spark_bridge.ranges import QueueRange, split
+from twistmq.spark_bridge.read_planner import brokers_of, check_brokers, planned
 from twistmq.spark_bridge.spark_api import HAS_FILTERS, PYSPARK_VERSION
 from twistmq.spark_bridge.subscription import Subscription
 

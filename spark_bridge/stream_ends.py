@@ -31,10 +31,10 @@ from twistmq.protocol.errors import (
 )
 from twistmq.protocol.record import decode_record
 from twistmq.spark_bridge.availability import (
+    Availability,
     Deletions,
     Look,
     Patience,
-    Availability,
     Verdict,
     is_passing,
 )
@@ -297,8 +297,8 @@ class StreamEnds:
         """Find the new position in a queue that was created again or ends before its offset."""
         bounds = look.bounds(queue)
         if bounds is None or (bounds.end >= offset and queue not in self._gone):
-            raise _Waits(Verdict(Availability.AWAY, f"{queue_name(queue)}: a slave has not got offset "
-                                 f"{offset} yet, and its master is away"))
+            raise _Waits(Verdict(Availability.AWAY, f"{queue_name(queue)}: a slave has not got "
+                                 f"offset {offset} yet, and its master is away"))
         if mark is not None:
             position = min(max(self._after(queue, mark), bounds.begin), bounds.end)
         else:

@@ -34,9 +34,9 @@ from twistmq.spark_bridge.offsets import (
     read_offsets,
 )
 from twistmq.spark_bridge.options import OptionError, Options
-from twistmq.spark_bridge.planning import planned
 from twistmq.spark_bridge.queue_reader import read_range
 from twistmq.spark_bridge.ranges import QueueRange, limited, split
+from twistmq.spark_bridge.read_planner import planned
 from twistmq.spark_bridge.source import RangePartition, naming_the_option, read_plan
 from twistmq.spark_bridge.spark_api import (
     ReadAllAvailable,

@@ -178,7 +178,7 @@ LIVE = frozenset({
     "twistmq.client.blocking.client.Client", "twistmq.client.blocking.consumer.Consumer",
     "twistmq.client.blocking.pop_consumer.PopConsumer", "twistmq.client.blocking.producer.Producer",
     "twistmq.client.blocking.pull_consumer.PullConsumer",
-    "twistmq.client.testing.recording.RecordingProducer",
+    "twistmq.client.testing.recording_producer.RecordingProducer",
     "twistmq.client.tx.service.ConsumerService",
     *(f"twistmq.client.{style}.{kind}" for style in ("aio", "tx") for kind in (
         "Client", "Consumer", "PopConsumer", "Producer", "PullConsumer")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from twistmq.broker.client.name_servers import Registered
 from twistmq.broker.plugin.interfaces import BroadcastClient
 from twistmq.broker.plugin.synced_table import SyncedTable
-from twistmq.broker.remoting.forwarding import forwarded
+from twistmq.broker.remoting.forwarded_headers import forwarded
 from twistmq.broker.remoting.host_shares import Shares
 from twistmq.broker.remoting.interfaces import OpenPort, WaitingRequests
 from twistmq.broker.remoting.long_answers import Work

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorPluggableNameResolver, IReactorT
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.net.closing import close_connection
+from twistmq.broker.net.connection_close import close_connection
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.remoting.channels import ChannelTable

@@ -11,7 +11,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.config.port_checks import cannot_listen
 from twistmq.broker.net.bound_port import BoundPort
-from twistmq.broker.net.closing import close_connection
+from twistmq.broker.net.connection_close import close_connection
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.protocol import RemotingProtocol
 

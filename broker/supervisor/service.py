@@ -121,7 +121,7 @@ class SupervisorService(Service):
 
     def ask(self, port_setting: str, path: str) -> Deferred[dict[str, PageAnswer]]:
         """See BrokerPages."""
-        from twistmq.broker.supervisor.asking import ask_pages  # twisted.web is large
+        from twistmq.broker.supervisor.page_requests import ask_pages  # twisted.web is large
 
         urls = {member.name: f"http://127.0.0.1:{member.values[port_setting]}{path}"
                 for member in self.members}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from twistmq.broker.testing.conversation import Conversation, make_server
     from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
     from twistmq.broker.testing.raw_client import RawClient
-    from twistmq.broker.testing.running import RunningBroker, running_broker
+    from twistmq.broker.testing.running_broker import RunningBroker, running_broker
     from twistmq.broker.testing.test_case import BrokerTestCase
 
 __all__ = [

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from twistmq.client.blocking.connection import Connection
 from twistmq.client.core.consumer import pull_request as pulling
-from twistmq.client.core.producer import outgoing
+from twistmq.client.core.producer import outgoing_message as outgoing
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand

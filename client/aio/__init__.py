@@ -24,6 +24,7 @@ from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
+from twistmq.client.roles.parts import parts_of
 from twistmq.client.roles.waits import ForAsyncio
 from twistmq.client.shell.options import (
     CONSUMER,
@@ -32,7 +33,6 @@ from twistmq.client.shell.options import (
     PULL_CONSUMER,
     NameServers,
 )
-from twistmq.client.shell.roles import parts_of
 
 if TYPE_CHECKING:
     from typing import Unpack

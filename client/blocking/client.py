@@ -24,7 +24,7 @@ from twistmq.client.core.connection.tasks import Cancelled
 from twistmq.client.core.consumer.pull_request import PULL_BYTES, messages_of, pull_header
 from twistmq.client.roles.client import BaseClient
 from twistmq.client.roles.waits import ForThreads
-from twistmq.client.shell.building import build_client
+from twistmq.client.shell.client_builder import build_client
 from twistmq.client.shell.clock import SystemClock
 from twistmq.client.shell.options import NameServers
 from twistmq.protocol.bodies import ClusterInfo, TopicRouteData
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from twistmq.client.base.received_message import DamagedMessage
     from twistmq.client.core.consumer.subscriptions import Sql
+    from twistmq.client.roles.parts import Parts
     from twistmq.client.shell.arguments import ClientArguments
-    from twistmq.client.shell.roles import Parts
 
 __all__ = ["Client", "closing_on_error"]
 

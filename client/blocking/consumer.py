@@ -23,15 +23,15 @@ from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.feeder import Feeder, Results
 from twistmq.client.blocking.member import BlockingMember
 from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch
 from twistmq.client.core.consumer.handler_calls import TAKE, HandlerCalls, check_run, run_steps
-from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
 from twistmq.client.roles.consumer import BaseConsumer
+from twistmq.client.roles.parts import Parts, build_consumer, parts_of
 from twistmq.client.shell.flag import Flag
 from twistmq.client.shell.options import CONSUMER, NameServers
-from twistmq.client.shell.roles import Parts, build_consumer, parts_of
 
 if TYPE_CHECKING:
     from typing import Unpack

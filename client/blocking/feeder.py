@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch
 from twistmq.client.core.consumer.member import Member
 
 __all__ = ["Feeder", "Results"]

@@ -11,8 +11,8 @@ from twistmq.client.base.errors import Closed
 from twistmq.client.blocking.client import Client, closing_on_error
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.roles.member import BaseMember
+from twistmq.client.roles.parts import Parts
 from twistmq.client.roles.waits import ForThreads
-from twistmq.client.shell.roles import Parts
 
 __all__ = ["BlockingMember"]
 

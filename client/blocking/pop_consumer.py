@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.consumer import Consumer
 from twistmq.client.core.consumer.subscriptions import Topics
+from twistmq.client.roles.parts import build_pop_consumer, parts_of
 from twistmq.client.roles.pop_consumer import BasePopConsumer
 from twistmq.client.shell.options import POP_CONSUMER, NameServers
-from twistmq.client.shell.roles import build_pop_consumer, parts_of
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -24,18 +24,18 @@ from twistmq.client.base.messages import (
 )
 from twistmq.client.blocking.client import Client, closing_on_error
 from twistmq.client.blocking.futures import RunningFuture
-from twistmq.client.blocking.thread_room import ThreadInFlightLimit
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.blocking.thread_in_flight_limit import ThreadInFlightLimit
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
+from twistmq.client.roles.parts import build_producer, parts_of
 from twistmq.client.roles.producer import BaseProducer
 from twistmq.client.roles.waits import ForThreads
 from twistmq.client.shell.options import PRODUCER, NameServers
-from twistmq.client.shell.roles import build_producer, parts_of
 from twistmq.client.shell.transaction import BlockingTransaction
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from twistmq.client.blocking.batching import ThreadBatcher
+    from twistmq.client.blocking.thread_batcher import ThreadBatcher
     from twistmq.client.shell.arguments import MessageArguments, ProducerArguments
 
 __all__ = ["Producer"]
@@ -70,7 +70,7 @@ class Producer(ForThreads, BaseProducer):
         self._batching: ThreadBatcher | None = None
         if self.sender.options.auto_batch:
             # Few producers need this module.
-            from twistmq.client.blocking.batching import ThreadBatcher
+            from twistmq.client.blocking.thread_batcher import ThreadBatcher
 
             self._batching = self.sender.batching = ThreadBatcher(
                 self.sender, self._room, self.client.loop.post)

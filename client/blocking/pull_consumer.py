@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.member import BlockingMember
 from twistmq.client.core.consumer.subscriptions import Topics
+from twistmq.client.roles.parts import build_pull_consumer, parts_of
 from twistmq.client.roles.pull_consumer import BasePullConsumer
 from twistmq.client.shell.options import PULL_CONSUMER, NameServers
-from twistmq.client.shell.roles import build_pull_consumer, parts_of
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -9,16 +9,22 @@ from typing import Any, TypeVar
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
-from twistmq.client.core.consumer.handler_calls import TAKE, HandlerCalls, Steps, await_steps, check_run
-from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.consumer.assigned_queues import Batch
+from twistmq.client.core.consumer.handler_calls import (
+    TAKE,
+    HandlerCalls,
+    Steps,
+    await_steps,
+    check_run,
+)
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.member import LoopMember
 from twistmq.client.roles.consumer import BaseConsumer
+from twistmq.client.roles.parts import Parts, build_consumer
 from twistmq.client.roles.waits import waits
-from twistmq.client.shell.roles import Parts, build_consumer
 
 __all__ = ["LoopConsumer"]
 

@@ -10,8 +10,8 @@ from twistmq.client.base.errors import Closed
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.roles.member import BaseMember
+from twistmq.client.roles.parts import Parts
 from twistmq.client.roles.waits import waits
-from twistmq.client.shell.roles import Parts
 
 __all__ = ["LoopMember"]
 

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.consumer import LoopConsumer
+from twistmq.client.roles.parts import Parts, build_pop_consumer
 from twistmq.client.roles.pop_consumer import BasePopConsumer
-from twistmq.client.shell.roles import Parts, build_pop_consumer
 
 __all__ = ["LoopPopConsumer"]
 

@@ -16,11 +16,11 @@ from twistmq.client.base.messages import (
     message_of,
 )
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.producer.room import AwaitedInFlightLimit
+from twistmq.client.core.producer.in_flight_limit import AwaitedInFlightLimit
 from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.roles.parts import Parts, build_producer
 from twistmq.client.roles.producer import BaseProducer
 from twistmq.client.roles.waits import waits
-from twistmq.client.shell.roles import Parts, build_producer
 from twistmq.client.shell.transaction import AsyncTransaction
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TypeVar
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.member import LoopMember
+from twistmq.client.roles.parts import Parts, build_pull_consumer
 from twistmq.client.roles.pull_consumer import BasePullConsumer
 from twistmq.client.roles.waits import waits
-from twistmq.client.shell.roles import Parts, build_pull_consumer
 
 __all__ = ["LoopPullConsumer"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twistmq.client.base.errors import Closed, client_error
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.producer.room import InFlightLimit
+from twistmq.client.core.producer.in_flight_limit import InFlightLimit
 from twistmq.client.event_loop.driver import Driver, EventLoop
-from twistmq.client.shell.building import build_client
+from twistmq.client.shell.client_builder import build_client
 from twistmq.client.shell.clock import SystemClock
 from twistmq.client.shell.flag import Flag
 

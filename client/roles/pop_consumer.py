@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.consumer.assigned_queues import Batch
 from twistmq.client.core.pop.pop_consumer import PopMember
 from twistmq.client.roles.consumer import BaseConsumer, as_list
 from twistmq.client.roles.waits import waits

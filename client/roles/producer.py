@@ -14,7 +14,7 @@ from twistmq.client.base.messages import (
     message_of,
 )
 from twistmq.client.core.consumer.queries import Queries
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.core.producer.recalls import recall
 from twistmq.client.core.producer.replies import prepare_request, request
 from twistmq.client.core.producer.sender import Sender

@@ -18,7 +18,7 @@ from typing import Any, Self
 from twistmq.client.base.errors import ClientError
 from twistmq.client.base.handlers import Decision
 from twistmq.client.base.messages import MessageQueue, SendResult
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.core.producer.sender import Sender
 from twistmq.client.core.producer.transactions import end_half, send_half
 

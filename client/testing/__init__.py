@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         MemoryPopMember,
         MemoryProducer,
     )
-    from twistmq.client.testing.recording import RecordingProducer
+    from twistmq.client.testing.recording_producer import RecordingProducer
 
 __all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryPopMember", "MemoryProducer",
            "RecordingProducer"]

@@ -18,7 +18,7 @@ from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.pop.pop_consumer import PopMember
 from twistmq.client.core.producer.sender import Sender
-from twistmq.client.shell.roles import build_consumer, build_pop_consumer, build_producer
+from twistmq.client.roles.parts import build_consumer, build_pop_consumer, build_producer
 from twistmq.client.testing.network import Faults, Pipe
 from twistmq.client.testing.servers import MemoryBroker, MemoryNameServer
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import AnyHandler, PeriodicTask, Setting, SettingCheck, hookimpl
-from twistmq.plugins.ha.acting import ActingMaster
+from twistmq.plugins.ha.acting_master import ActingMaster
 from twistmq.plugins.ha.acting_settings import ACTING_SETTINGS
 from twistmq.plugins.ha.admin import ReplicationRequests
 from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, ROLE
@@ -29,7 +29,7 @@ from twistmq.plugins.ha.master import MasterAddress
 from twistmq.plugins.ha.members import Members
 from twistmq.plugins.ha.pre_online import PreOnline, has_pre_online
 from twistmq.plugins.ha.refusals import refusing_rows
-from twistmq.plugins.ha.returning import return_as_master
+from twistmq.plugins.ha.returning_master import return_as_master
 from twistmq.plugins.ha.role_change import RoleChange
 from twistmq.plugins.ha.settings import CHECKS, SETTINGS, replica_notices
 from twistmq.plugins.ha.slaves import Slaves

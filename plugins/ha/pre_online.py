@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twistmq.broker.api import BrokerError
 from twistmq.broker.api.wire import MASTER_ID
 from twistmq.plugins.ha.acting_settings import ACTING
-from twistmq.plugins.ha.returning import take_back
+from twistmq.plugins.ha.returning_master import take_back
 from twistmq.plugins.ha.settings import FAULT_AFTER_MS
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from twistmq.broker.api.requests import now_or_later
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
-    from twistmq.plugins.ha.acting import ActingMaster
+    from twistmq.plugins.ha.acting_master import ActingMaster
 
 __all__ = ["StrictLocks"]
 

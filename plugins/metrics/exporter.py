@@ -15,11 +15,11 @@ from twisted.logger import Logger
 from twistmq.broker.api import MetricFamily, Settings, SettingsError
 from twistmq.broker.api.requests import run_to_completion
 from twistmq.plugins.metrics import broker_families, lag_families, process_families
+from twistmq.plugins.metrics.coalescer import Coalescer
 from twistmq.plugins.metrics.namesrv_families import PREFIX as NAMESRV_PREFIX
 from twistmq.plugins.metrics.pages import HealthChecks, root_page
 from twistmq.plugins.metrics.rpc_latency import RpcLatency
 from twistmq.plugins.metrics.setting_checks import MISSING, interface_of, read_labels
-from twistmq.plugins.metrics.shared_making import Coalescer
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, NameServer

@@ -22,9 +22,9 @@ from twisted.logger import Logger
 from twisted.web.resource import Resource
 
 from twistmq.broker.api.observe import BrokerPages, PageAnswer
+from twistmq.plugins.metrics.coalescer import Coalescer
 from twistmq.plugins.metrics.exposition import GivenFamilies
 from twistmq.plugins.metrics.pages import joined_root_page
-from twistmq.plugins.metrics.shared_making import Coalescer
 
 __all__ = ["JoinedMetrics", "join_health", "join_metrics", "joined_pages"]
 

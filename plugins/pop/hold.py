@@ -27,7 +27,7 @@ from twistmq.plugins.pop.offsets import QueueKey
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["ANY_QUEUE", "PopHold", "HeldPop"]
+__all__ = ["ANY_QUEUE", "HeldPop", "PopHold"]
 
 ANY_QUEUE: Final = -1
 #: Least number of finished requests that are removed from the list of deadlines together.

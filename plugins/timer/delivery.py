@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from twistmq.broker.api import ResponseCode
-from twistmq.plugins.timer.escaping import RemoteSender
+from twistmq.plugins.timer.remote_sender import RemoteSender
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, MessageRecord

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from twistmq.plugins.timer.delivered import Delivered
     from twistmq.plugins.timer.metrics import TimerMetrics
     from twistmq.plugins.timer.pending_recalls import PendingRecalls
-    from twistmq.plugins.timer.rolling import SlotChooser
+    from twistmq.plugins.timer.slot_chooser import SlotChooser
     from twistmq.plugins.timer.timer_log import TimerLog
     from twistmq.plugins.timer.wheel import TimerWheel
 

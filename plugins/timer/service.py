@@ -30,7 +30,8 @@ from twistmq.plugins.timer.delivered import Delivered
 from twistmq.plugins.timer.delivery import Delivery
 from twistmq.plugins.timer.dequeue import Dequeue
 from twistmq.plugins.timer.enqueue import Enqueue
-from twistmq.plugins.timer.following import TimerFollower
+from twistmq.plugins.timer.follower import TimerFollower
+from twistmq.plugins.timer.handover import Handover
 from twistmq.plugins.timer.metrics import TimerMetrics
 from twistmq.plugins.timer.pending_recalls import PendingRecalls
 from twistmq.plugins.timer.rates import Rates
@@ -42,9 +43,8 @@ from twistmq.plugins.timer.records import (
     wait_record,
 )
 from twistmq.plugins.timer.recovery import TimerRecovery
-from twistmq.plugins.timer.rolling import SlotChooser
 from twistmq.plugins.timer.settings import TimerSettings
-from twistmq.plugins.timer.settling import Handover
+from twistmq.plugins.timer.slot_chooser import SlotChooser
 from twistmq.plugins.timer.timer_log import TimerLog
 from twistmq.plugins.timer.wheel import TimerWheel
 

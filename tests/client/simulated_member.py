@@ -10,9 +10,9 @@ from tests.client.invariants import Invariants, PromiseBroken
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.tasks import Cancelled, Task
-from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch
 from twistmq.client.core.consumer.member import Member
-from twistmq.client.shell.roles import build_consumer
+from twistmq.client.roles.parts import build_consumer
 from twistmq.client.testing import MemoryCluster
 
 __all__ = ["SimulatedMember"]
@@ -124,7 +124,9 @@ class SimulatedMember:
                 self.member.release(batch.held, batch.messages[index + 1:])
                 return
 
-    async def _handle_some(self, held: AssignedQueue[Any], messages: list[ReceivedMessage[Any]]) -> bool:
+    async def _handle_some(
+        self, held: AssignedQueue[Any], messages: list[ReceivedMessage[Any]]
+    ) -> bool:
         """Handle messages together; :returns: whether the first was finished."""
         for message in messages:
             self._promises.begin(self.client, message)

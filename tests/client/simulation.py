@@ -18,7 +18,7 @@ from typing import Final
 from tests.client.invariants import Invariants
 from tests.client.simulated_member import SimulatedMember
 from twistmq.client.base.messages import Message, SendResult
-from twistmq.client.shell.roles import build_producer
+from twistmq.client.roles.parts import build_producer
 from twistmq.client.testing import MemoryCluster
 
 __all__ = ["ClientSimulation", "SimulationFailed"]

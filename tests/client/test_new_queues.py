@@ -13,11 +13,11 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.client import Message
-from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.consumer.assigned_queues import Batch
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.pull_consumer import PullMember
 from twistmq.client.core.consumer.subscriptions import subscription
-from twistmq.client.shell.roles import build_consumer, build_pull_consumer
+from twistmq.client.roles.parts import build_consumer, build_pull_consumer
 from twistmq.client.testing import MemoryCluster
 from twistmq.protocol.bodies import MessageQueue, TopicConfig
 from twistmq.protocol.codes import RequestCode

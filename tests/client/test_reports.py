@@ -8,8 +8,8 @@ from unittest.mock import patch
 from tests.client.test_new_queues import FOLLOW_MS, Case, Reader
 from twistmq.client.base.messages import Message
 from twistmq.client.core.consumer.subscriptions import subscription
+from twistmq.client.roles.parts import build_consumer
 from twistmq.client.shell.offset_file import OffsetFile
-from twistmq.client.shell.roles import build_consumer
 from twistmq.protocol.bodies import TopicConfig
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.client.core.consumer.member import Member
-from twistmq.client.shell.roles import build_consumer, build_pull_consumer
+from twistmq.client.roles.parts import build_consumer, build_pull_consumer
 from twistmq.client.testing import MemoryCluster
 
 

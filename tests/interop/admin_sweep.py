@@ -246,7 +246,7 @@ def state(
         assert "success" in text, text
     with tempfile.TemporaryDirectory(prefix="sweep-") as folder, workload(namesrv) as client, \
             Session(namesrv) as session:
-        from twistmq.tools.admin.sending import send_message
+        from twistmq.tools.admin.send_commands import send_message
 
         # Its member commits by a timer of its own.
         wait_until("the group's retry topic has an offset", lambda: _has_committed_retries(broker))

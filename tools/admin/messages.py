@@ -152,7 +152,7 @@ def by_id(
             raise AdminError("-g and -d go together: a client of a group")
         return Table(DIRECT, _push(session, messages, group, client))
     if resend:
-        from twistmq.tools.admin.sending import SENT, send_again
+        from twistmq.tools.admin.send_commands import SENT, send_again
 
         return Table(SENT, send_again(session, messages))
     return _detail(session, messages, charset)

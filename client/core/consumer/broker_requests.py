@@ -24,7 +24,7 @@ from twistmq.client.base.handlers import failure_outcome
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.engine import Connection
-from twistmq.client.core.consumer.held_queues import AssignedQueue
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue
 from twistmq.client.core.consumer.member import Member
 from twistmq.protocol import json_dialect
 from twistmq.protocol.bodies import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from twistmq.client.base.errors import Closed
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue, MemberOptions
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch, MemberOptions
 from twistmq.client.core.consumer.queue_locks import Locks
 from twistmq.client.core.consumer.window import ByteTotal, QueueWindow
 from twistmq.protocol.bodies import MessageQueue

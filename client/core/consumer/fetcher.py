@@ -25,6 +25,7 @@ from twistmq.client.base.errors import NoRoute, RequestRefused, Undecodable
 from twistmq.client.base.messages import PullResult, PullStatus, ReceivedMessage
 from twistmq.client.base.received_message import DamagedMessage
 from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue
 from twistmq.client.core.consumer.damaged_messages import sort_out
 from twistmq.client.core.consumer.flow_control import (
     FAILED_MS,
@@ -33,7 +34,6 @@ from twistmq.client.core.consumer.flow_control import (
     PullUnderWay,
     delay_after_refusal,
 )
-from twistmq.client.core.consumer.held_queues import AssignedQueue
 from twistmq.client.core.consumer.pull_request import messages_of, pull_header, pull_result
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from twistmq.client.base.errors import NotAssigned, OptionError, Undecodable
 from twistmq.client.base.handlers import NoResult, failure_level
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch
 from twistmq.client.core.consumer.member import Member
 
 __all__ = ["TAKE", "HandlerCalls", "Steps", "await_steps", "check_run", "run_steps"]

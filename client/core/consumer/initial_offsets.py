@@ -34,7 +34,7 @@ from typing import Final, Protocol
 from twistmq.client.base.errors import refusal
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Task
-from twistmq.client.core.consumer.held_queues import MemberOptions
+from twistmq.client.core.consumer.assigned_queues import MemberOptions
 from twistmq.client.core.consumer.offsets import Familiarity, OffsetStore
 from twistmq.client.core.consumer.subscriptions import Subscription
 from twistmq.protocol.bodies import MessageQueue

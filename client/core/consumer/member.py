@@ -25,9 +25,9 @@ from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.tasks import Cancelled, Task
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, MemberOptions
 from twistmq.client.core.consumer.fetcher import Fetcher
 from twistmq.client.core.consumer.flow_control import PullFlow
-from twistmq.client.core.consumer.held_queues import AssignedQueue, MemberOptions
 from twistmq.client.core.consumer.offsets import (
     FileAccess,
     LocalOffsets,

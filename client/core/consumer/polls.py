@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.consumer.assigned_queues import Batch
 
 __all__ = ["Poll", "Polls"]
 

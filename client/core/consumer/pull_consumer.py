@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from twistmq.client.base.errors import Closed, NotAssigned, OptionError
-from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.polls import Poll, Polls
 from twistmq.client.core.consumer.queries import Queries

@@ -32,8 +32,8 @@ from twistmq.client.core.connection.engine import Connection
 from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.routes import Route
 from twistmq.client.core.connection.tasks import Cancelled, Future, Task
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue
 from twistmq.client.core.consumer.flow_control import NEW_QUEUE_MS
-from twistmq.client.core.consumer.held_queues import AssignedQueue
 from twistmq.client.core.consumer.initial_offsets import Beginnings
 from twistmq.client.core.consumer.strategies import share, sorted_queues
 from twistmq.client.core.consumer.subscription_check import Differences

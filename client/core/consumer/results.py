@@ -15,8 +15,8 @@ from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, MemberOptions
 from twistmq.client.core.consumer.delivery import Delivery
-from twistmq.client.core.consumer.held_queues import AssignedQueue, MemberOptions
 from twistmq.client.core.consumer.retries import DEAD_LEVEL, Retries
 from twistmq.client.core.consumer.stats import MemberStats
 from twistmq.client.core.consumer.subscriptions import Subscription

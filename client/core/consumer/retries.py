@@ -19,7 +19,7 @@ from typing import Any, Final
 from twistmq.client.base.errors import refusal
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.client import ClientCore
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol import properties as names
 from twistmq.protocol.codes import RequestCode, ResponseCode

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twistmq.client.base.errors import ReceiptExpired, RequestRefused
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.consumer.held_queues import AssignedQueue, PopOptions
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, PopOptions
 from twistmq.client.core.pop.acknowledger import Acknowledger
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.protocol.errors import BrokerError

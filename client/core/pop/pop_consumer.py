@@ -33,7 +33,7 @@ from typing import Any, Final, TypeVar
 from twistmq.client.base.handlers import failure_outcome
 from twistmq.client.base.messages import MessageQueue, ReceivedMessage
 from twistmq.client.core.connection.tasks import Cancelled, Future
-from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue, PopOptions
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch, PopOptions
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.retries import DEAD_LEVEL
 from twistmq.client.core.consumer.subscriptions import Subscription

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from twistmq.client.base.errors import NoRoute, RemotingError, RequestRefused, Unsupported, refusal
 from twistmq.client.base.received_message import DamagedMessage
 from twistmq.client.core.connection.tasks import Future, Task
+from twistmq.client.core.consumer.assigned_queues import PopOptions
 from twistmq.client.core.consumer.fetcher import UNKNOWN_GROUP
 from twistmq.client.core.consumer.flow_control import FAILED_MS, delay_after_refusal
-from twistmq.client.core.consumer.held_queues import PopOptions
 from twistmq.client.core.consumer.subscriptions import Subscription
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.client.core.pop.receipts import popped_messages

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from twistmq.client.base.errors import Closed, OptionError, ReceiptExpired
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer.held_queues import Batch, AssignedQueue, PopOptions
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch, PopOptions
 from twistmq.client.core.pop.acknowledger import Acknowledger
 from twistmq.client.core.pop.pop_loop import PopLoop
 from twistmq.client.core.pop.popped_message import PoppedMessage

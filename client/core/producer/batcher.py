@@ -5,7 +5,7 @@ are sent alone. If a batch has only one message, this message is sent without a 
 retried like any send; if it finally fails, each of its messages fails.
 
 :class:`BatchSender` decides when batches are sent. :class:`Batcher` is the implementation for
-event loops; ``twistmq.client.blocking.batching`` has the one for threads, which fill batches
+event loops; ``twistmq.client.blocking.thread_batcher`` has the one for threads, which fill batches
 themselves.
 
 Source: ProduceAccumulator, SendResult splitting in AggregationKey.sendAsync @5.3.3.
@@ -19,7 +19,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from twistmq.client.base.messages import SendResult
 from twistmq.client.core.connection.tasks import Scheduler, Timer
 from twistmq.client.core.producer.batches import Accumulator, Batch, BatchKey
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["AGAIN_MS", "BatchSender", "Batcher", "Begin", "OnSent", "results_of"]

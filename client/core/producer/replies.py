@@ -35,7 +35,7 @@ from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.engine import Connection
 from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.client.core.producer.busy_brokers import LOOK_MS
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.core.producer.sender import RETRY_CODES, Sender, is_busy
 from twistmq.protocol.addresses import split_address
 from twistmq.protocol.codes import RequestCode, ResponseCode

@@ -59,7 +59,12 @@ from twistmq.client.core.connection.routes import Route
 from twistmq.client.core.connection.tasks import Future, Task, Timer
 from twistmq.client.core.producer.batcher import Batcher, BatchSender
 from twistmq.client.core.producer.fault_tolerance import TABLE_FAILURES, Faults
-from twistmq.client.core.producer.outgoing import OutgoingMessage, Preparer, ProducerOptions, send_header
+from twistmq.client.core.producer.outgoing_message import (
+    OutgoingMessage,
+    Preparer,
+    ProducerOptions,
+    send_header,
+)
 from twistmq.client.core.producer.queue_selector import Choice, RoundRobin, by_hash
 from twistmq.protocol.bodies import MessageQueue, ProducerData
 from twistmq.protocol.codes import RequestCode, ResponseCode

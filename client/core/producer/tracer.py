@@ -20,7 +20,7 @@ from twistmq.client.base.errors import NoRoute
 from twistmq.client.base.messages import Message, ReceivedMessage, SendResult
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Task, Timer
-from twistmq.client.core.producer.outgoing import OutgoingMessage, Preparer
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage, Preparer
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol import properties as names
 from twistmq.protocol.bodies import MessageQueue

@@ -25,7 +25,7 @@ from twistmq.client.base.messages import Message, MessageQueue, ReceivedMessage,
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.engine import Connection
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand

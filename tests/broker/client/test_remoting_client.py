@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.net import closing
+from twistmq.broker.net import connection_close as closing
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.listener import ListenerService
 from twistmq.broker.plugin.hooks import Hooks

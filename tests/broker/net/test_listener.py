@@ -11,7 +11,7 @@ from twisted.internet.testing import MemoryReactor
 from twisted.trial.unittest import TestCase
 
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.net import closing
+from twistmq.broker.net import connection_close as closing
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.listener import ListenerService
 from twistmq.broker.plugin.hooks import Hooks

@@ -8,7 +8,7 @@ from pathlib import Path
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.supervisor.asking import PATIENCE, ask_pages
+from twistmq.broker.supervisor.page_requests import PATIENCE, ask_pages
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -16,11 +16,11 @@ from tests.client.core.box import NAMESRV, Answer, Box, route, routes
 from twistmq.broker.testing import running_broker
 from twistmq.client import Closed, Full, Producer, Rejected, SendResult
 from twistmq.client.base.messages import Message, PullStatus
-from twistmq.client.blocking.batching import ThreadBatcher
 from twistmq.client.blocking.client import Client
-from twistmq.client.blocking.thread_room import ThreadInFlightLimit
+from twistmq.client.blocking.thread_batcher import ThreadBatcher
+from twistmq.client.blocking.thread_in_flight_limit import ThreadInFlightLimit
 from twistmq.client.core.consumer.pull_request import unwrap
-from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.batch import decode_batch
 from twistmq.protocol.bodies import MessageQueue

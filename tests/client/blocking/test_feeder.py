@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.client.base.errors import Closed
 from twistmq.client.blocking.feeder import Feeder, Results
 from twistmq.client.core.connection.tasks import Future, Scheduler
-from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.consumer.assigned_queues import Batch
 
 
 class StillClock:

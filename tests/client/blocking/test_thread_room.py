@@ -7,7 +7,7 @@ import threading
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.client.base.errors import Full
-from twistmq.client.blocking.thread_room import ThreadInFlightLimit
+from twistmq.client.blocking.thread_in_flight_limit import ThreadInFlightLimit
 
 
 class RoomTests(SynchronousTestCase):

@@ -9,10 +9,10 @@ from collections import defaultdict
 from typing import Any
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
-from twistmq.client.core.consumer.held_queues import MemberOptions
+from twistmq.client.core.consumer.assigned_queues import MemberOptions
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import subscription
-from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.bodies import (
     ConsumerConnection,

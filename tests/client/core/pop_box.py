@@ -15,7 +15,7 @@ import msgspec
 from tests.client.core.box import NAMESRV, Answer, Box, HandClock, route, routes
 from twistmq.client.core.pop.pop_consumer import PopMember
 from twistmq.client.core.pop.receipts import Receipt
-from twistmq.client.shell.roles import build_pop_consumer
+from twistmq.client.roles.parts import build_pop_consumer
 from twistmq.protocol import json_dialect
 from twistmq.protocol.bodies import HeartbeatData
 from twistmq.protocol.codes import RequestCode, ResponseCode

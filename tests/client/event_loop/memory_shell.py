@@ -11,8 +11,8 @@ from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.driver import Driver
 from twistmq.client.event_loop.shell import Shell
+from twistmq.client.roles.parts import parts_of
 from twistmq.client.shell.options import CONSUMER
-from twistmq.client.shell.roles import parts_of
 from twistmq.client.testing import MemoryClient
 
 __all__ = ["InContext", "MemoryShell", "consumer_of"]

@@ -10,8 +10,8 @@ from tests.client.event_loop.memory_shell import MemoryShell
 from twistmq.client import Closed, ReceivedMessage
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
+from twistmq.client.roles.parts import parts_of
 from twistmq.client.shell.options import PULL_CONSUMER
-from twistmq.client.shell.roles import parts_of
 from twistmq.client.testing import MemoryCluster
 
 

@@ -29,9 +29,9 @@ from twistmq.client import (
 from twistmq.client.base.messages import message_of
 from twistmq.client.core.consumer.handler_calls import check_run, run_steps
 from twistmq.client.core.producer.recalls import recall
+from twistmq.client.roles.parts import build_producer
 from twistmq.client.shell.lookup import name_servers_of
 from twistmq.client.shell.offset_file import OffsetFile
-from twistmq.client.shell.roles import build_producer
 from twistmq.client.testing import RecordingProducer
 from twistmq.protocol.codes import ResponseCode
 

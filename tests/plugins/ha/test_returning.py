@@ -10,7 +10,7 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.plugins import ha
-from twistmq.plugins.ha.returning import return_as_master
+from twistmq.plugins.ha.returning_master import return_as_master
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import BrokerError, RemotingTimeout

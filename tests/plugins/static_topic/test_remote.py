@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
-from twistmq.broker.remoting.forwarding import forwarded
+from twistmq.broker.remoting.forwarded_headers import forwarded
 from twistmq.plugins.static_topic.remote import OtherBrokers
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import RemotingCommand

@@ -19,7 +19,7 @@ from twistmq.client.core.connection.engine import TIMEOUTS_MAX
 from twistmq.client.core.consumer.broker_requests import serve_tools
 from twistmq.client.core.consumer.pull_request import unwrap
 from twistmq.client.core.pop.receipts import BITS_MAX
-from twistmq.client.shell.roles import build_producer
+from twistmq.client.roles.parts import build_producer
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand, encode_request
 from twistmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader

@@ -8,7 +8,7 @@ from tests.client.core.box import NAMESRV, Answer, Box, route, stored
 from twistmq.client.base.errors import SendFailed
 from twistmq.client.base.messages import Message, SendResult
 from twistmq.client.core.connection.routes import QUEUES_MAX, Routes
-from twistmq.client.shell.roles import build_producer
+from twistmq.client.roles.parts import build_producer
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import BrokerError

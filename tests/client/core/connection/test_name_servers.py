@@ -14,7 +14,7 @@ from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from tests.client.core.group_box import BROKER, GroupBox
 from twistmq.client.base.errors import NoRoute, SendFailed
 from twistmq.client.base.messages import Message, SendResult
-from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
 from twistmq.client.shell.lookup import fetch_name_servers
 from twistmq.protocol.codes import RequestCode

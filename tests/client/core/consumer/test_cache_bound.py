@@ -13,7 +13,7 @@ from tests.client.core.pop_box import PopBox
 from twistmq.client.core.consumer.fetcher import AHEAD_MAX
 from twistmq.client.core.consumer.flow_control import CACHE_BYTES_MAX, PULL_BYTES
 from twistmq.client.core.consumer.member import Member
-from twistmq.client.shell.roles import build_consumer, build_pull_consumer
+from twistmq.client.roles.parts import build_consumer, build_pull_consumer
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.headers.pull import PullMessageRequestHeader

@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.client.base.errors import Undecodable
 from twistmq.client.base.handlers import Dead, Retry
 from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.core.consumer.assigned_queues import Batch
 from twistmq.client.core.consumer.handler_calls import HandlerCalls, Steps, await_steps, run_steps
-from twistmq.client.core.consumer.held_queues import Batch
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.record import MAGIC_V1, StoredMessage
 

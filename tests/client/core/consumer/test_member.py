@@ -12,7 +12,7 @@ from tests.client.core.box import Answer, route
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
 from twistmq.client.base.errors import Closed, OptionError
 from twistmq.client.core.connection.tasks import Cancelled, Task
-from twistmq.client.core.consumer.held_queues import Batch, MemberOptions
+from twistmq.client.core.consumer.assigned_queues import Batch, MemberOptions
 from twistmq.client.core.consumer.strategies import Strategy
 from twistmq.client.core.consumer.subscriptions import subscription
 from twistmq.protocol.bodies import MessageQueue

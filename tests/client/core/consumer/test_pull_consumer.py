@@ -13,7 +13,7 @@ from twistmq.client.base.errors import Closed, NotAssigned, OptionError
 from twistmq.client.core.connection.tasks import Cancelled
 from twistmq.client.core.consumer.polls import Poll
 from twistmq.client.core.consumer.pull_consumer import PullMember
-from twistmq.client.shell.roles import build_pull_consumer
+from twistmq.client.roles.parts import build_pull_consumer
 from twistmq.protocol.bodies import ConsumeType, HeartbeatData, MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand, encode_request

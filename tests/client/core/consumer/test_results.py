@@ -10,7 +10,7 @@ from tests.client.core.group_box import GroupBox, GroupBroker
 from twistmq.client.base.handlers import Dead, NoResult, Retry, failure_level
 from twistmq.client.base.interceptors import Interceptor, Interceptors
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.consumer.assigned_queues import Batch
 
 #: Errors of handlers, and how they are told.
 ERRORS = ((Retry(), "retry"), (Retry(4), "retry"), (Dead(), "retry"),

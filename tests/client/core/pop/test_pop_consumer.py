@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.core.box import NAMESRV, route, routes
 from tests.client.core.pop_box import BROKER, PopBox, PopBroker
 from twistmq.client.base.errors import Closed, OptionError, Unsupported
-from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.consumer.assigned_queues import Batch
 from twistmq.protocol.bodies import (
     ConsumerRunningInfo,
     GetConsumerStatusBody,

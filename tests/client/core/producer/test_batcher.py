@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
 from twistmq.client.base.errors import Closed, Rejected, Unsupported
 from twistmq.client.base.messages import Message, SendResult
-from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand

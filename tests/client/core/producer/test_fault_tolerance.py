@@ -9,7 +9,7 @@ from tests.client.core.producer.test_sender import A, SendCase
 from twistmq.client.base.errors import SendFailed
 from twistmq.client.base.messages import MessageQueue
 from twistmq.client.core.producer.fault_tolerance import TABLE_4, TABLE_5, Faults
-from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import RemotingCommand

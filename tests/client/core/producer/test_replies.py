@@ -18,7 +18,7 @@ from twistmq.client.base.errors import (
 )
 from twistmq.client.base.messages import Message, MessageQueue, ReceivedMessage
 from twistmq.client.core.connection.tasks import Task
-from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.replies import prepare_request, reply_to, request
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.codes import RequestCode, ResponseCode

@@ -9,11 +9,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.core.box import HandClock
 from twistmq.client.base.errors import Full
 from twistmq.client.core.connection.tasks import Scheduler
-from twistmq.client.core.producer.room import AwaitedInFlightLimit, InFlightLimit
+from twistmq.client.core.producer.in_flight_limit import AwaitedInFlightLimit, InFlightLimit
 
 
 class RoomTests(SynchronousTestCase):
-    """client/core/producer/room.py."""
+    """client/core/producer/in_flight_limit.py."""
 
     def test_messages_fit_by_number_and_by_bytes(self) -> None:
         """A message that is larger than the bound goes alone."""

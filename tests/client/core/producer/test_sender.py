@@ -23,7 +23,7 @@ from twistmq.client.base.errors import (
 )
 from twistmq.client.base.interceptors import Interceptor, Interceptors
 from twistmq.client.base.messages import Message, MessageQueue, SendResult
-from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.replies import prepare_request
 from twistmq.client.core.producer.sender import (
     RETRY_CODES,
@@ -32,7 +32,7 @@ from twistmq.client.core.producer.sender import (
     TransactionChecks,
 )
 from twistmq.client.core.producer.transactions import prepare_half
-from twistmq.client.shell.roles import build_producer
+from twistmq.client.roles.parts import build_producer
 from twistmq.protocol.batch import decode_batch
 from twistmq.protocol.bodies import TopicQueueMappingInfo
 from twistmq.protocol.codes import RequestCode, ResponseCode

@@ -14,7 +14,7 @@ from twistmq.client.base.handlers import COMMIT, ROLLBACK, UNKNOWN
 from twistmq.client.base.messages import Message, ReceivedMessage
 from twistmq.client.core.connection.tasks import Future
 from twistmq.client.core.producer import transactions
-from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
 from twistmq.client.core.producer.transactions import Checks, prepare_half
 from twistmq.client.shell.transaction import AsyncTransaction, Transaction

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from twistmq.client.core.producer.room import InFlightLimit
+from twistmq.client.core.producer.in_flight_limit import InFlightLimit
 
 __all__ = ["ThreadInFlightLimit"]
 

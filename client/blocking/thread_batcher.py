@@ -19,10 +19,10 @@ from typing import Final
 
 from twistmq.client.base.messages import Message, SendResult
 from twistmq.client.blocking.futures import Outcomes, SharedFuture
-from twistmq.client.blocking.thread_room import ThreadInFlightLimit
+from twistmq.client.blocking.thread_in_flight_limit import ThreadInFlightLimit
 from twistmq.client.core.producer.batcher import AGAIN_MS, BatchSender, results_of
 from twistmq.client.core.producer.batches import Accumulator, Batch, BatchKey
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.bodies import MessageQueue
 

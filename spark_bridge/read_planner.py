@@ -15,9 +15,9 @@ from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.errors import BrokerError, RemotingError
 from twistmq.spark_bridge.availability import (
+    Availability,
     Look,
     Patience,
-    Availability,
     Verdict,
     is_passing,
     reach_name_server,

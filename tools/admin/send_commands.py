@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from twistmq.client.base.messages import check_properties
-from twistmq.client.core.producer.outgoing import send_header
+from twistmq.client.core.producer.outgoing_message import send_header
 from twistmq.client.core.producer.unique_id import process_ids
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode

@@ -13,7 +13,7 @@ from twistmq.client.base.errors import OptionError
 from twistmq.client.base.unknown_names import unknown_name
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.producer.fault_tolerance import TABLE_4, TABLE_5
-from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
 from twistmq.client.shell.identity import process_ids
 from twistmq.client.shell.options import (
@@ -150,9 +150,9 @@ def build_consumer(
 ) -> Member[Any]:
     """Build the core of a consumer."""
     # Imported here, because a producer needs none of these modules.
+    from twistmq.client.core.consumer.assigned_queues import MemberOptions
     from twistmq.client.core.consumer.broker_requests import serve_tools
     from twistmq.client.core.consumer.flow_control import PullLimits
-    from twistmq.client.core.consumer.held_queues import MemberOptions
     from twistmq.client.core.consumer.member import Member
     from twistmq.client.core.consumer.strategies import Averagely
     from twistmq.client.shell.offset_file import OffsetFile
@@ -185,9 +185,9 @@ def build_pull_consumer(
 ) -> PullMember[Any]:
     """Build the core of a consumer that is polled."""
     # Imported here, because few programs need it.
+    from twistmq.client.core.consumer.assigned_queues import MemberOptions
     from twistmq.client.core.consumer.broker_requests import serve_tools
     from twistmq.client.core.consumer.flow_control import PullLimits
-    from twistmq.client.core.consumer.held_queues import MemberOptions
     from twistmq.client.core.consumer.pull_consumer import PullMember
     from twistmq.client.core.consumer.strategies import Averagely
 
@@ -213,8 +213,8 @@ def build_pop_consumer(
 ) -> PopMember[Any]:
     """Build the core of a consumer that pops."""
     # Imported here, because few programs need it.
+    from twistmq.client.core.consumer.assigned_queues import PopOptions
     from twistmq.client.core.consumer.broker_requests import serve_tools
-    from twistmq.client.core.consumer.held_queues import PopOptions
     from twistmq.client.core.consumer.strategies import Averagely
     from twistmq.client.core.pop.pop_consumer import PopMember
 

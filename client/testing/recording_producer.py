@@ -17,12 +17,12 @@ from twistmq.client.base.messages import (
     message_of,
 )
 from twistmq.client.core.connection.client import ClientCore, ClientOptions
-from twistmq.client.core.producer.outgoing import OutgoingMessage
+from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.core.producer.replies import prepare_request
 from twistmq.client.core.producer.transactions import prepare_half
+from twistmq.client.roles.parts import build_producer, divide
 from twistmq.client.shell.clock import SystemClock
 from twistmq.client.shell.options import CLIENT, PRODUCER, NameServers, milliseconds, values_of
-from twistmq.client.shell.roles import build_producer, divide
 from twistmq.protocol.record import MAGIC_V1, StoredMessage
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from twistmq.plugins.timer.delivery import Delivery
     from twistmq.plugins.timer.dequeue import Dequeue
     from twistmq.plugins.timer.enqueue import Enqueue
-    from twistmq.plugins.timer.following import TimerFollower
+    from twistmq.plugins.timer.follower import TimerFollower
 
 __all__ = ["Handover"]
 

@@ -17,7 +17,7 @@ from twistmq.client.core.consumer.subscriptions import Subscription
 from twistmq.client.core.consumer.window import QueueWindow
 from twistmq.protocol.bodies import MessageQueue
 
-__all__ = ["Batch", "AssignedQueue", "MemberOptions", "PopOptions"]
+__all__ = ["AssignedQueue", "Batch", "MemberOptions", "PopOptions"]
 
 T = TypeVar("T")
 
