@@ -256,8 +256,10 @@ class Look:
         master = self.master(name)
         if master is None:
             if name in self._removed and name not in self.registered():
-                return Verdict(Availability.GONE, f"broker {name} was removed (option removedBrokers)")
-            return Verdict(Availability.AWAY, f"broker {name} has no master that is registered at a "
+                return Verdict(Availability.GONE,
+                               f"broker {name} was removed (option removedBrokers)")
+            return Verdict(Availability.AWAY,
+                           f"broker {name} has no master that is registered at a "
                            "name server", name)
         count = sum(one.broker_name == queue.broker_name for one in queues)
         if count and not is_refused:

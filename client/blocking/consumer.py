@@ -107,11 +107,11 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
                     self._finish()
                     self._take(line, is_over)
                     continue
-                held, message = line[0]
+                assigned, message = line[0]
                 if message.lost:
                     self._post(self._handling.release, [message])
                     line.popleft()
-                elif not self._handling.is_decodable(held, message):
+                elif not self._handling.is_decodable(assigned, message):
                     line.popleft()
                 elif self._handling.acknowledges:
                     yield message
@@ -142,7 +142,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
                 batch = self.member.take(TAKE)
                 if batch is not None:
                     self._handling.take(batch)
-                    line.extend((batch.held, message) for message in batch.messages)
+                    line.extend((batch.assigned, message) for message in batch.messages)
                     return True
                 try:
                     await self.member.ready()

@@ -66,7 +66,7 @@ class Feeder(Generic[T]):
             while True:
                 batch = self._lines.get_nowait()
                 if batch is not None:
-                    self._member.release(batch.held, batch.messages)
+                    self._member.release(batch.assigned, batch.messages)
 
     async def _feed(self) -> None:
         while not self._is_stopped:
@@ -95,7 +95,7 @@ class Feeder(Generic[T]):
             self._lines.put(batch)
             return
         for begin in range(0, len(messages), size):
-            self._lines.put(Batch(batch.held, messages[begin:begin + size]))
+            self._lines.put(Batch(batch.assigned, messages[begin:begin + size]))
 
 
 class Results(Generic[T]):
@@ -116,8 +116,8 @@ class Results(Generic[T]):
         if function != self._succeed:
             self._post(function, *arguments)
             return
-        held, messages = arguments
-        self._done.append((held, messages))
+        assigned, messages = arguments
+        self._done.append((assigned, messages))
         if not self._is_posted:
             self._is_posted = True
             self._post(self._flush)
@@ -127,11 +127,11 @@ class Results(Generic[T]):
         self._is_posted = False
         by_queue: dict[AssignedQueue[T], list[ReceivedMessage[T]]] = {}
         while self._done:
-            held, messages = self._done.popleft()
-            collected = by_queue.get(held)
+            assigned, messages = self._done.popleft()
+            collected = by_queue.get(assigned)
             if collected is None:
-                by_queue[held] = list(messages)
+                by_queue[assigned] = list(messages)
             else:
                 collected += messages
-        for held, messages in by_queue.items():
-            self._succeed(held, messages)
+        for assigned, messages in by_queue.items():
+            self._succeed(assigned, messages)

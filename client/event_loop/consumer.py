@@ -73,7 +73,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
             # The wait was cancelled, perhaps just after messages were taken.
             is_wanted = False
             for batch in batches:
-                self._post(self.member.release, batch.held, batch.messages)
+                self._post(self.member.release, batch.assigned, batch.messages)
             raise
         return batches[0] if batches else None
 
@@ -96,7 +96,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
                     message = remaining[0]
                     if message.lost:
                         self._post(handling.release, [message])
-                    elif handling.is_decodable(batch.held, message):
+                    elif handling.is_decodable(batch.assigned, message):
                         if handling.acknowledges:
                             yield message
                             if not remaining:

@@ -174,7 +174,7 @@ class MemoryMember:
             if self.client.cluster.now_ms >= end_ms:
                 return []
             self.client.cluster.advance(min(10, end_ms - self.client.cluster.now_ms))
-        self.member.succeed(batch.held, batch.messages)
+        self.member.succeed(batch.assigned, batch.messages)
         return batch.messages
 
     def close(self, timeout_ms: float = 10_000) -> None:

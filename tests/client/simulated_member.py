@@ -82,10 +82,10 @@ class SimulatedMember:
         """Now and then a worker stops waiting just before messages come."""
         arrived = self.member.arrived
 
-        def watched(held: AssignedQueue[Any]) -> None:
+        def watched(assigned: AssignedQueue[Any]) -> None:
             if self._waits and self._chance.random() < 0.2:
                 self._waits[0].cancel()
-            arrived(held)
+            arrived(assigned)
 
         self.member.arrived = watched  # type: ignore[method-assign]
 
@@ -94,7 +94,7 @@ class SimulatedMember:
         while True:
             batch = self.member.take(self._take_most)
             if batch is not None:
-                if self.member.held.get(batch.held.queue) is not batch.held:
+                if self.member.assigned_queues.get(batch.assigned.queue) is not batch.assigned:
                     raise PromiseBroken(f"{self.name} hands out {batch.messages} of a lost queue")
                 await self._handle(batch)
                 continue
@@ -114,18 +114,18 @@ class SimulatedMember:
     async def _handle(self, batch: Batch[Any]) -> None:
         """Handle a batch: in order one message after the other, else all of it together."""
         if not self._in_order:
-            await self._handle_some(batch.held, batch.messages)
+            await self._handle_some(batch.assigned, batch.messages)
             return
         for index, message in enumerate(batch.messages):
             if message.lost or self.member.is_closing:
-                self.member.release(batch.held, batch.messages[index:])
+                self.member.release(batch.assigned, batch.messages[index:])
                 return
-            if not await self._handle_some(batch.held, [message]):
-                self.member.release(batch.held, batch.messages[index + 1:])
+            if not await self._handle_some(batch.assigned, [message]):
+                self.member.release(batch.assigned, batch.messages[index + 1:])
                 return
 
     async def _handle_some(
-        self, held: AssignedQueue[Any], messages: list[ReceivedMessage[Any]]
+        self, assigned: AssignedQueue[Any], messages: list[ReceivedMessage[Any]]
     ) -> bool:
         """Handle messages together; :returns: whether the first was finished."""
         for message in messages:
@@ -139,9 +139,9 @@ class SimulatedMember:
                 self._promises.end(self.client, message, message not in failed)
         finished = [message for message in messages if message not in failed]
         if finished:
-            self.member.succeed(held, finished)
+            self.member.succeed(assigned, finished)
         if failed:
-            self.member.fail(held, failed)
+            self.member.fail(assigned, failed)
         return messages[0] not in failed
 
     # --- the end

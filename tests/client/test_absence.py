@@ -35,7 +35,7 @@ class AbsenceTests(SynchronousTestCase):
                 cluster.advance(50)
                 while (batch := member.take(32)) is not None:
                     handled.extend(message.body for message in batch.messages)
-                    member.succeed(batch.held, batch.messages)
+                    member.succeed(batch.assigned, batch.messages)
 
         def send(body: bytes) -> None:
             sender = producer.sender

@@ -83,17 +83,17 @@ class BlockingAcknowledgementTests(AcknowledgementCase):
     def test_acknowledgements_out_of_order(self) -> Deferred[Any]:
         """Offsets are committed up to the first message that is not acknowledged."""
         def run() -> None:
-            held: list[Any] = []
+            assigned: list[Any] = []
             with Consumer(self.where, group="g", topics="T", start="first",
                           auto_acknowledge=False) as consumer:
                 for message in consumer:
-                    held.append(message)
-                    if len(held) == 5:
+                    assigned.append(message)
+                    if len(assigned) == 5:
                         break
-                consumer.acknowledge([held[4], held[0], held[1]])
+                consumer.acknowledge([assigned[4], assigned[0], assigned[1]])
                 consumer.commit()
                 self.assertEqual(self.committed(), 2)
-                consumer.acknowledge(held[2])
+                consumer.acknowledge(assigned[2])
             self.assertEqual(self.committed(), 3)
             self.assertEqual(self.first(lambda *_: None), b"3")
 

@@ -58,7 +58,7 @@ class Reader:
             return
         while (batch := self.member.take(32)) is not None:
             self.handled += [message.body for message in batch.messages]
-            self.member.succeed(batch.held, batch.messages)
+            self.member.succeed(batch.assigned, batch.messages)
 
     def take(self) -> list[bytes]:
         """What was handled since the last call, in order of the bodies."""

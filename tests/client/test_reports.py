@@ -88,9 +88,9 @@ class BroadcastTests(Case):
         self.cluster.advance(5_000)
         while (batch := reader.member.take(1)) is not None:
             if batch.messages[0].body == b"bad":
-                reader.member.fail(batch.held, batch.messages)
+                reader.member.fail(batch.assigned, batch.messages)
             else:
-                reader.member.succeed(batch.held, batch.messages)
+                reader.member.succeed(batch.assigned, batch.messages)
         reader.run(10_000)
         self.close(reader)
         self.send(self.a, "T", 0, b"new")
@@ -172,7 +172,7 @@ class RetryTests(Case):
             self.cluster.advance(100)
             while (batch := reader.member.take(1)) is not None:
                 seen += [(message.body, message.attempt) for message in batch.messages]
-                reader.member.fail(batch.held, batch.messages)
+                reader.member.fail(batch.assigned, batch.messages)
         return seen
 
     def test_what_an_order_gives_up_stays_at_its_broker(self) -> None:

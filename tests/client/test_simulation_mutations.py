@@ -92,10 +92,11 @@ class MutationTests(SynchronousTestCase):
         def take(window: QueueWindow[Any], most: int, now_ms: int) -> list[Any]:
             return window.take(most, now_ms)
 
-        def arrived(member: Member[Any], held: Any) -> None:
-            if not held.is_ready and held.window.waiting_count and not held.window.is_dropped:
-                held.is_ready = True
-                member._ready.append(held)
+        def arrived(member: Member[Any], assigned: Any) -> None:
+            if (not assigned.is_ready and assigned.window.waiting_count
+                    and not assigned.window.is_dropped):
+                assigned.is_ready = True
+                member._ready.append(assigned)
                 member._notify()
 
         self.patch(Member, "arrived", arrived)

@@ -72,7 +72,7 @@ class Traffic:
             for member in self.members:
                 while (batch := member.member.take(32)) is not None:
                     self.handled += [message.body for message in batch.messages]
-                    member.member.succeed(batch.held, batch.messages)
+                    member.member.succeed(batch.assigned, batch.messages)
 
     def sent_to(self, milliseconds: float) -> set[tuple[str, int]]:
         """The queues that messages went to in some time: broker and number."""

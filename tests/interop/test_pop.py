@@ -53,7 +53,7 @@ class HandOverTests(JavaTestCase):
         self.open: set[bytes] = set()
         self.acked: set[bytes] = set()
         #: Acknowledged by the broker after the one that gave them out.
-        self.held: list[Popped] = []
+        self.assigned_queues: list[Popped] = []
         self.order: list[Popped] = []
         #: How often each came to the broker before.
         self.copies: Counter[bytes] = Counter()
@@ -79,7 +79,7 @@ class HandOverTests(JavaTestCase):
         for each in parts[3]:
             popper.hide(each, 4000)
         # parts[4] is left alone, parts[5] is acknowledged at the other broker.
-        self.held = [popper.hide(each, 300_000) for each in parts[5]]
+        self.assigned_queues = [popper.hide(each, 300_000) for each in parts[5]]
         self.acked |= {each.body for part in parts[:3] for each in part}
         self.open |= {each.body for part in parts[3:5] for each in part}
         order = Popper(client, f"{TOPIC}-order", "broker-peer", "order", order=True)
@@ -90,8 +90,8 @@ class HandOverTests(JavaTestCase):
     def finish(self, client: RawClient, acked_most: int, open_most: int, killed: bool) -> None:
         """The group goes on where it was: what was open comes, what was acknowledged does not."""
         popper = Popper(client, TOPIC, "broker-peer", GROUP)
-        popper.ack(*self.held)
-        self.acked |= {each.body for each in self.held}
+        popper.ack(*self.assigned_queues)
+        self.acked |= {each.body for each in self.assigned_queues}
         popper.consume_until(self.open, 120)
         popper.consume_for(3)
         for body, count in popper.came.items():

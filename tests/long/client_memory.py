@@ -64,7 +64,7 @@ def rss_mib() -> float:
 
 def sample(consumer: Consumer[bytes], pulls: Pulls) -> Sample:
     """The figures of the consumer now; runs on the client's thread."""
-    windows = [held.window for held in consumer.member.held.values()]
+    windows = [held.window for held in consumer.member.assigned_queues.values()]
     return {
         "rss_mib": rss_mib(), "queues": len(windows), "pulls": pulls.count,
         "cached_mib": consumer.member.total.byte_count / (1 << 20),

@@ -64,18 +64,36 @@ class PopOptions(MemberOptions, frozen=True, kw_only=True):
 class AssignedQueue(Generic[T]):
     """A queue that is assigned to this member."""
 
-    __slots__ = ("behind", "broker_id", "committed", "floor", "floor_ms", "in_order_until_ms",
-                 "is_alone", "is_new", "is_paused", "is_ready", "is_settled", "named",
-                 "next_offset", "outcome", "queue", "stopped_at", "subscription", "taken_ms",
-                 "task", "window")
+    __slots__ = (
+        "behind",
+        "broker_id",
+        "committed",
+        "floor",
+        "floor_ms",
+        "in_order_until_ms",
+        "is_alone",
+        "is_new",
+        "is_paused",
+        "is_ready",
+        "is_settled",
+        "next_offset",
+        "outcome",
+        "public_queue",
+        "queue",
+        "stopped_at",
+        "subscription",
+        "taken_ms",
+        "task",
+        "window",
+    )
 
     def __init__(
-        self, queue: MessageQueue, named: MessageQueue, subscription: Subscription,
+        self, queue: MessageQueue, public_queue: MessageQueue, subscription: Subscription,
         window: QueueWindow[ReceivedMessage[T]], next_offset: int,
     ) -> None:
         #: The queue with the topic's name at brokers, and with its name in the namespace.
         self.queue = queue
-        self.named = named
+        self.public_queue = public_queue
         self.subscription = subscription
         self.window = window
         #: The offset at which the next pull begins.
@@ -119,8 +137,8 @@ class AssignedQueue(Generic[T]):
 class Batch(Generic[T]):
     """Messages of one queue that were handed out."""
 
-    __slots__ = ("held", "messages")
+    __slots__ = ("assigned", "messages")
 
-    def __init__(self, held: AssignedQueue[T], messages: list[ReceivedMessage[T]]) -> None:
-        self.held = held
+    def __init__(self, assigned: AssignedQueue[T], messages: list[ReceivedMessage[T]]) -> None:
+        self.assigned = assigned
         self.messages = messages

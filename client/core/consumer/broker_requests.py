@@ -104,8 +104,8 @@ def _status(client: ClientCore, connection: Connection, request: RemotingCommand
     header = request.header(GetConsumerStatusRequestHeader)
     member = _member(client, header.group)
     table = {} if member is None or not member.has_offsets else {
-        held.queue: held.window.committable for held in member.held.values()
-        if header.topic in ("", held.queue.topic)}
+        assigned.queue: assigned.window.committable for assigned in member.assigned_queues.values()
+        if header.topic in ("", assigned.queue.topic)}
     connection.link.answer(request, ResponseCode.SUCCESS, None,
                            GetConsumerStatusBody(message_queue_table=table).encode())
 
@@ -133,7 +133,8 @@ def running_info(member: Member[Any]) -> ConsumerRunningInfo:
             "PROP_CONSUMER_START_TIMESTAMP": str(member.started_ms)},
         subscription_set=tuple(each.data(member.sub_version)
                                for each in member.subscriptions.values()),
-        mq_table={queue: _queue_info(member, held) for queue, held in member.held.items()
+        mq_table={queue: _queue_info(member, assigned) for queue,
+                  assigned in member.assigned_queues.items()
                   if member.has_offsets},
         mq_pop_table=member.pop_table(),
         status_table={topic: stats.table(tasks.now_ms)
@@ -141,9 +142,9 @@ def running_info(member: Member[Any]) -> ConsumerRunningInfo:
                       if topic in member.subscriptions})
 
 
-def _queue_info(member: Member[Any], held: AssignedQueue[Any]) -> dict[str, int | bool]:
+def _queue_info(member: Member[Any], assigned: AssignedQueue[Any]) -> dict[str, int | bool]:
     """Return the fields of Apache's ProcessQueueInfo; times are Unix ms, 0 means never."""
-    tasks, window = member.tasks, held.window
+    tasks, window = member.tasks, assigned.window
 
     def wall(steady_ms: float | None) -> int:
         return 0 if steady_ms is None else int(
@@ -160,7 +161,8 @@ def _queue_info(member: Member[Any], held: AssignedQueue[Any]) -> dict[str, int 
         "transactionMsgCount": window.running_count if running else 0,
         "locked": window.holds_lock(int(tasks.now_ms)), "tryUnlockTimes": 0,
         "lastLockTimestamp": wall(window.lock_ms), "droped": window.is_dropped,
-        "lastPullTimestamp": wall(window.pulled_ms), "lastConsumeTimestamp": wall(held.taken_ms)}
+        "lastPullTimestamp": wall(window.pulled_ms),
+        "lastConsumeTimestamp": wall(assigned.taken_ms)}
 
 
 def _stacks() -> str:

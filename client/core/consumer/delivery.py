@@ -42,10 +42,10 @@ class Delivery(Generic[T]):
         #: The group's name at brokers.
         self.group = client.namespace.group(options.group)
         #: The queues that are assigned to this member.
-        self.held: dict[MessageQueue, AssignedQueue[T]] = {}
+        self.assigned_queues: dict[MessageQueue, AssignedQueue[T]] = {}
         self.total = ByteTotal()
         self.locks: Locks | None = (
-            Locks(client, self.group, self.held_queues)
+            Locks(client, self.group, self.queue_windows)
             if options.in_order and not options.is_broadcast else None)
         #: Records the consumed messages; None: the consumer is not traced.
         self.trace: Trace | None = None
@@ -55,18 +55,18 @@ class Delivery(Generic[T]):
         self._ready: deque[AssignedQueue[T]] = deque()
         self._waiting: deque[Future[None]] = deque()
 
-    def held_queues(self) -> list[tuple[MessageQueue, QueueWindow[Any]]]:
+    def queue_windows(self) -> list[tuple[MessageQueue, QueueWindow[Any]]]:
         """Return the queues of this member with their windows."""
-        return [(queue, held.window) for queue, held in self.held.items()]
+        return [(queue, assigned.window) for queue, assigned in self.assigned_queues.items()]
 
-    def arrived(self, held: AssignedQueue[T]) -> None:
+    def arrived(self, assigned: AssignedQueue[T]) -> None:
         """Note that a queue may have messages to hand out."""
-        if held.is_ready or not held.window.waiting_count or held.window.is_dropped:
+        if assigned.is_ready or not assigned.window.waiting_count or assigned.window.is_dropped:
             return
-        if self.options.in_order and held.window.running_count:
+        if self.options.in_order and assigned.window.running_count:
             return
-        held.is_ready = True
-        self._ready.append(held)
+        assigned.is_ready = True
+        self._ready.append(assigned)
         self._notify()
 
     def _notify(self) -> None:
@@ -90,36 +90,36 @@ class Delivery(Generic[T]):
         now_ms = self.tasks.now_ms
         in_order = self.options.in_order
         for _ in range(len(self._ready)):
-            held = self._ready.popleft()
-            held.is_ready = False
-            window = held.window
+            assigned = self._ready.popleft()
+            assigned.is_ready = False
+            window = assigned.window
             if window.is_dropped or self.is_closing:
                 continue
             if in_order:
-                if not self._may_run(held):
-                    self.tasks.later(max(held.in_order_until_ms - now_ms, 100),
-                                     self.arrived, held)
+                if not self._may_run(assigned):
+                    self.tasks.later(max(assigned.in_order_until_ms - now_ms, 100),
+                                     self.arrived, assigned)
                     continue
                 messages = window.take_in_order(max_count, int(now_ms))
             else:
                 messages = window.take(max_count, int(now_ms))
-                self.arrived(held)
+                self.arrived(assigned)
             if messages:
-                held.taken_ms = now_ms
+                assigned.taken_ms = now_ms
                 self.running += len(messages)
                 if self.trace is not None:
-                    self.trace.consuming(held.named, messages)
+                    self.trace.consuming(assigned.public_queue, messages)
                 if self.client.interceptors:
                     self.client.interceptors.call(
-                        "before_consume", self.options.group, held.named, messages)
-                return Batch(held, messages)
+                        "before_consume", self.options.group, assigned.public_queue, messages)
+                return Batch(assigned, messages)
         return None
 
-    def _may_run(self, held: AssignedQueue[T]) -> bool:
+    def _may_run(self, assigned: AssignedQueue[T]) -> bool:
         """Whether messages of an ordered queue may be handed out: this member holds its lock."""
-        if held.in_order_until_ms > self.tasks.now_ms:
+        if assigned.in_order_until_ms > self.tasks.now_ms:
             return False
-        return self.locks is None or held.window.holds_lock(int(self.tasks.now_ms))
+        return self.locks is None or assigned.window.holds_lock(int(self.tasks.now_ms))
 
     async def ready(self) -> None:
         """Wait until there may be messages to hand out, or the caller should check for a stop.

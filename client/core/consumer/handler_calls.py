@@ -1,8 +1,9 @@
 """Calls of handlers: which messages a handler gets, and how the outcome of each call is handled.
 
-The generators of :class:`HandlerCalls` yield the arguments of the calls. A shell calls the handler, on
-a thread or by awaiting it, and sends its result or throws its error into the generator, which runs
-on the handler's thread. The shell also provides the function that passes results to the engine.
+The generators of :class:`HandlerCalls` yield the arguments of the calls. A shell calls the handler,
+on a thread or by awaiting it, and sends its result or throws its error into the generator, which
+runs on the handler's thread. The shell also provides the function that passes results to the
+engine.
 
 Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService @5.3.3.
 """
@@ -66,17 +67,17 @@ class HandlerCalls(Generic[T]):
     def take(self, batch: Batch[T]) -> None:
         """Record a batch that an iteration took."""
         for message in batch.messages:
-            self._pending[id(message)] = (batch.held, message)
+            self._pending[id(message)] = (batch.assigned, message)
 
     def succeed(self, messages: Iterable[ReceivedMessage[T]]) -> None:
         """Mark messages as successful, because their iterations requested the next messages."""
-        for held, each in self._without_result(messages):
-            self._member.succeed(held, each)
+        for assigned, each in self._without_result(messages):
+            self._member.succeed(assigned, each)
 
     def release(self, messages: Iterable[ReceivedMessage[T]]) -> None:
         """Let messages without a result wait again, because their iterations have ended."""
-        for held, each in self._without_result(messages):
-            self._member.release(held, each)
+        for assigned, each in self._without_result(messages):
+            self._member.release(assigned, each)
 
     def release_all(self) -> None:
         """Release messages that the program did not acknowledge, because the consumer closes.
@@ -129,7 +130,7 @@ class HandlerCalls(Generic[T]):
 
     # --- handlers
 
-    def is_decodable(self, held: AssignedQueue[T], message: ReceivedMessage[T]) -> bool:
+    def is_decodable(self, assigned: AssignedQueue[T], message: ReceivedMessage[T]) -> bool:
         """Whether a handler gets a message: it has a value, or is delivered as damaged.
 
         A message without a value is treated as the option specifies.
@@ -145,13 +146,15 @@ class HandlerCalls(Generic[T]):
                 raise
             log.warning("%s", error)
             end = self._member.succeed if self._undecodable == "skip" else self._member.fail
-            self._post(self._end, end, held, message)
+            self._post(self._end, end, assigned, message)
             return False
         return True
 
-    def _end(self, end: Callable[..., object], held: AssignedQueue[T], message: ReceivedMessage[T]) -> None:
+    def _end(
+        self, end: Callable[..., object], assigned: AssignedQueue[T], message: ReceivedMessage[T]
+    ) -> None:
         self._pending.pop(id(message), None)
-        end(held, [message])
+        end(assigned, [message])
 
     @property
     def size(self) -> int:
@@ -160,54 +163,55 @@ class HandlerCalls(Generic[T]):
 
     def one_by_one(self, batch: Batch[T]) -> Steps:
         """Call the handler for each message; a call without an error has processed its message."""
-        held, remaining = batch.held, list(batch.messages)
+        assigned, remaining = batch.assigned, list(batch.messages)
         member, post = self._member, self._post
         try:
             while remaining and not self.is_stopped and not remaining[0].lost:
                 message = remaining[0]
-                if self.is_decodable(held, message):
+                if self.is_decodable(assigned, message):
                     try:
                         yield message
                     except Exception as error:
                         del remaining[0]
-                        post(member.fail, held, [message], failure_level(message, error))
+                        post(member.fail, assigned, [message], failure_level(message, error))
                         if member.options.in_order:
                             break
                         continue
-                    post(member.succeed, held, [message])
+                    post(member.succeed, assigned, [message])
                 del remaining[0]
         finally:
             # Also when the worker is cancelled: the remaining messages are delivered again.
             if remaining:
-                post(member.release, held, remaining)
+                post(member.release, assigned, remaining)
 
     def as_list(self, batch: Batch[T]) -> Steps:
         """Call the handler once with all messages; it returns how many it processed, or None."""
-        held = batch.held
+        assigned = batch.assigned
         remaining = list(batch.messages)
         try:
-            ready = [each for each in batch.messages if self._is_kept(held, each, remaining)]
+            ready = [each for each in batch.messages if self._is_kept(assigned, each, remaining)]
             if not ready:
                 return
             try:
                 done = _count_of((yield ready), len(ready))
             except Exception as error:
                 remaining.clear()
-                self._post(self._member.fail, held, ready, failure_level(ready[0], error))
+                self._post(self._member.fail, assigned, ready, failure_level(ready[0], error))
                 return
             remaining.clear()
             if done:
-                self._post(self._member.succeed, held, ready[:done])
+                self._post(self._member.succeed, assigned, ready[:done])
             if done < len(ready):
-                self._post(self._member.fail, held, ready[done:])
+                self._post(self._member.fail, assigned, ready[done:])
         finally:
             if remaining:
-                self._post(self._member.release, held, remaining)
+                self._post(self._member.release, assigned, remaining)
 
     def _is_kept(
-        self, held: AssignedQueue[T], message: ReceivedMessage[T], remaining: list[ReceivedMessage[T]]
+        self, assigned: AssignedQueue[T], message: ReceivedMessage[T],
+        remaining: list[ReceivedMessage[T]],
     ) -> bool:
-        if self.is_decodable(held, message):
+        if self.is_decodable(assigned, message):
             return True
         remaining.remove(message)
         return False

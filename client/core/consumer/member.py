@@ -165,9 +165,9 @@ class Member(Results[T]):
         self.subscriptions[subscription.topic] = subscription
         self.client.routes.follow(subscription.topic)
         self.sub_version = self.tasks.clock.wall_ms()
-        for held in self.held.values():
-            if held.queue.topic == subscription.topic:
-                held.subscription = subscription
+        for assigned in self.assigned_queues.values():
+            if assigned.queue.topic == subscription.topic:
+                assigned.subscription = subscription
         self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
         self.rebalance.wake()
 
@@ -181,16 +181,16 @@ class Member(Results[T]):
 
     def assigned(self) -> list[MessageQueue]:
         """Return the queues of the subscribed topics, without retry topics, in order."""
-        return sorted(held.named for held in self.held.values()
-                      if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX))
+        return sorted(assigned.public_queue for assigned in self.assigned_queues.values()
+                      if not assigned.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX))
 
     def set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
         """Pause or resume pulls of the given queues (named as in the namespace), or of all."""
         if queues is None:
             self.is_paused = paused
-        for held in self.held.values():
-            if queues is None or held.named in queues:
-                held.is_paused = paused
+        for assigned in self.assigned_queues.values():
+            if queues is None or assigned.public_queue in queues:
+                assigned.is_paused = paused
 
     def pop_table(self) -> dict[MessageQueue, dict[str, int | bool]]:
         """Return the sources of a member that pops, for tools; empty for all other members."""
@@ -211,15 +211,16 @@ class Member(Results[T]):
         :param again: commit also queues that have not changed since the last commit.
         :returns: whether all offsets are known to be stored.
         """
-        table = {held.queue: held.window.committable
-                 for held in (self.held.values() if queues is None else queues)
-                 if held.is_settled and (again or held.window.committable != held.committed)}
+        table = {assigned.queue: assigned.window.committable
+                 for assigned in (self.assigned_queues.values() if queues is None else queues)
+                 if assigned.is_settled and (again
+                                             or assigned.window.committable != assigned.committed)}
         if not table:
             return True
         committed = await self.offsets.write(table)
-        for held in list(self.held.values()) if queues is None else queues:
-            if held.queue in committed:
-                held.committed = committed[held.queue]
+        for assigned in list(self.assigned_queues.values()) if queues is None else queues:
+            if assigned.queue in committed:
+                assigned.committed = committed[assigned.queue]
         return len(committed) == len(table)
 
     async def commit_beginnings(self, queues: Sequence[AssignedQueue[T]]) -> None:
@@ -228,21 +229,21 @@ class Member(Results[T]):
         An offset is committed only if the group has none for the queue. Without it, the next
         member could not know whether such a queue is older than the group.
         """
-        reads = [self.tasks.spawn(self.offsets.read(held.queue), "offset of a new queue")
-                 for held in queues]
+        reads = [self.tasks.spawn(self.offsets.read(assigned.queue), "offset of a new queue")
+                 for assigned in queues]
         outcomes = await self.tasks.all_of(reads)
-        table = {held.queue: held.window.committable
-                 for held, offset in zip(queues, outcomes, strict=True) if offset is None}
+        table = {assigned.queue: assigned.window.committable
+                 for assigned, offset in zip(queues, outcomes, strict=True) if offset is None}
         if table:
             await self.offsets.write(table)
 
-    def settled(self, held: AssignedQueue[T]) -> None:
+    def settled(self, assigned: AssignedQueue[T]) -> None:
         """Note that the start offset of a queue is known; commit it soon if it is not committed.
 
         The offsets of all queues that are assigned together are committed together.
         """
-        held.is_settled = True
-        if held.is_new and held.committed is None and not self._is_committing_soon:
+        assigned.is_settled = True
+        if assigned.is_new and assigned.committed is None and not self._is_committing_soon:
             self._is_committing_soon = True
             self.tasks.later(_BEGINNINGS_MS, self._commit_soon)
 
@@ -253,7 +254,8 @@ class Member(Results[T]):
 
     async def commit_new(self) -> None:
         """Commit the start offsets of new queues."""
-        await self.commit([held for held in self.held.values() if held.is_new])
+        await self.commit([assigned for assigned in self.assigned_queues.values()
+                           if assigned.is_new])
 
     async def move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue queues at other offsets, also at lower ones; messages read are forgotten.
@@ -261,9 +263,10 @@ class Member(Results[T]):
         Results of running messages do not count. Queues of other members are left out.
         """
         self.rebalance.forget(offsets)
-        moved = {queue: offset for queue, offset in offsets.items() if queue in self.held}
+        moved = {queue: offset for queue, offset in offsets.items()
+                 if queue in self.assigned_queues}
         for queue, offset in moved.items():
-            window = self.held[queue].window
+            window = self.assigned_queues[queue].window
             for message in window.drop():
                 message.lost = True
             window.freeze_at(offset)
@@ -272,8 +275,8 @@ class Member(Results[T]):
         log.warning("group %s: these queues continue at other offsets: %s", self.group,
                     ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()))
         for queue, offset in (await self.offsets.write(moved)).items():
-            if queue in self.held and self.held[queue].window.is_dropped:
-                self.held[queue].committed = offset
+            if queue in self.assigned_queues and self.assigned_queues[queue].window.is_dropped:
+                self.assigned_queues[queue].committed = offset
         self.rebalance.wake()
 
     async def _commit_always(self) -> None:
@@ -331,7 +334,7 @@ class Member(Results[T]):
                 loop.cancel()
             await self.rebalance.finish()
             await self._leave_queues()
-            self.held.clear()
+            self.assigned_queues.clear()
             self._unfollow()
             if self.trace is not None:
                 await self.trace.close()
@@ -351,23 +354,23 @@ class Member(Results[T]):
 
     def _stop_reading(self) -> None:
         """Stop reading messages, because the member closes."""
-        for held in self.held.values():
-            if held.task is not None:
-                held.task.cancel()
+        for assigned in self.assigned_queues.values():
+            if assigned.task is not None:
+                assigned.task.cancel()
 
     async def _leave_queues(self) -> None:
         """Commit the offsets of the queues, and leave the queues."""
         await self.commit_beginnings(
-            [held for held in self.held.values() if held.is_unread])
+            [assigned for assigned in self.assigned_queues.values() if assigned.is_unread])
         if not await self.commit():
             await self.tasks.sleep(_COMMIT_AGAIN_MS)
             if not await self.commit():
                 log.error("group %s: messages that were handled will be delivered again, since "
                           "their offsets could not be committed at the close", self.group)
-        for held in self.held.values():
-            for message in held.window.drop():
+        for assigned in self.assigned_queues.values():
+            for message in assigned.window.drop():
                 message.lost = True
         if self.locks is not None:
             # The lock of a handler that still runs expires at the broker.
-            self.locks.unlock_all([held.queue for held in self.held.values()
-                                   if not held.window.running_count])
+            self.locks.unlock_all([assigned.queue for assigned in self.assigned_queues.values()
+                                   if not assigned.window.running_count])

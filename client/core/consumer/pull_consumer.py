@@ -95,9 +95,9 @@ class PullMember(Member[T]):
             if self.polls.is_under_way(batch):
                 self._out.append(batch)
             elif self.polls.acknowledge(batch):
-                self.succeed(batch.held, batch.messages)
+                self.succeed(batch.assigned, batch.messages)
             else:
-                self.release(batch.held, batch.messages)
+                self.release(batch.assigned, batch.messages)
 
     def _take_all(self, poll: Poll[T], max_count: int) -> list[Batch[T]]:
         batches: list[Batch[T]] = []
@@ -146,10 +146,10 @@ class PullMember(Member[T]):
                             queue.queue_id)
 
     def _held(self, queue: MessageQueue) -> AssignedQueue[T]:
-        held = self.held.get(self._at_broker(queue))
-        if held is None or held.window.is_dropped:
+        assigned = self.assigned_queues.get(self._at_broker(queue))
+        if assigned is None or assigned.window.is_dropped:
             raise NotAssigned(f"this consumer does not have the queue {queue} now")
-        return held
+        return assigned
 
     async def commit_new(self) -> None:
         """Commit the start offsets of new queues, and an offset in the group's retry topic.
@@ -159,7 +159,7 @@ class PullMember(Member[T]):
         away.
         """
         await super().commit_new()
-        for name in sorted({self.client.routes.broker_of(queue) for queue in self.held}):
+        for name in sorted({self.client.routes.broker_of(queue) for queue in self.assigned_queues}):
             retries = MessageQueue(retry_topic(self.group), name, 0)
             try:
                 if await self.offsets.read(retries) is None:
@@ -174,9 +174,9 @@ class PullMember(Member[T]):
 
         :raises NotAssigned: when the queue is not assigned to this consumer now.
         """
-        held = self._held(queue)
-        waiting = held.window.next_waiting
-        return held.next_offset if waiting is None else waiting
+        assigned = self._held(queue)
+        waiting = assigned.window.next_waiting
+        return assigned.next_offset if waiting is None else waiting
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the committed offset of the group; None when there never was one.
@@ -227,5 +227,5 @@ class PullMember(Member[T]):
         if not self.is_closing:
             out, self._out = self._out, []
             for batch in out:
-                self.release(batch.held, batch.messages)
+                self.release(batch.assigned, batch.messages)
         await self.close(0)

@@ -45,11 +45,11 @@ class Locks:
 
     def __init__(
         self, client: ClientCore, group: str,
-        held: Callable[[], list[tuple[MessageQueue, QueueWindow[Any]]]],
+        assigned: Callable[[], list[tuple[MessageQueue, QueueWindow[Any]]]],
     ) -> None:
         self._client = client
         self._group = group
-        self._held = held
+        self._held = assigned
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Request locks; :returns: the queues whose lock this member holds now."""
@@ -86,11 +86,11 @@ class Locks:
 
     async def renew(self) -> None:
         """Renew the locks of all queues of the member."""
-        held = [(queue, window) for queue, window in self._held() if not window.is_dropped]
-        if not held:
+        assigned = [(queue, window) for queue, window in self._held() if not window.is_dropped]
+        if not assigned:
             return
-        locked = await self.lock([queue for queue, _ in held])
-        for queue, window in held:
+        locked = await self.lock([queue for queue, _ in assigned])
+        for queue, window in assigned:
             if queue in locked:
                 window.locked(int(self._client.tasks.now_ms))
             else:

@@ -177,10 +177,10 @@ class Rebalance(Generic[T]):
             await self._client.tasks.all_of([self._loop])
         await self._client.tasks.all_of(self._leaving)
         ended = []
-        for queue, (held, unlocking) in self._ending.items():
+        for queue, (assigned, unlocking) in self._ending.items():
             # Otherwise it would give back the lock of a later member of this client.
             unlocking.cancel()
-            if not held.window.running_count:
+            if not assigned.window.running_count:
                 ended.append(queue)
         if self._member.locks is not None:
             self._member.locks.unlock_all(ended)
@@ -195,24 +195,24 @@ class Rebalance(Generic[T]):
         """Handle a broker's report that the members of a group changed."""
         if group == self._member.group:
             # The next member of a queue may ask for its offset before this member gives it up.
-            for held in self._member.held.values():
-                self._set_floor(held)
+            for assigned in self._member.assigned_queues.values():
+                self._set_floor(assigned)
             if not self._member.options.is_broadcast:
                 self._client.tasks.spawn(self._member.commit(), "commit before a rebalance")
             self.wake()
 
-    def _set_floor(self, held: AssignedQueue[T]) -> None:
+    def _set_floor(self, assigned: AssignedQueue[T]) -> None:
         """Note the committed offset, unless that was done shortly before for the same change."""
         now_ms = self._client.tasks.now_ms
-        if held.committed is not None and now_ms - held.floor_ms > FLOOR_MS:
-            held.floor, held.floor_ms = held.committed, now_ms
+        if assigned.committed is not None and now_ms - assigned.floor_ms > FLOOR_MS:
+            assigned.floor, assigned.floor_ms = assigned.committed, now_ms
 
     def _route_changed(self, route: Route) -> None:
         if route.topic in self._member.subscriptions:
             self.wake()
 
     def _heartbeat_taken(self, address: str) -> None:
-        if not self._member.held:
+        if not self._member.assigned_queues:
             self.wake()
 
     async def _rounds(self) -> None:
@@ -240,8 +240,8 @@ class Rebalance(Generic[T]):
             complete, change = await self._divide(topic)
             is_complete = is_complete and complete
             changed = changed or change
-        unwanted = [held for held in self._member.held.values()
-                    if held.queue.topic not in self._member.subscriptions]
+        unwanted = [assigned for assigned in self._member.assigned_queues.values()
+                    if assigned.queue.topic not in self._member.subscriptions]
         if unwanted:
             changed = True
             await self.give_up(unwanted)
@@ -278,12 +278,12 @@ class Rebalance(Generic[T]):
             if members is None:
                 return False, False
             mine = share(member.options.strategy, self._client.client_id, queues, members)
-        lost = [held for held in member.held.values()
-                if held.queue.topic == topic and (
-                    held.queue not in mine or held.window.is_dropped
-                    or held.window.is_idle(int(self._client.tasks.now_ms)))]
+        lost = [assigned for assigned in member.assigned_queues.values()
+                if assigned.queue.topic == topic and (
+                    assigned.queue not in mine or assigned.window.is_dropped
+                    or assigned.window.is_idle(int(self._client.tasks.now_ms)))]
         await self.give_up(lost)
-        missing = [queue for queue in mine if queue not in member.held]
+        missing = [queue for queue in mine if queue not in member.assigned_queues]
         acquired = await self._take(missing)
         return len(acquired) == len(missing), bool(lost or acquired)
 
@@ -342,17 +342,18 @@ class Rebalance(Generic[T]):
         If handlers end soon, their results are committed too, because the member that gets a queue
         asks for its offset only after ``NEW_QUEUE_MS``.
         """
-        unread = [held for held in lost if held.is_unread]
-        for held in lost:
-            self._member.held.pop(held.queue, None)
-            if held.task is not None:
-                held.task.cancel()
-            if self._member.fixed is None and held.is_settled and not held.window.is_dropped:
-                self._set_floor(held)
-                connection = self._connection(held.queue)
+        unread = [assigned for assigned in lost if assigned.is_unread]
+        for assigned in lost:
+            self._member.assigned_queues.pop(assigned.queue, None)
+            if assigned.task is not None:
+                assigned.task.cancel()
+            if (self._member.fixed is None and assigned.is_settled
+                    and not assigned.window.is_dropped):
+                self._set_floor(assigned)
+                connection = self._connection(assigned.queue)
                 if connection is not None:
-                    self._stopping[held.queue] = held, connection
-            for message in held.window.lose():
+                    self._stopping[assigned.queue] = assigned, connection
+            for message in assigned.window.lose():
                 message.lost = True
         if lost:
             # This task continues even if the rounds end.
@@ -362,15 +363,18 @@ class Rebalance(Generic[T]):
             leaving.when_done(lambda _: self._leaving.discard(leaving))
             await leaving
 
-    async def _commit_lost(self, lost: list[AssignedQueue[T]], unread: list[AssignedQueue[T]]) -> None:
+    async def _commit_lost(
+        self, lost: list[AssignedQueue[T]], unread: list[AssignedQueue[T]]
+    ) -> None:
         member, tasks = self._member, self._client.tasks
         until_ms = tasks.now_ms + HANDLERS_WAIT_MS
-        running = [held for held in lost if held.window.running_count]
+        running = [assigned for assigned in lost if assigned.window.running_count]
         committing: list[Task[Any]] = [
             tasks.spawn(member.commit(lost), "commit of lost queues"),
             tasks.spawn(member.commit_beginnings(unread), "beginnings of lost queues")]
         try:
-            while tasks.now_ms < until_ms and any(held.window.running_count for held in running):
+            while tasks.now_ms < until_ms and any(assigned.window.running_count
+                                                  for assigned in running):
                 await tasks.sleep(10)
             # Later than this, the new member may have made more progress.
             if running and tasks.now_ms <= until_ms + LATE_MS:
@@ -380,12 +384,13 @@ class Rebalance(Generic[T]):
             log.warning("%d queues that another member has now were not committed in time",
                         len(lost))
         finally:
-            for held in lost:
-                held.window.drop()
+            for assigned in lost:
+                assigned.window.drop()
         self._remember(lost)
         if member.locks is not None:
-            for held in lost:
-                self._ending[held.queue] = held, tasks.spawn(self._unlock(held), "unlock")
+            for assigned in lost:
+                self._ending[assigned.queue] = assigned, tasks.spawn(self._unlock(assigned),
+                                                                     "unlock")
         log.info("group %s: this member has lost %d queues", member.group, len(lost))
         tell(member.on_lost, _asked_for(lost))
 
@@ -394,12 +399,12 @@ class Rebalance(Generic[T]):
         now_ms = self._client.tasks.now_ms
         self._stopped = {queue: stop for queue, stop in self._stopped.items()
                          if now_ms - stop.ms <= STOPPED_MS}
-        for held in lost:
-            stopping, connection = self._stopping.get(held.queue, (None, None))
-            if stopping is held and connection is not None:
-                del self._stopping[held.queue]
-                self._stopped[held.queue] = _Stop(
-                    held.window.committable, held.floor, now_ms, connection)
+        for assigned in lost:
+            stopping, connection = self._stopping.get(assigned.queue, (None, None))
+            if stopping is assigned and connection is not None:
+                del self._stopping[assigned.queue]
+                self._stopped[assigned.queue] = _Stop(
+                    assigned.window.committable, assigned.floor, now_ms, connection)
 
     def _connection(self, queue: MessageQueue) -> Connection | None:
         """Return the connection to the broker from which a queue is read; None without a route."""
@@ -415,15 +420,15 @@ class Rebalance(Generic[T]):
             self._stopping.pop(queue, None)
             self._stopped.pop(queue, None)
 
-    async def _unlock(self, held: AssignedQueue[T]) -> None:
+    async def _unlock(self, assigned: AssignedQueue[T]) -> None:
         """Give a lock back after the handler has ended; only then the queue is taken again."""
         assert self._member.locks is not None
         end_ms = self._client.tasks.now_ms + UNLOCK_WAIT_MS
-        while held.window.running_count and self._client.tasks.now_ms < end_ms:
+        while assigned.window.running_count and self._client.tasks.now_ms < end_ms:
             await self._client.tasks.sleep(20)
-        self._ending.pop(held.queue, None)
-        if held.queue not in self._member.held:
-            self._member.locks.unlock_all([held.queue])
+        self._ending.pop(assigned.queue, None)
+        if assigned.queue not in self._member.assigned_queues:
+            self._member.locks.unlock_all([assigned.queue])
 
     # --- queues that come
 
@@ -478,26 +483,26 @@ class Rebalance(Generic[T]):
         if acquired:
             log.info("group %s: this member has got %d queues", member.group, len(acquired))
             tell(member.on_assigned, _asked_for(acquired))
-        return [held.queue for held in acquired]
+        return [assigned.queue for assigned in acquired]
 
-    def deleted(self, held: AssignedQueue[T]) -> None:
+    def deleted(self, assigned: AssignedQueue[T]) -> None:
         """Start a queue from the beginning in the next round, because its topic was deleted."""
-        self._deleted.add(held.queue)
-        self._member.offsets.topic_deleted(held.queue)
-        for message in held.window.drop():
+        self._deleted.add(assigned.queue)
+        self._member.offsets.topic_deleted(assigned.queue)
+        for message in assigned.window.drop():
             message.lost = True
-        held.committed = held.window.committable
+        assigned.committed = assigned.window.committable
         self.wake()
 
-    def restart(self, held: AssignedQueue[T], offset: int) -> None:
+    def restart(self, assigned: AssignedQueue[T], offset: int) -> None:
         """Continue a queue of this member at another offset; messages read are forgotten."""
-        if held.task is not None:
-            held.task.cancel()
-        for message in held.window.drop():
+        if assigned.task is not None:
+            assigned.task.cancel()
+        for message in assigned.window.drop():
             message.lost = True
-        new = self._hold(held.queue, StartOffset(offset), 0)
-        new.committed = held.committed
-        new.is_paused = held.is_paused
+        new = self._hold(assigned.queue, StartOffset(offset), 0)
+        new.committed = assigned.committed
+        new.is_paused = assigned.is_paused
 
     def _hold(
         self, queue: MessageQueue, start: StartOffset, delay_ms: float = NEW_QUEUE_MS
@@ -508,16 +513,17 @@ class Rebalance(Generic[T]):
         window: QueueWindow[Any] = QueueWindow(queue, start.offset, now_ms, member.total)
         if member.locks is not None:
             window.locked(now_ms)
-        held = AssignedQueue(queue, MessageQueue(topic, queue.broker_name, queue.queue_id),
+        assigned = AssignedQueue(queue, MessageQueue(topic, queue.broker_name, queue.queue_id),
                     member.subscriptions[queue.topic], window, start.offset)
-        held.is_settled = not delay_ms
-        held.is_new = start.is_new
+        assigned.is_settled = not delay_ms
+        assigned.is_new = start.is_new
         if start.is_committed:
-            held.committed = start.offset
-        member.held[queue] = held
+            assigned.committed = start.offset
+        member.assigned_queues[queue] = assigned
         self._deleted.discard(queue)
-        held.task = tasks.spawn(member.fetcher.pull_always(held, delay_ms), f"pulls of {queue}")
-        return held
+        assigned.task = tasks.spawn(member.fetcher.pull_always(assigned, delay_ms),
+                                    f"pulls of {queue}")
+        return assigned
 
     async def first_offset(self, queue: MessageQueue) -> StartOffset:
         """Return the offset at which a queue begins for the group.
@@ -569,8 +575,8 @@ class Rebalance(Generic[T]):
 
 def _asked_for(queues: list[AssignedQueue[Any]]) -> list[MessageQueue]:
     """Return the queues of the subscribed topics, without retry topics."""
-    return [held.named for held in queues
-            if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)]
+    return [assigned.public_queue for assigned in queues
+            if not assigned.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)]
 
 
 def tell(

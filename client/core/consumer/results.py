@@ -73,21 +73,21 @@ class Results(Delivery[T]):
             return self.options.max_attempts
         return _INT32_MAX if self.options.in_order else MAX_ATTEMPTS
 
-    def succeed(self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+    def succeed(self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Handle messages of one queue that handlers processed."""
-        self.tell(held, messages, "success")
-        if held.outcome is not None:
-            held.outcome.set_result(True)
-        held.window.done_all(messages)
-        self._ended(len(messages), held)
+        self.tell(assigned, messages, "success")
+        if assigned.outcome is not None:
+            assigned.outcome.set_result(True)
+        assigned.window.done_all(messages)
+        self._ended(len(messages), assigned)
 
-    def release(self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+    def release(self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Let messages wait again that were handed out but not begun."""
-        held.window.put_back(messages)
-        self._ended(len(messages), held)
+        assigned.window.put_back(messages)
+        self._ended(len(messages), assigned)
 
     def fail(
-        self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
+        self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
     ) -> None:
         """Handle messages of one queue that handlers could not process.
 
@@ -95,51 +95,51 @@ class Results(Delivery[T]):
             no other attempt.
         """
         if messages:
-            self.tell(held, messages, failure_outcome(messages[0]))
-        if held.outcome is not None:
-            held.outcome.set_result(False)
-            held.window.done_all(messages)
-            self._ended(len(messages), held)
+            self.tell(assigned, messages, failure_outcome(messages[0]))
+        if assigned.outcome is not None:
+            assigned.outcome.set_result(False)
+            assigned.window.done_all(messages)
+            self._ended(len(messages), assigned)
         elif self.options.is_broadcast:
             for message in messages:
                 log.warning("%r failed, and is dropped because the group broadcasts", message)
-            held.window.done_all(messages)
-            self._ended(len(messages), held)
+            assigned.window.done_all(messages)
+            self._ended(len(messages), assigned)
         elif self.options.in_order:
-            self._suspend(held, messages, level)
+            self._suspend(assigned, messages, level)
         else:
             for message in messages:
-                self.tasks.spawn(self._send_back(held, message, level), "send back")
+                self.tasks.spawn(self._send_back(assigned, message, level), "send back")
 
     def tell(
-        self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], outcome: str
+        self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], outcome: str
     ) -> None:
         """Report the result of messages of one handler to traces, statistics and interceptors.
 
         :param outcome: the outcome for interceptors, before the handler's time is checked.
         """
         now_ms = self.tasks.now_ms
-        begin_ms = held.window.began_ms(messages[0].offset) if messages else None
+        begin_ms = assigned.window.began_ms(messages[0].offset) if messages else None
         if begin_ms is not None:
-            self.stats.handled(held.queue.topic, now_ms, len(messages), now_ms - begin_ms,
+            self.stats.handled(assigned.queue.topic, now_ms, len(messages), now_ms - begin_ms,
                                is_success=outcome == "success")
         if self.trace is None and not self.client.interceptors:
             return
         # Messages that were sent back after their time-out already have a result.
-        messages = [each for each in messages if held.window.began_ms(each.offset) is not None]
+        messages = [each for each in messages if assigned.window.began_ms(each.offset) is not None]
         if not messages:
             return
         if (outcome in ("success", "retry") and begin_ms is not None
                 and now_ms - begin_ms >= self.options.consume_timeout_ms):
             outcome = "time-out"
         if self.trace is not None:
-            self.trace.consumed(held.named, messages, outcome)
+            self.trace.consumed(assigned.public_queue, messages, outcome)
         if self.client.interceptors:
             self.client.interceptors.call(
-                "after_consume", self.options.group, held.named, messages, outcome)
+                "after_consume", self.options.group, assigned.public_queue, messages, outcome)
 
     def _suspend(
-        self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int
+        self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int
     ) -> None:
         """Hand out failed messages of an ordered queue again later, or send dead ones away."""
         over = [message for message in messages
@@ -147,47 +147,50 @@ class Results(Delivery[T]):
         again = [message for message in messages if message not in over]
         for message in again:
             message.earlier_attempts += 1
-        held.in_order_until_ms = self.tasks.now_ms + min(max(self.options.suspend_ms, 10), 30_000)
+        assigned.in_order_until_ms = self.tasks.now_ms + min(max(self.options.suspend_ms, 10),
+                                                             30_000)
         if over:
-            self.tasks.spawn(self._bury(held, over, again), "send back in order")
+            self.tasks.spawn(self._bury(assigned, over, again), "send back in order")
         else:
-            self.release(held, again)
-            self.tasks.later(held.in_order_until_ms - self.tasks.now_ms, self.arrived, held)
+            self.release(assigned, again)
+            self.tasks.later(assigned.in_order_until_ms - self.tasks.now_ms, self.arrived, assigned)
 
     async def _bury(
-        self, held: AssignedQueue[T], over: Sequence[ReceivedMessage[T]],
+        self, assigned: AssignedQueue[T], over: Sequence[ReceivedMessage[T]],
         again: Sequence[ReceivedMessage[T]],
     ) -> None:
         """Send the dead letters of an ordered queue away; the queue waits until this is done."""
         buried = []
         for message in over:
-            while not held.window.is_dropped:
+            while not assigned.window.is_dropped:
                 if await self.retries.send_back(message, DEAD_LEVEL):
                     buried.append(message)
                     break
                 if self.is_closing:
                     break
                 await self._pause()
-        held.window.done_all(buried)
+        assigned.window.done_all(buried)
         self.running -= len(buried)
-        held.in_order_until_ms = 0.0
-        self.release(held, [*(each for each in over if each not in buried), *again])
+        assigned.in_order_until_ms = 0.0
+        self.release(assigned, [*(each for each in over if each not in buried), *again])
 
-    async def _send_back(self, held: AssignedQueue[T], message: ReceivedMessage[T], level: int) -> None:
+    async def _send_back(
+        self, assigned: AssignedQueue[T], message: ReceivedMessage[T], level: int
+    ) -> None:
         """Send a message back; if this fails, hand it out again in this member."""
-        window = held.window
+        window = assigned.window
         # The message may also have timed out: then it was sent back already.
         if window.is_dropped or window.began_ms(message.offset) is None:
-            self.release(held, [message])
+            self.release(assigned, [message])
             return
         if await self.retries.send_back(message, level):
             self.sent_back()
             window.done(message.offset)
-            self._ended(1, held)
+            self._ended(1, assigned)
             return
         message.earlier_attempts += 1
         await self._pause()
-        self.release(held, [message])
+        self.release(assigned, [message])
 
     async def _pause(self) -> None:
         """Wait before the next attempt of a message that could not be sent back.
@@ -210,9 +213,9 @@ class Results(Delivery[T]):
         for pause in list(self._pauses):
             pause.set_result(None)
 
-    def _ended(self, count: int, held: AssignedQueue[T]) -> None:
+    def _ended(self, count: int, assigned: AssignedQueue[T]) -> None:
         self.running -= count
-        self.arrived(held)
+        self.arrived(assigned)
         if self._idle is not None and self.running <= 0:
             self._idle.set_result(None)
 
@@ -232,14 +235,15 @@ class Results(Delivery[T]):
                        f"{_DIRECT_MAX} messages from tools are already waiting")
         window: QueueWindow[Any] = QueueWindow(
             message.queue, message.offset, int(self.tasks.now_ms), self.total)
-        held = AssignedQueue(message.queue, message.queue, Subscription(message.queue.topic), window,
+        assigned = AssignedQueue(message.queue, message.queue, Subscription(message.queue.topic),
+                                 window,
                     message.offset)
         outcome: Future[bool] = Future()
-        held.outcome = outcome
+        assigned.outcome = outcome
         window.locked(int(self.tasks.now_ms))
         window.put([message])
         self._direct_count += 1
-        self.arrived(held)
+        self.arrived(assigned)
         try:
             return await self.tasks.within(timeout_ms, outcome, lambda: TimeoutError(
                 f"the handler did not end in {timeout_ms:.0f} ms"))
@@ -257,14 +261,14 @@ class Results(Delivery[T]):
 
     async def _expire(self) -> None:
         timeout_ms = self.options.consume_timeout_ms
-        for held in list(self.held.values()):
-            for message in held.window.expired(int(self.tasks.now_ms), int(timeout_ms)):
+        for assigned in list(self.assigned_queues.values()):
+            for message in assigned.window.expired(int(self.tasks.now_ms), int(timeout_ms)):
                 log.warning("the handler of %r takes longer than %d ms, so it is sent back",
                             message, timeout_ms)
                 if await self.retries.send_back(message, _TIMEOUT_LEVEL):
                     # A result that came in the meantime was reported already.
-                    self.tell(held, [message], "time-out")
-                    held.window.done(message.offset)
+                    self.tell(assigned, [message], "time-out")
+                    assigned.window.done(message.offset)
 
     def _stop_waiting(self) -> None:
         """Stop waiting for handlers."""
@@ -278,7 +282,7 @@ class Results(Delivery[T]):
         try:
             await self.tasks.within(timeout_ms, self._idle, lambda: TimeoutError())
         except TimeoutError:
-            unfinished = [message for held in self.held.values()
-                          for message in held.window.expired(int(self.tasks.now_ms), -1, 16)]
+            unfinished = [message for assigned in self.assigned_queues.values()
+                          for message in assigned.window.expired(int(self.tasks.now_ms), -1, 16)]
             log.warning("%d handlers did not end in %d ms; their messages will be delivered again: "
                         "%s", self.running, timeout_ms, ", ".join(map(repr, unfinished)))

@@ -114,7 +114,7 @@ class PopAssignments(Rebalance[T]):
             for queue in assigned if queue.topic in self._member.subscriptions])
         for listeners, sources in ((self._member.on_lost, lost),
                                    (self._member.on_assigned, added)):
-            tell(listeners, sorted(source.named for source in sources))
+            tell(listeners, sorted(source.public_queue for source in sources))
         self._forget_lines()
         return is_complete
 

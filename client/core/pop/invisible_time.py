@@ -53,49 +53,49 @@ class InvisibilityExtender(Generic[T]):
         """Watch the messages that were handed out, again and again."""
         while True:
             await self._tasks.sleep(min(max(self._options.invisible_ms / 8, 50), 1000))
-            for held in list(self._member.held.values()):
-                running = held.window.running()
+            for assigned in list(self._member.assigned_queues.values()):
+                running = assigned.window.running()
                 for message in running:
-                    self._watch(held, message)
+                    self._watch(assigned, message)
                 if self._options.in_order and (
-                        running or held.in_order_until_ms > self._tasks.now_ms):
-                    for message in held.window.waiting():
-                        self._prolong(held, message)
+                        running or assigned.in_order_until_ms > self._tasks.now_ms):
+                    for message in assigned.window.waiting():
+                        self._prolong(assigned, message)
 
-    def _watch(self, held: AssignedQueue[T], message: ReceivedMessage[T]) -> None:
+    def _watch(self, assigned: AssignedQueue[T], message: ReceivedMessage[T]) -> None:
         """Check a message that was handed out."""
         if not isinstance(message, PoppedMessage) or message.lost:
             return
         if message.expires_ms <= self._tasks.now_ms:
             log.warning("%r is no longer hidden, and will be delivered again", message)
-            self._lose(held, [message])
+            self._lose(assigned, [message])
         elif message.is_received:
             return
-        elif self._is_late(held, message):
+        elif self._is_late(assigned, message):
             log.warning("the handler of %r takes longer than %d ms, so it will be delivered again",
                         message, self._options.consume_timeout_ms)
-            self._lose(held, [message])
+            self._lose(assigned, [message])
         else:
-            self._prolong(held, message)
+            self._prolong(assigned, message)
 
-    def _is_late(self, held: AssignedQueue[T], message: PoppedMessage[T]) -> bool:
-        begin_ms = held.window.began_ms(message.offset)
+    def _is_late(self, assigned: AssignedQueue[T], message: PoppedMessage[T]) -> bool:
+        begin_ms = assigned.window.began_ms(message.offset)
         return begin_ms is not None and (
             self._tasks.now_ms - begin_ms > self._options.consume_timeout_ms)
 
-    def _prolong(self, held: AssignedQueue[T], message: ReceivedMessage[T]) -> None:
+    def _prolong(self, assigned: AssignedQueue[T], message: ReceivedMessage[T]) -> None:
         """Hide a message for longer when half of its time has passed."""
         if not isinstance(message, PoppedMessage) or message.changing is not None:
             return
         if message.expires_ms - self._tasks.now_ms < self._options.invisible_ms / 2:
-            self._tasks.spawn(self._hide_longer(held, message), "hide a message for longer")
+            self._tasks.spawn(self._hide_longer(assigned, message), "hide a message for longer")
 
-    async def _hide_longer(self, held: AssignedQueue[T], message: PoppedMessage[T]) -> None:
+    async def _hide_longer(self, assigned: AssignedQueue[T], message: PoppedMessage[T]) -> None:
         try:
             await self._acks.change(message, self._options.invisible_ms)
         except (RequestRefused, ReceiptExpired) as error:
             if not message.lost and not error.retriable:
                 log.warning("%r will be delivered again while it is handled: %s", message, error)
-                self._lose(held, [message])
+                self._lose(assigned, [message])
         except BrokerError as error:
             log.warning("the invisible time of %r could not be extended: %s", message, error)

@@ -80,7 +80,8 @@ class PopMember(Member[T]):
         self.popping.on_end.append(self.receiving.pop_ended)
         self.rebalance: PopAssignments[T] = PopAssignments(
             self, self.popping, self.forget_lines)
-        self.hiding: InvisibilityExtender[T] = InvisibilityExtender(self, self.options, self.acks, self.lose)
+        self.hiding: InvisibilityExtender[T] = InvisibilityExtender(self, self.options, self.acks,
+                                                                    self.lose)
 
     # --- the group
 
@@ -107,14 +108,14 @@ class PopMember(Member[T]):
 
     def assigned(self) -> list[MessageQueue]:
         """Return the queues that are popped, in order; id -1 stands for all queues of a broker."""
-        return sorted(source.named for source in self.popping.sources.values())
+        return sorted(source.public_queue for source in self.popping.sources.values())
 
     def set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
         """Pause or resume the pops of some sources, as ``assigned`` names them, or of all."""
         if queues is None:
             self.is_paused = paused
         for source in self.popping.sources.values():
-            if queues is None or source.named in queues:
+            if queues is None or source.public_queue in queues:
                 source.is_paused = paused
         self.popping.wake()
 
@@ -128,8 +129,8 @@ class PopMember(Member[T]):
     def pop_table(self) -> dict[MessageQueue, dict[str, int | bool]]:
         """Return the state of each source, with the fields of Apache's PopProcessQueueInfo."""
         counts: Counter[str] = Counter()
-        for held in self.held.values():
-            counts[held.queue.broker_name] += held.window.count
+        for assigned in self.assigned_queues.values():
+            counts[assigned.queue.broker_name] += assigned.window.count
         return {queue: {"waitAckCount": counts[queue.broker_name], "droped": source.is_dropped,
                         "lastPopTimestamp": source.popped_ms}
                 for queue, source in self.popping.sources.items()}
@@ -159,43 +160,44 @@ class PopMember(Member[T]):
         for message in matching:
             lines.setdefault(message.line, []).append(message)
         for line, each in lines.items():
-            held = self._line(line, each[0].queue, subscription)
-            held.window.put(each)
-            self.arrived(held)
+            assigned = self._line(line, each[0].queue, subscription)
+            assigned.window.put(each)
+            self.arrived(assigned)
 
     def _line(
-        self, line: MessageQueue, named: MessageQueue, subscription: Subscription
+        self, line: MessageQueue, public_queue: MessageQueue, subscription: Subscription
     ) -> AssignedQueue[T]:
-        held = self.held.get(line)
-        if held is not None and self.options.in_order and held.window.count:
+        assigned = self.assigned_queues.get(line)
+        if assigned is not None and self.options.in_order and assigned.window.count:
             # The broker returns the same messages again: their old receipts are void.
-            self.lose(held, ())
-            held = None
-        if held is None:
+            self.lose(assigned, ())
+            assigned = None
+        if assigned is None:
             window: QueueWindow[Any] = QueueWindow(line, 0, int(self.tasks.now_ms), self.total)
-            held = self.held[line] = AssignedQueue(line, named, subscription, window, 0)
-        return held
+            assigned = self.assigned_queues[line] = AssignedQueue(line, public_queue, subscription,
+                                                                  window, 0)
+        return assigned
 
     def forget_lines(self) -> None:
         """Forget queues without messages, and give back waiting messages of unsubscribed topics."""
-        for line, held in list(self.held.items()):
-            topic = self.client.namespace.topic(held.named.topic)
+        for line, assigned in list(self.assigned_queues.items()):
+            topic = self.client.namespace.topic(assigned.public_queue.topic)
             if topic not in self.subscriptions:
-                waiting: list[Any] = held.window.waiting()
-                held.window.forget(waiting)
+                waiting: list[Any] = assigned.window.waiting()
+                assigned.window.forget(waiting)
                 self.tasks.spawn(self._give_back(waiting), "of a topic that is not wanted")
-            if not held.window.count and not held.window.running_count:
-                del self.held[line]
+            if not assigned.window.count and not assigned.window.running_count:
+                del self.assigned_queues[line]
 
     # --- delivery
 
     def take(self, max_count: int) -> Batch[T] | None:
         """Hand out the next messages of one queue that are still hidden for long enough."""
-        for held in list(self._ready):
-            waiting: list[Any] = held.window.waiting()
+        for assigned in list(self._ready):
+            waiting: list[Any] = assigned.window.waiting()
             stale = [message for message in waiting if self._is_stale(message)]
             # A message of an ordered queue must not come before an earlier one.
-            held.window.forget(waiting if stale and self.options.in_order else stale)
+            assigned.window.forget(waiting if stale and self.options.in_order else stale)
         batch = super().take(max_count)
         if not self._ready:
             self.popping.wake()
@@ -217,39 +219,39 @@ class PopMember(Member[T]):
 
     # --- results of handlers
 
-    def succeed(self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+    def succeed(self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Acknowledge messages of one queue that handlers processed.
 
         Lost messages are acknowledged too, if their receipts are still valid.
         """
         mine = [message for message in messages if not message.lost]
-        is_popped = held.outcome is None
+        is_popped = assigned.outcome is None
         if mine:
-            super().succeed(held, mine)
+            super().succeed(assigned, mine)
         if is_popped:
             self._acknowledge(messages)
 
-    def release(self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+    def release(self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Let messages wait again that were handed out but not begun, except lost messages."""
-        super().release(held, [message for message in messages if not message.lost])
+        super().release(assigned, [message for message in messages if not message.lost])
 
-    def lose(self, held: AssignedQueue[T], messages: Sequence[PoppedMessage[T]]) -> None:
+    def lose(self, assigned: AssignedQueue[T], messages: Sequence[PoppedMessage[T]]) -> None:
         """Mark running messages as lost, because their receipts are no longer valid.
 
         They are delivered again. For ordered consumption, all later messages of their queue that
         this member has are delivered again after them.
         """
-        lost: list[Any] = held.window.running() if self.options.in_order else list(messages)
+        lost: list[Any] = assigned.window.running() if self.options.in_order else list(messages)
         if lost:
-            self.tell(held, lost, "time-out")
+            self.tell(assigned, lost, "time-out")
         if self.options.in_order:
-            held.window.drop()
-            if self.held.get(held.queue) is held:
-                del self.held[held.queue]
+            assigned.window.drop()
+            if self.assigned_queues.get(assigned.queue) is assigned:
+                del self.assigned_queues[assigned.queue]
         for each in lost:
             each.lost = True
-            held.window.done(each.offset)
-        self._ended(sum(not each.is_received for each in lost), held)
+            assigned.window.done(each.offset)
+        self._ended(sum(not each.is_received for each in lost), assigned)
 
     def _acknowledge(self, messages: Sequence[ReceivedMessage[T]]) -> None:
         for message in messages:
@@ -258,7 +260,7 @@ class PopMember(Member[T]):
                     message, done.error))
 
     def fail(
-        self, held: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
+        self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
     ) -> None:
         """Handle messages of one queue that handlers could not process.
 
@@ -268,14 +270,16 @@ class PopMember(Member[T]):
         messages = [message for message in messages if not message.lost]
         if not messages:
             return
-        if held.outcome is not None or self.options.in_order:
-            super().fail(held, messages, level)
+        if assigned.outcome is not None or self.options.in_order:
+            super().fail(assigned, messages, level)
             return
-        self.tell(held, messages, failure_outcome(messages[0]))
+        self.tell(assigned, messages, failure_outcome(messages[0]))
         for message in messages:
-            self.tasks.spawn(self._come_again(held, message, level), "retry")
+            self.tasks.spawn(self._come_again(assigned, message, level), "retry")
 
-    async def _come_again(self, held: AssignedQueue[T], message: ReceivedMessage[T], level: int) -> None:
+    async def _come_again(
+        self, assigned: AssignedQueue[T], message: ReceivedMessage[T], level: int
+    ) -> None:
         assert isinstance(message, PoppedMessage)
         try:
             if level == DEAD_LEVEL or message.attempt > self.max_attempts:
@@ -285,11 +289,11 @@ class PopMember(Member[T]):
         except BrokerError as error:
             log.warning("%r will be delivered again after its invisible time, not after the wait "
                         "for its next attempt: %s", message, error)
-        if held.window.done(message.offset):
-            self._ended(1, held)
+        if assigned.window.done(message.offset):
+            self._ended(1, assigned)
 
     async def _bury(
-        self, held: AssignedQueue[T], over: Sequence[ReceivedMessage[T]],
+        self, assigned: AssignedQueue[T], over: Sequence[ReceivedMessage[T]],
         again: Sequence[ReceivedMessage[T]],
     ) -> None:
         """Send the dead letters of an ordered queue away; if this fails, they are tried again."""
@@ -298,15 +302,16 @@ class PopMember(Member[T]):
             assert isinstance(message, PoppedMessage)
             try:
                 await self.pop_retries.bury(message)
-                self.running -= held.window.done(message.offset)
+                self.running -= assigned.window.done(message.offset)
             except BrokerError as error:
                 log.warning("%r is tried again, not sent to the dead letters: %s", message, error)
                 remaining.append(message)
-        self.release(held, remaining)
-        self.tasks.later(max(held.in_order_until_ms - self.tasks.now_ms, 0), self.arrived, held)
+        self.release(assigned, remaining)
+        self.tasks.later(max(assigned.in_order_until_ms - self.tasks.now_ms, 0), self.arrived,
+                         assigned)
 
-    def _ended(self, count: int, held: AssignedQueue[T]) -> None:
-        super()._ended(count, held)
+    def _ended(self, count: int, assigned: AssignedQueue[T]) -> None:
+        super()._ended(count, assigned)
         self.popping.wake()
 
     # --- the end
@@ -330,9 +335,9 @@ class PopMember(Member[T]):
     async def _leave_queues(self) -> None:
         """Acknowledge finished messages, and make all other messages visible again."""
         unfinished: list[Any] = []
-        for held in self.held.values():
-            unfinished += held.window.waiting()
-            for message in held.window.drop():
+        for assigned in self.assigned_queues.values():
+            unfinished += assigned.window.waiting()
+            for message in assigned.window.drop():
                 message.lost = True
                 # The program's acknowledgement may still reach the broker.
                 if not (isinstance(message, PoppedMessage) and message.is_ending):

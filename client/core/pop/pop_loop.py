@@ -70,15 +70,23 @@ class Source:
     """A queue, or all queues of a broker, that one task pops.
 
     :param queue: the queue with the topic's name at brokers; id -1 stands for all queues.
-    :param named: the same with the topic's name in the namespace.
+    :param public_queue: the same with the topic's name in the namespace.
     """
 
-    __slots__ = ("attempt_id", "is_dropped", "is_paused", "named", "number", "popped_ms", "queue",
-                 "task")
+    __slots__ = (
+        "attempt_id",
+        "is_dropped",
+        "is_paused",
+        "number",
+        "popped_ms",
+        "public_queue",
+        "queue",
+        "task",
+    )
 
-    def __init__(self, queue: MessageQueue, named: MessageQueue) -> None:
+    def __init__(self, queue: MessageQueue, public_queue: MessageQueue) -> None:
         self.queue = queue
-        self.named = named
+        self.public_queue = public_queue
         self.is_dropped = False
         self.is_paused = False
         #: The id of a pop without a response: if it is sent again, an ordered pop returns the same
@@ -193,7 +201,7 @@ class PopLoop(Generic[T]):
         member = self._member
         if member.flow.is_full(self._client.tasks.now_ms):
             return 0
-        in_flight = sum(held.window.count for held in member.held.values())
+        in_flight = sum(assigned.window.count for assigned in member.assigned_queues.values())
         remaining = self._options.in_flight_max - in_flight - self._expected
         return min(remaining, self._options.pull_count)
 
@@ -272,7 +280,7 @@ class PopLoop(Generic[T]):
         damaged: list[DamagedMessage[T]] = []
         messages = popped_messages(
             reply.header(PopMessageResponseHeader), reply.body, source.queue, self._member.group,
-            source.named.topic, self._member.decode,
+            source.public_queue.topic, self._member.decode,
             self._client.tasks.now_ms + header.invisible_time, damaged)
         self._member.damaged_count += len(damaged)
         for each in damaged:
@@ -290,7 +298,7 @@ class PopLoop(Generic[T]):
         if isinstance(error, Unsupported):
             log.error("broker %s has no pop consumption, which needs RocketMQ 5.0 or later: the "
                       "messages that it has of topic %s are not consumed by group %s",
-                      source.queue.broker_name, source.named.topic, self._member.group)
+                      source.queue.broker_name, source.public_queue.topic, self._member.group)
             return _UNSUPPORTED_MS
         if code in UNKNOWN_GROUP:
             log.info("group %s is announced again: %s", self._member.group, error)

@@ -105,8 +105,8 @@ class Receiver(Generic[T]):
             for message in batch.messages:
                 if isinstance(message, PoppedMessage):
                     message.is_received = False
-            batch.held.window.put_back(batch.messages)
-            self._member.arrived(batch.held)
+            batch.assigned.window.put_back(batch.messages)
+            self._member.arrived(batch.assigned)
 
     def _is_over(self, until_ms: float, begun: int) -> bool:
         """Whether a wait has ended: each source was asked at least once, or does not answer."""
@@ -163,13 +163,13 @@ class Receiver(Generic[T]):
         """
         mine, expired = self._received(messages)
         futures = []
-        for held, message in mine:
+        for assigned, message in mine:
             if message.is_ending:
                 expired.append(message)
                 continue
             message.is_ending = True
             future = self._acks.add(message, is_patient=False)
-            future.when_done(partial(self._answered, held, message))
+            future.when_done(partial(self._answered, assigned, message))
             futures.append(future)
         outcomes = await self._member.tasks.all_of(futures)
         errors = [each for each in outcomes if isinstance(each, BaseException)]
@@ -179,12 +179,12 @@ class Receiver(Generic[T]):
             raise _receipt_expired(expired)
 
     def _answered(
-        self, held: AssignedQueue[T], message: PoppedMessage[Any], acknowledged: Future[None]
+        self, assigned: AssignedQueue[T], message: PoppedMessage[Any], acknowledged: Future[None]
     ) -> None:
         """Process the broker's response to the acknowledgement of a message."""
         message.is_ending = False
         if acknowledged.error is None:
-            self.finish(held, message, "success")
+            self.finish(assigned, message, "success")
 
     async def extend(self, message: ReceivedMessage[Any], invisible_ms: float) -> None:
         """Hide a message for ``invisible_ms`` from now on.
@@ -201,22 +201,22 @@ class Receiver(Generic[T]):
         :raises: like :meth:`acknowledge`.
         """
         member = self._member
-        held, mine = self._one(message)
+        assigned, mine = self._one(message)
         if delay_ms is None and mine.attempt > member.max_attempts:
             await self._retries.bury(mine)
         else:
             await self._acks.change(
                 mine, delay_of(mine) if delay_ms is None else _checked(delay_ms, 0))
-        self.finish(held, mine, "retry")
+        self.finish(assigned, mine, "retry")
 
     async def bury(self, message: ReceivedMessage[Any]) -> None:
         """Send a message to the dead letters.
 
         :raises: like :meth:`acknowledge`.
         """
-        held, mine = self._one(message)
+        assigned, mine = self._one(message)
         await self._retries.bury(mine)
-        self.finish(held, mine, "retry")
+        self.finish(assigned, mine, "retry")
 
     def _received(
         self, messages: Sequence[ReceivedMessage[Any]]
@@ -227,13 +227,13 @@ class Receiver(Generic[T]):
         for message in messages:
             if not isinstance(message, PoppedMessage):
                 raise OptionError(f"{message!r} was not popped")
-            held = self._member.held.get(message.line)
-            if held is None or message.lost or message.is_ending or (
-                    message not in held.window.running()
+            assigned = self._member.assigned_queues.get(message.line)
+            if assigned is None or message.lost or message.is_ending or (
+                    message not in assigned.window.running()
                     or message.expires_ms <= self._member.tasks.now_ms):
                 expired.append(message)
             else:
-                mine.append((held, message))
+                mine.append((assigned, message))
         return mine, expired
 
     def _one(self, message: ReceivedMessage[Any]) -> tuple[AssignedQueue[T], PoppedMessage[Any]]:
@@ -242,11 +242,11 @@ class Receiver(Generic[T]):
             raise _receipt_expired(expired)
         return mine[0]
 
-    def finish(self, held: AssignedQueue[T], message: PoppedMessage[Any], outcome: str) -> None:
+    def finish(self, assigned: AssignedQueue[T], message: PoppedMessage[Any], outcome: str) -> None:
         """Finish a received message; ``outcome`` is the result for interceptors."""
-        self._member.tell(held, [message], outcome)
-        held.window.done(message.offset)
-        self._member.arrived(held)
+        self._member.tell(assigned, [message], outcome)
+        assigned.window.done(message.offset)
+        self._member.arrived(assigned)
         self._popping.wake()
 
 

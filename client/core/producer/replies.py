@@ -153,7 +153,8 @@ class Replies:
             raise error
 
     async def _send(
-        self, sender: Sender, message: OutgoingMessage, queue: MessageQueue | None, deadline_ms: float
+        self, sender: Sender, message: OutgoingMessage, queue: MessageQueue | None,
+        deadline_ms: float,
     ) -> SendResult:
         try:
             # A broker that hangs must leave time for the message and the reply, which may come

@@ -650,7 +650,9 @@ class Sender:
             raise NotSafe(result)
         return result
 
-    async def send_oneway(self, message: OutgoingMessage, queue: MessageQueue | None = None) -> None:
+    async def send_oneway(
+        self, message: OutgoingMessage, queue: MessageQueue | None = None
+    ) -> None:
         """Send without a response.
 
         :raises NoRoute: when no broker accepts the topic.

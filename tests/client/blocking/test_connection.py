@@ -23,13 +23,13 @@ class ConnectionTests(SynchronousTestCase):
 
     def test_replies_in_any_order(self) -> None:
         """Each request gets its own reply, whichever comes first."""
-        held: list[RemotingCommand] = []
+        assigned: list[RemotingCommand] = []
 
         def script(request: RemotingCommand) -> bytes | None:
-            held.append(request)
-            if len(held) < 3:
+            assigned.append(request)
+            if len(assigned) < 3:
                 return None
-            return b"".join(answer(one, one.code) for one in reversed(held))
+            return b"".join(answer(one, one.code) for one in reversed(assigned))
 
         with scripted_server(script) as server, Connection(server.address) as connection:
             opaques = [connection.begin(code) for code in (71, 72, 73)]

@@ -42,7 +42,7 @@ class Messages:
         taken, self.left = self.left[:most], self.left[most:]
         return Batch(cast(Any, "queue"), cast(Any, taken)) if taken else None
 
-    def release(self, held: object, messages: list[int]) -> None:
+    def release(self, assigned: object, messages: list[int]) -> None:
         """Numbers come back."""
         self.released += messages
 
@@ -109,13 +109,13 @@ class ResultsTests(SynchronousTestCase):
             cast(Any, self), lambda function, *arguments: self.posted.append(
                 (function, arguments)))
 
-    def succeed(self, held: str, messages: list[int]) -> None:
+    def succeed(self, assigned: str, messages: list[int]) -> None:
         """Messages were processed."""
-        self.told.append(("succeed", held, messages))
+        self.told.append(("succeed", assigned, messages))
 
-    def fail(self, held: str, messages: list[int]) -> None:
+    def fail(self, assigned: str, messages: list[int]) -> None:
         """Messages were not processed."""
-        self.told.append(("fail", held, messages))
+        self.told.append(("fail", assigned, messages))
 
     def run_posted(self) -> None:
         """Run what was posted."""
@@ -125,8 +125,8 @@ class ResultsTests(SynchronousTestCase):
 
     def test_messages_that_were_processed_meanwhile_are_told_at_once(self) -> None:
         """Those of each queue together, and nothing that a thread posted later before them."""
-        for held, number in (("a", 1), ("b", 2), ("a", 3)):
-            self.results.post(self.succeed, held, [number])
+        for assigned, number in (("a", 1), ("b", 2), ("a", 3)):
+            self.results.post(self.succeed, assigned, [number])
         self.results.post(self.fail, "a", [4])
         self.assertEqual(len(self.posted), 2)
         self.run_posted()

@@ -147,7 +147,7 @@ class PopTests(SynchronousTestCase):
         box.demand()
         batch = box.member.take(count)
         assert batch is not None
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.advance(100)
         return box, acks
 

@@ -63,9 +63,9 @@ class LieCase(SynchronousTestCase):
                     found.add(message.body)
                 _ = message.properties, message.attempt, repr(message)
             if liar.chance.random() < 0.8:
-                member.succeed(batch.held, batch.messages)
+                member.succeed(batch.assigned, batch.messages)
             else:
-                member.fail(batch.held, batch.messages)
+                member.fail(batch.assigned, batch.messages)
         return found
 
     def find_all(

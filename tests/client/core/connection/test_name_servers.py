@@ -87,20 +87,20 @@ class AbsenceTests(SynchronousTestCase):
             box.advance(MINUTE_MS)
             batch = box.member.take(10)
             assert batch is not None, f"minute {minute}"
-            box.member.succeed(batch.held, batch.messages)
+            box.member.succeed(batch.assigned, batch.messages)
             error = self.assertRaises(SendFailed, send, box, sender, "New")
             self.assertEqual({type(each.error) for each in error.attempts}, {NoRoute})
             self.assertIn(NAMESRV, str(error))
             self.assertFalse(error.maybe_stored)
             self.assertRaises(RemotingConnectError, box.run, box.core.routes.find("New"))
-        self.assertEqual(len(box.member.held), 4)
+        self.assertEqual(len(box.member.assigned_queues), 4)
         box.servers[NAMESRV] = lambda command: routes(
             {"New": route({"a": BROKER})})(command) if command.fields()["topic"] == "New" else (
             answer(command))
         self.assertEqual(send(box, sender, "New").queue.topic, "New")
         box.route.queue_datas[0].read_queue_nums = 6
         box.advance(35_000)
-        self.assertEqual(len(box.member.held), 6)
+        self.assertEqual(len(box.member.assigned_queues), 6)
 
 
 class HangTests(SynchronousTestCase):

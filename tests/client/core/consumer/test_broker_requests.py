@@ -76,7 +76,7 @@ class OffsetTests(ToolCase):
         self.reset({queue(0): 3, queue(1): 4})
         self.assertTrue(all(message.lost for message in batch.messages))
         self.assertEqual(self.broker.offsets, {("g", "T", 0): 3, ("g", "T", 1): 4})
-        self.box.member.succeed(batch.held, batch.messages)
+        self.box.member.succeed(batch.assigned, batch.messages)
         self.box.advance(2000)
         self.assertEqual(sorted(self.box.take_all()), [6, 8, 9])
         self.box.advance(20_000)
@@ -94,12 +94,12 @@ class OffsetTests(ToolCase):
         """A group that the client does not have has no queue."""
         batch = self.box.member.take(2)
         assert batch is not None
-        self.box.member.succeed(batch.held, batch.messages)
+        self.box.member.succeed(batch.assigned, batch.messages)
         for topic, group in (("T", "g"), ("", "g"), ("U", "g"), ("T", "other")):
             self.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
                      GetConsumerStatusRequestHeader(topic=topic, group=group))
-        other = queue(1 - batch.held.queue.queue_id)
-        table = {batch.held.queue: 2, other: 0}
+        other = queue(1 - batch.assigned.queue.queue_id)
+        table = {batch.assigned.queue: 2, other: 0}
         self.assertEqual([GetConsumerStatusBody.decode(each.body).message_queue_table
                           for each in self.answers()], [table, table, {}, {}])
 
@@ -119,15 +119,15 @@ class RunningInfoTests(ToolCase):
         batch = member.take(4)
         assert batch is not None
         self.box.advance(200)
-        member.succeed(batch.held, batch.messages[:3])
-        member.fail(batch.held, batch.messages[3:])
+        member.succeed(batch.assigned, batch.messages[:3])
+        member.fail(batch.assigned, batch.messages[3:])
         self.box.settle()
         info = ConsumerRunningInfo.decode(self.info().body)
         self.assertEqual((info.properties["PROP_CONSUME_TYPE"],
                           info.properties["PROP_CONSUMEORDERLY"]),
                          ("CONSUME_PASSIVELY", "false"))
         self.assertEqual({each.topic for each in info.subscription_set}, {"T", "%RETRY%g"})
-        state = info.mq_table[batch.held.queue]
+        state = info.mq_table[batch.assigned.queue]
         self.assertEqual(
             [state[name] for name in ("commitOffset", "cachedMsgMinOffset", "cachedMsgMaxOffset",
                                       "cachedMsgCount", "locked", "droped")],
@@ -182,9 +182,9 @@ class DirectTests(ToolCase):
         self.assertEqual((message.body, message.queue, message.offset), (b"4", queue(0), 2))
         self.box.advance(30)
         if error is None:
-            member.succeed(batch.held, batch.messages)
+            member.succeed(batch.assigned, batch.messages)
         else:
-            member.fail(batch.held, batch.messages, failure_level(message, error))
+            member.fail(batch.assigned, batch.messages, failure_level(message, error))
         self.box.settle()
 
     def test_a_message_of_a_tool_is_handed_out_and_its_result_is_the_answer(self) -> None:

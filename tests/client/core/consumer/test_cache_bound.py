@@ -48,7 +48,7 @@ class BoundTests(SynchronousTestCase):
 
     def read(self, member: Member[Any]) -> int:
         """The bytes in all windows of a member, which its total has too."""
-        found = sum(held.window.byte_count for held in member.held.values())
+        found = sum(assigned.window.byte_count for assigned in member.assigned_queues.values())
         self.assertEqual(member.total.byte_count, found)
         return found
 
@@ -60,13 +60,14 @@ class BoundTests(SynchronousTestCase):
                 member = self.member(build, cache_bytes_max=4 * MIB)
                 self.assertLessEqual(self.read(member), 4 * MIB)
                 self.assertGreater(self.read(member), 2 * MIB)
-                self.assertEqual(sum(held.window.count > 0 for held in member.held.values()),
+                self.assertEqual(sum(assigned.window.count > 0
+                                     for assigned in member.assigned_queues.values()),
                                  QUEUES)
                 got: Counter[tuple[int, int]] = Counter()
                 for _ in range(400):
                     while (batch := member.take(1000)) is not None:
                         got.update((each.queue.queue_id, each.offset) for each in batch.messages)
-                        member.succeed(batch.held, batch.messages)
+                        member.succeed(batch.assigned, batch.messages)
                     if len(got) == QUEUES * 300:
                         break
                     self.box.advance(100)
@@ -115,8 +116,9 @@ class BoundTests(SynchronousTestCase):
         for _ in range(30):
             box.demand()
             box.advance(100)
-        count = sum(held.window.count for held in box.member.held.values())
+        count = sum(assigned.window.count for assigned in box.member.assigned_queues.values())
         self.assertEqual(box.member.total.byte_count,
-                         sum(held.window.byte_count for held in box.member.held.values()))
+                         sum(assigned.window.byte_count
+                             for assigned in box.member.assigned_queues.values()))
         self.assertLess(count, 100)
         self.assertGreater(count, 20)

@@ -91,7 +91,7 @@ class DamagedTests(SynchronousTestCase):
         found: list[ReceivedMessage[Any]] = []
         while (batch := box.member.take(100)) is not None:
             found += batch.messages
-            box.member.succeed(batch.held, batch.messages)
+            box.member.succeed(batch.assigned, batch.messages)
         return found
 
     def test_the_whole_ones_come_and_the_damaged_one_is_counted(self) -> None:
@@ -163,7 +163,7 @@ class DamagedTests(SynchronousTestCase):
             assert batch is not None
             for message in batch.messages:
                 end = box.member.fail if message.damage else box.member.succeed
-                end(batch.held, [message])
+                end(batch.assigned, [message])
             self.assertEqual([each.attempt for each in batch.messages if each.damage], [attempt])
             box.advance(6000)
         self.assertIsNone(box.member.take(100))

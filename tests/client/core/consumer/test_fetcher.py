@@ -99,7 +99,7 @@ class AheadTests(SynchronousTestCase):
             return self.broker(command)
 
         box = self.box(answer)
-        self.assertEqual(box.member.held[QUEUE].next_offset, 2 * COUNT)
+        self.assertEqual(box.member.assigned_queues[QUEUE].next_offset, 2 * COUNT)
         box.advance(2000)
         self.assertEqual(box.take_all(), list(range(1000)))
 

@@ -46,7 +46,8 @@ class BeginningTests(SynchronousTestCase):
         """Start a member; :returns: where its queues begin."""
         box = GroupBox(self.broker, **{"start": "last", **options})
         box.start()
-        return [box.member.held[queue(number)].window.committable for number in range(2)], box
+        return [box.member.assigned_queues[queue(number)].window.committable
+                for number in range(2)], box
 
     def asked(self, box: GroupBox, code: int) -> int:
         """How often a question was asked."""
@@ -102,7 +103,7 @@ class BeginningTests(SynchronousTestCase):
         box.servers[BROKER] = answer
         box.run(box.member.start())
         box.advance(6_000)
-        self.assertEqual([box.member.held[queue(number)].window.committable
+        self.assertEqual([box.member.assigned_queues[queue(number)].window.committable
                           for number in range(2)], [0, 0])
 
     def test_where_a_queue_begins_is_committed_with_its_first_pull(self) -> None:
@@ -141,7 +142,7 @@ class ShorterTests(SynchronousTestCase):
         box.start()
         batch = box.member.take(10)
         assert batch is not None
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.advance(6_000)
         broker.records.clear()
         broker.earliest_ms = earliest_ms

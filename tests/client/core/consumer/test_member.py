@@ -59,7 +59,7 @@ class ReadingTests(SynchronousTestCase):
         box = GroupBox(self.broker)
         box.start()
         self.assertEqual(sorted(box.take_all()), list(range(40)))
-        self.assertEqual(set(box.member.held), {queue(number) for number in range(4)})
+        self.assertEqual(set(box.member.assigned_queues), {queue(number) for number in range(4)})
 
     def test_tags_are_compared_again(self) -> None:
         """A queue knows the hashes of tags only, so the client looks at the tags themselves."""
@@ -72,14 +72,14 @@ class ReadingTests(SynchronousTestCase):
         box = GroupBox(self.broker, start="last")
         box.start()
         self.assertEqual(box.take_all(), [])
-        self.assertEqual(box.member.held[queue(0)].next_offset, 10)
+        self.assertEqual(box.member.assigned_queues[queue(0)].next_offset, 10)
 
     def new_member(self) -> GroupBox:
         """A member that got its queues a moment ago; the member before commits one of them then."""
         box = GroupBox(self.broker)
         box.run(box.member.start())
         box.advance(300)
-        self.assertEqual(len(box.member.held), 4)
+        self.assertEqual(len(box.member.assigned_queues), 4)
         self.broker.offsets["g", "T", 1] = 7
         return box
 
@@ -118,7 +118,7 @@ class ReadingTests(SynchronousTestCase):
         self.broker.refusals[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_ERROR
         box = GroupBox(self.broker)
         box.start()
-        self.assertEqual(box.member.held, {})
+        self.assertEqual(box.member.assigned_queues, {})
         self.broker.refusals.clear()
         box.advance(2000)
         self.assertEqual(sorted(box.take_all()), list(range(40)))
@@ -130,7 +130,7 @@ class ReadingTests(SynchronousTestCase):
         with self.assertLogs("twistmq.client", "WARNING") as logs:
             box.start()
         self.assertIn("the group is at offset -5", logs.output[0])
-        self.assertEqual(len(box.member.held), 3)
+        self.assertEqual(len(box.member.assigned_queues), 3)
 
     def test_a_topic_that_is_not_there_is_said_once(self) -> None:
         """It is read as soon as it is there."""
@@ -150,14 +150,14 @@ class ReadingTests(SynchronousTestCase):
         box = GroupBox(self.broker)
         box.start()
         batch = self.take(box, 4)
-        box.member.succeed(batch.held, batch.messages[:2])
+        box.member.succeed(batch.assigned, batch.messages[:2])
         box.advance(box.member.options.commit_ms)
-        number = batch.held.queue.queue_id
+        number = batch.assigned.queue.queue_id
         self.assertEqual(self.broker.offsets["g", "T", number], 2)
-        box.member.succeed(batch.held, batch.messages[3:])
+        box.member.succeed(batch.assigned, batch.messages[3:])
         box.advance(6_000)
         self.assertEqual(self.broker.offsets["g", "T", number], 2)
-        box.member.succeed(batch.held, batch.messages[2:3])
+        box.member.succeed(batch.assigned, batch.messages[2:3])
         box.advance(6_000)
         self.assertEqual(self.broker.offsets["g", "T", number], 4)
 
@@ -184,11 +184,11 @@ class ReadingTests(SynchronousTestCase):
         box = GroupBox(self.broker)
         box.start()
         batch = self.take(box, 1)
-        box.member.fail(batch.held, batch.messages, 5)
+        box.member.fail(batch.assigned, batch.messages, 5)
         box.advance(15_000)
         [header] = self.broker.sent_back
         self.assertEqual((header.delay_level, header.max_reconsume_times), (5, 16))
-        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 1)
+        self.assertEqual(self.broker.offsets["g", "T", batch.assigned.queue.queue_id], 1)
 
     def test_a_message_that_cannot_be_sent_back_waits_here(self) -> None:
         """It is handed out again five seconds later, and its offset is not committed."""
@@ -196,9 +196,10 @@ class ReadingTests(SynchronousTestCase):
         box = GroupBox(self.broker)
         box.start()
         box.take_all()
-        [held] = [each for each in box.member.held.values() if each.queue == queue(1)]
-        [message] = [each for each in held.window.running() if each.offset == 0]
-        box.member.fail(held, [message])
+        [assigned] = [each for each in box.member.assigned_queues.values()
+                      if each.queue == queue(1)]
+        [message] = [each for each in assigned.window.running() if each.offset == 0]
+        box.member.fail(assigned, [message])
         box.advance(20_000)
         batch = self.take(box, 10)
         self.assertEqual([each.offset for each in batch.messages], [0])
@@ -216,12 +217,12 @@ class ReadingTests(SynchronousTestCase):
             box = GroupBox(self.broker)
             box.start()
             batch = self.take(box, 3)
-            queue_id = batch.held.queue.queue_id
-            box.member.succeed(batch.held, batch.messages[:1])
+            queue_id = batch.assigned.queue.queue_id
+            box.member.succeed(batch.assigned, batch.messages[:1])
             if fails_in_close:
-                box.tasks_later(100, box.member.fail, batch.held, batch.messages[1:])
+                box.tasks_later(100, box.member.fail, batch.assigned, batch.messages[1:])
             else:
-                box.member.fail(batch.held, batch.messages[1:])
+                box.member.fail(batch.assigned, batch.messages[1:])
                 box.advance(1_000)
             begin = box.clock.now_ms
             box.run(box.member.close())
@@ -230,8 +231,9 @@ class ReadingTests(SynchronousTestCase):
             again = GroupBox(self.broker)
             again.start()
             again.take_all()
-            [held] = [each for each in again.member.held.values() if each.queue == queue(queue_id)]
-            self.assertEqual([each.offset for each in held.window.running()][:2], [1, 2])
+            [assigned] = [each for each in again.member.assigned_queues.values()
+                          if each.queue == queue(queue_id)]
+            self.assertEqual([each.offset for each in assigned.window.running()][:2], [1, 2])
             again.run(again.member.close(0))
 
     def test_a_close_without_a_broker_waits_for_no_attempt(self) -> None:
@@ -241,7 +243,7 @@ class ReadingTests(SynchronousTestCase):
         batch = self.take(box, 3)
         del box.servers[BROKER]
         box.cut(BROKER)
-        box.member.fail(batch.held, batch.messages)
+        box.member.fail(batch.assigned, batch.messages)
         box.advance(100)
         begin = box.clock.now_ms
         box.run(box.member.close())
@@ -254,7 +256,7 @@ class ReadingTests(SynchronousTestCase):
         batch = self.take(box, 1)
         box.advance(130_000)
         self.assertEqual([header.delay_level for header in self.broker.sent_back], [3])
-        box.member.fail(batch.held, batch.messages)
+        box.member.fail(batch.assigned, batch.messages)
         box.advance(1_000)
 
     def test_a_pull_that_fails_is_tried_again(self) -> None:
@@ -284,18 +286,18 @@ class ReadingTests(SynchronousTestCase):
         box = GroupBox(self.broker)
         box.start()
         box.advance(10_000)
-        self.assertLess(box.member.held[queue(0)].window.count, 1100)
+        self.assertLess(box.member.assigned_queues[queue(0)].window.count, 1100)
 
     def test_close_commits_what_is_finished_and_leaves(self) -> None:
         """It waits for handlers, and the broker forgets the member."""
         box = GroupBox(self.broker)
         box.start()
         batch = self.take(box, 3)
-        box.tasks_later(2_000, box.member.succeed, batch.held, batch.messages)
+        box.tasks_later(2_000, box.member.succeed, batch.assigned, batch.messages)
         begin = box.clock.now_ms
         box.run(box.member.close(10_000))
         self.assertEqual(box.clock.now_ms - begin, 2_000)
-        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 3)
+        self.assertEqual(self.broker.offsets["g", "T", batch.assigned.queue.queue_id], 3)
         self.assertEqual(self.broker.members["g"], set())
         self.assertEqual(box.core.members, [])
         self.assertRaises(Closed, box.run, box.member.ready())
@@ -323,11 +325,11 @@ class ReadingTests(SynchronousTestCase):
             box.servers[BROKER] = unanswered
             box.start()
             batch = self.take(box, 1)
-            box.member.succeed(batch.held, batch.messages)
+            box.member.succeed(batch.assigned, batch.messages)
             with self.assertLogs("twistmq.client", "WARNING") as logged:
                 box.run(box.member.close(1_000))
             self.assertEqual(commits, [1, 1])
-            key = "g", "T", batch.held.queue.queue_id
+            key = "g", "T", batch.assigned.queue.queue_id
             self.assertEqual(broker.offsets.get(key), 1 if failures == 1 else 0)
             errors = [record for record in logged.records if record.levelname == "ERROR"]
             self.assertEqual(len(errors), failures - 1)
@@ -345,7 +347,7 @@ class ReadingTests(SynchronousTestCase):
                 pulls.append(command.header(PullMessageRequestHeader).sys_flag)
             if is_slow and command.code == RequestCode.UPDATE_CONSUMER_OFFSET and (
                     command.header(UpdateConsumerOffsetRequestHeader).queue_id
-                    == first.held.queue.queue_id):
+                    == first.assigned.queue.queue_id):
                 commits.append(command.header(UpdateConsumerOffsetRequestHeader).commit_offset)
                 if commits == [1]:
                     return None
@@ -355,20 +357,20 @@ class ReadingTests(SynchronousTestCase):
         box.start()
         first = self.take(box, 1)
         second = box.member.take(1)
-        while second is not None and second.held is not first.held:
+        while second is not None and second.assigned is not first.assigned:
             second = box.member.take(1)
         assert second is not None
         is_slow = True
-        box.member.succeed(first.held, first.messages)
+        box.member.succeed(first.assigned, first.messages)
         while not commits:
             box.advance(100)
-        box.member.succeed(second.held, second.messages)
+        box.member.succeed(second.assigned, second.messages)
         closing = box.engine.tasks.spawn(box.member.close(1_000))
         box.advance(4_000)
         self.assertEqual((commits, closing.is_done), ([1], False))
         box.advance(2_000)
         self.assertEqual((commits, closing.is_done), ([1, 2], True))
-        self.assertEqual(self.broker.offsets["g", "T", first.held.queue.queue_id], 2)
+        self.assertEqual(self.broker.offsets["g", "T", first.assigned.queue.queue_id], 2)
         self.assertTrue(pulls)
         self.assertFalse(any(flag & PULL_COMMIT_OFFSET for flag in pulls))
 
@@ -395,9 +397,9 @@ class ReadingTests(SynchronousTestCase):
         is_slow = True
         for _ in range(4):
             batch = self.take(box, 1)
-            box.member.succeed(batch.held, batch.messages)
-        several = {held.queue.queue_id for held in box.member.held.values()
-                   if held.window.committable}
+            box.member.succeed(batch.assigned, batch.messages)
+        several = {assigned.queue.queue_id for assigned in box.member.assigned_queues.values()
+                   if assigned.window.committable}
         self.assertGreater(len(several), 1)
         committing = box.engine.tasks.spawn(box.member.commit())
         box.advance(1_000)
@@ -415,7 +417,7 @@ class ReadingTests(SynchronousTestCase):
         is_slow = False
         box.advance(20_000)
         # With a topic the broker forgets the offsets of groups.
-        box.member.rebalance.deleted(next(iter(box.member.held.values())))
+        box.member.rebalance.deleted(next(iter(box.member.assigned_queues.values())))
         is_slow = True
         commits.clear()
         box.engine.tasks.spawn(box.member.commit(again=True))
@@ -427,9 +429,9 @@ class ReadingTests(SynchronousTestCase):
         box = GroupBox(self.broker)
         box.start()
         batch = self.take(box, 3)
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.advance(12_000)
-        key = "g", "T", batch.held.queue.queue_id
+        key = "g", "T", batch.assigned.queue.queue_id
         self.assertEqual(self.broker.offsets[key], 3)
         self.broker.offsets[key] = 1
         box.advance(16_000)
@@ -441,7 +443,7 @@ class ReadingTests(SynchronousTestCase):
         box.start()
         batch = self.take(box, 3)
         box.run(box.member.close(1_000))
-        self.assertEqual(self.broker.offsets.get(("g", "T", batch.held.queue.queue_id), 0), 0)
+        self.assertEqual(self.broker.offsets.get(("g", "T", batch.assigned.queue.queue_id), 0), 0)
         self.assertEqual(self.broker.sent_back, [])
 
     def test_a_close_while_the_member_starts_leaves_no_task(self) -> None:
@@ -485,7 +487,7 @@ class ReadingTests(SynchronousTestCase):
         box = GroupBox(self.broker)
         box.start()
         batch = self.take(box, 3)
-        box.member.succeed(batch.held, batch.messages[:2])
+        box.member.succeed(batch.assigned, batch.messages[:2])
         closing = box.engine.tasks.spawn(box.member.close(10_000))
         box.advance(100)
         self.assertFalse(closing.is_done)
@@ -497,7 +499,7 @@ class ReadingTests(SynchronousTestCase):
         box, batch, closing = self.cancelled_close()
         box.run(box.member.close(10_000), 1_000)
         self.assertRaises(Cancelled, closing.result)
-        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 2)
+        self.assertEqual(self.broker.offsets["g", "T", batch.assigned.queue.queue_id], 2)
         self.assertEqual((box.core.members, self.broker.members["g"]), ([], set()))
 
     def test_a_client_that_closes_before_its_members_is_quiet(self) -> None:
@@ -514,7 +516,7 @@ class ReadingTests(SynchronousTestCase):
         """A close that was interrupted is followed by that of the client."""
         box, batch, _ = self.cancelled_close()
         box.run(box.core.close())
-        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 2)
+        self.assertEqual(self.broker.offsets["g", "T", batch.assigned.queue.queue_id], 2)
         self.assertEqual(box.core.before_close, [])
 
 
@@ -550,7 +552,7 @@ class SharedTopicTests(SynchronousTestCase):
         box.run(box.member.close())
         box.route.queue_datas[0].read_queue_nums = 8
         box.advance(35_000)
-        self.assertEqual(len(other.held), 8)
+        self.assertEqual(len(other.assigned_queues), 8)
         box.run(other.close())
         self.assertEqual(box.core.routes.followed(), set())
 
@@ -591,8 +593,8 @@ class RebalanceTests(SynchronousTestCase):
         self.broker.members["g"].add("10.0.0.2@zzz")
         box.notify()
         box.advance(1_500)
-        self.assertEqual(set(box.member.held), {queue(0), queue(1)})
-        lost = {batch.held.queue: batch.messages[0].lost for batch in batches}
+        self.assertEqual(set(box.member.assigned_queues), {queue(0), queue(1)})
+        lost = {batch.assigned.queue: batch.messages[0].lost for batch in batches}
         self.assertEqual(lost, {queue(0): False, queue(1): False, queue(2): True, queue(3): True})
 
     def test_an_error_of_the_strategy_does_not_end_the_rounds(self) -> None:
@@ -602,12 +604,12 @@ class RebalanceTests(SynchronousTestCase):
         with self.assertLogs("twistmq.client", "ERROR") as logged:
             box.start()
             box.advance(3_000)
-            self.assertEqual(box.member.held, {})
+            self.assertEqual(box.member.assigned_queues, {})
             box.advance(3_000)
         [line] = logged.output
         self.assertIn("the rebalance of group g failed, and is tried again: "
                       "ZeroDivisionError: a bug", line)
-        self.assertEqual(set(box.member.held), {queue(number) for number in range(4)})
+        self.assertEqual(set(box.member.assigned_queues), {queue(number) for number in range(4)})
         strategy.failures = 1
         with self.assertLogs("twistmq.client", "ERROR") as logged:
             box.advance(25_000)
@@ -621,19 +623,19 @@ class RebalanceTests(SynchronousTestCase):
         """
         box = GroupBox(self.broker)
         box.start()
-        batches = {batch.held.queue: batch
+        batches = {batch.assigned.queue: batch
                    for batch in [box.member.take(4) for _ in range(4)] if batch is not None}
         self.broker.members["g"].add("10.0.0.2@zzz")
         box.notify()
-        while len(box.member.held) == 4:
+        while len(box.member.assigned_queues) == 4:
             box.advance(10)
         soon, late = batches[queue(2)], batches[queue(3)]
-        box.member.succeed(soon.held, soon.messages[:2])
-        box.member.fail(soon.held, soon.messages[2:3])
-        box.member.succeed(soon.held, soon.messages[3:])
+        box.member.succeed(soon.assigned, soon.messages[:2])
+        box.member.fail(soon.assigned, soon.messages[2:3])
+        box.member.succeed(soon.assigned, soon.messages[3:])
         box.advance(400)
         self.assertEqual(self.broker.offsets["g", "T", 2], 2)
-        box.member.succeed(late.held, late.messages)
+        box.member.succeed(late.assigned, late.messages)
         box.advance(30_000)
         self.assertEqual(self.broker.offsets.get(("g", "T", 3), 0), 0)
         self.assertEqual(self.broker.offsets["g", "T", 2], 2)
@@ -650,11 +652,11 @@ class RebalanceTests(SynchronousTestCase):
         for _ in range(4):
             batch = box.member.take(4)
             assert batch is not None
-            box.member.succeed(batch.held, batch.messages)
+            box.member.succeed(batch.assigned, batch.messages)
         self.broker.members["g"].add("10.0.0.2@zzz")
         box.notify()
         box.advance(1_500)
-        self.assertEqual(set(box.member.held), {queue(0), queue(1)})
+        self.assertEqual(set(box.member.assigned_queues), {queue(0), queue(1)})
         for number in (2, 3):
             self.assertEqual(self.broker.offsets["g", "T", number], 4)
             self.broker.offsets["g", "T", number] = 1
@@ -665,8 +667,8 @@ class RebalanceTests(SynchronousTestCase):
         self.broker.members["g"].discard("10.0.0.2@zzz")
         box.notify()
         box.advance(1_500)
-        self.assertEqual(len(box.member.held), 4)
-        return box.member.held[queue(number)].window.committable
+        self.assertEqual(len(box.member.assigned_queues), 4)
+        return box.member.assigned_queues[queue(number)].window.committable
 
     def test_a_queue_that_comes_back_soon_goes_on_where_this_member_stopped(self) -> None:
         """The group is no longer set back then."""
@@ -710,7 +712,7 @@ class RebalanceTests(SynchronousTestCase):
         self.broker.members["g"].discard("10.0.0.2@zzz")
         box.notify()
         box.advance(1_500)
-        self.assertEqual(set(box.member.held), {queue(0), queue(1)})
+        self.assertEqual(set(box.member.assigned_queues), {queue(0), queue(1)})
         self.broker.refusals.clear()
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [4, 4])
 
@@ -744,7 +746,7 @@ class RebalanceTests(SynchronousTestCase):
             for _ in range(4):
                 batch = box.member.take(count)
                 assert batch is not None
-                box.member.succeed(batch.held, batch.messages)
+                box.member.succeed(batch.assigned, batch.messages)
             if count == 4:
                 box.advance(6_500)
         self.broker.members["g"].add("10.0.0.2@zzz")
@@ -759,7 +761,7 @@ class RebalanceTests(SynchronousTestCase):
         """The commit of the lost queue is not remembered then."""
         box, batch = self.losing()
         box.run(box.member.move_to({queue(2): 0, queue(3): 0}))
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.advance(1_500)
         for number in (2, 3):
             self.broker.offsets["g", "T", number] = 0
@@ -784,11 +786,11 @@ class RebalanceTests(SynchronousTestCase):
         box.start()
         batch = box.member.take(4)
         assert batch is not None
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         self.broker.refusals[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = ResponseCode.SYSTEM_ERROR
         box.notify()
         box.advance(10)
-        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 4)
+        self.assertEqual(self.broker.offsets["g", "T", batch.assigned.queue.queue_id], 4)
 
     def test_a_broker_that_hangs_does_not_hold_up_the_queues_of_another_one(self) -> None:
         """Their messages are there at once, although the queues of the other are not."""
@@ -803,10 +805,11 @@ class RebalanceTests(SynchronousTestCase):
                 box.tasks_later(0, box.core.tasks.spawn, box.member.start())
                 # A heartbeat waits for three seconds, and the members and locks are asked next.
                 box.advance(6_500)
-                self.assertEqual({held.broker_name for held in box.member.held}, {"a"})
+                self.assertEqual({assigned.broker_name for assigned in box.member.assigned_queues},
+                                 {"a"})
                 self.assertIsNotNone(box.member.take(1))
                 box.run(box.member.close(0))
-                self.assertEqual(box.member.held, {})
+                self.assertEqual(box.member.assigned_queues, {})
 
     def test_a_broker_that_hangs_does_not_keep_the_members_from_a_new_one(self) -> None:
         """Another broker of the topic says who is in the group, within the same time."""
@@ -817,28 +820,28 @@ class RebalanceTests(SynchronousTestCase):
         self.broker.members["g"].add("10.0.0.0@other")
         box.run(box.member.start())
         box.advance(3600)
-        held = {each.queue.broker_name for each in box.member.held.values()}
-        self.assertIn("a", held)
+        assigned = {each.queue.broker_name for each in box.member.assigned_queues.values()}
+        self.assertIn("a", assigned)
 
     def losing(self, **options: Any) -> tuple[GroupBox, Batch[bytes]]:
         """A member that is giving two queues up; :returns: it, and what runs of one of them."""
         box = GroupBox(self.broker, **options)
         box.start()
-        batches = {batch.held.queue: batch
+        batches = {batch.assigned.queue: batch
                    for batch in [box.member.take(1) for _ in range(4)] if batch is not None}
         self.broker.members["g"].add("10.0.0.2@zzz")
         box.notify()
-        while len(box.member.held) == 4:
+        while len(box.member.assigned_queues) == 4:
             box.advance(10)
         for number in (0, 1, 3):
             batch = batches[queue(number)]
-            box.member.succeed(batch.held, batch.messages)
+            box.member.succeed(batch.assigned, batch.messages)
         return box, batches[queue(2)]
 
     def test_a_close_ends_what_was_begun_with_lost_queues(self) -> None:
         """The results of handlers that ended meanwhile are committed."""
         box, batch = self.losing()
-        box.tasks_later(50, box.member.succeed, batch.held, batch.messages)
+        box.tasks_later(50, box.member.succeed, batch.assigned, batch.messages)
         begin = box.clock.now_ms
         box.run(box.member.close(10_000))
         self.assertLess(box.clock.now_ms - begin, 100)
@@ -848,7 +851,7 @@ class RebalanceTests(SynchronousTestCase):
     def test_a_close_gives_back_the_locks_of_lost_queues(self) -> None:
         """Else no member reads them for a minute. The lock of a handler that runs on stays."""
         box, batch = self.losing(in_order=True)
-        box.tasks_later(50, box.member.succeed, batch.held, batch.messages)
+        box.tasks_later(50, box.member.succeed, batch.assigned, batch.messages)
         box.run(box.member.close(10_000))
         self.assertEqual(self.broker.locks, {})
         self.broker.members["g"].clear()
@@ -898,7 +901,7 @@ class RebalanceTests(SynchronousTestCase):
         self.broker.refusals[RequestCode.HEART_BEAT] = ResponseCode.SYSTEM_ERROR
         box.notify()
         box.advance(1_500)
-        self.assertEqual(box.member.held, {})
+        self.assertEqual(box.member.assigned_queues, {})
 
     def test_without_a_list_of_members_nothing_changes(self) -> None:
         """A broker that does not answer costs no queue."""
@@ -906,7 +909,7 @@ class RebalanceTests(SynchronousTestCase):
         box.start()
         self.broker.refusals[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = ResponseCode.SYSTEM_ERROR
         box.advance(60_000)
-        self.assertEqual(len(box.member.held), 4)
+        self.assertEqual(len(box.member.assigned_queues), 4)
 
     def test_more_queues_are_followed(self) -> None:
         """A route with more queues is seen within half a minute."""
@@ -914,7 +917,7 @@ class RebalanceTests(SynchronousTestCase):
         box.start()
         box.route.queue_datas[0].read_queue_nums = 8
         box.advance(35_000)
-        self.assertEqual(len(box.member.held), 8)
+        self.assertEqual(len(box.member.assigned_queues), 8)
 
     def test_a_broadcasting_member_has_all_queues_whoever_else_is_there(self) -> None:
         """It asks for no list of members."""
@@ -943,7 +946,7 @@ class OrderTests(SynchronousTestCase):
             assert batch is not None
             self.assertIsNone(box.member.take(1))
             seen.append(int(batch.messages[0].body))
-            box.member.succeed(batch.held, batch.messages)
+            box.member.succeed(batch.assigned, batch.messages)
         self.assertEqual(seen, list(range(10)))
 
     def test_a_failed_message_comes_again_before_the_next(self) -> None:
@@ -952,7 +955,7 @@ class OrderTests(SynchronousTestCase):
         box.start()
         batch = box.member.take(3)
         assert batch is not None
-        box.member.fail(batch.held, batch.messages)
+        box.member.fail(batch.assigned, batch.messages)
         box.settle()
         self.assertIsNone(box.member.take(3))
         box.advance(1_100)
@@ -970,7 +973,7 @@ class OrderTests(SynchronousTestCase):
             batch = box.member.take(1)
             assert batch is not None
             self.assertEqual(int(batch.messages[0].body), 0)
-            box.member.fail(batch.held, batch.messages)
+            box.member.fail(batch.assigned, batch.messages)
             box.advance(1_200)
         self.assertEqual([header.delay_level for header in self.broker.sent_back], [-1])
         batch = box.member.take(1)
@@ -982,10 +985,10 @@ class OrderTests(SynchronousTestCase):
         self.broker.locks[queue(0)] = "other"
         box = GroupBox(self.broker, in_order=True)
         box.start()
-        self.assertEqual(box.member.held, {})
+        self.assertEqual(box.member.assigned_queues, {})
         del self.broker.locks[queue(0)]
         box.advance(2_000)
-        self.assertEqual(list(box.member.held), [queue(0)])
+        self.assertEqual(list(box.member.assigned_queues), [queue(0)])
 
     def test_an_answer_without_locks_is_said(self) -> None:
         """Nothing is read then."""
@@ -999,7 +1002,7 @@ class OrderTests(SynchronousTestCase):
         with self.assertLogs("twistmq.client", "WARNING") as logs:
             box.start()
         self.assertIn("no locks of broker a", logs.output[0])
-        self.assertEqual(box.member.held, {})
+        self.assertEqual(box.member.assigned_queues, {})
 
     def test_a_lock_that_is_not_renewed_stops_the_order(self) -> None:
         """After thirty seconds the lock is not believed in."""
@@ -1028,14 +1031,14 @@ class OrderTests(SynchronousTestCase):
         self.broker.members["g"].add("10.0.0.0@aaa")
         box.notify()
         box.advance(10_000)
-        self.assertEqual((box.member.held, self.broker.locks),
+        self.assertEqual((box.member.assigned_queues, self.broker.locks),
                          ({}, {queue(0): "10.0.0.1@test"}))
         self.broker.members["g"].remove("10.0.0.0@aaa")
         box.notify()
         box.advance(10_000)
-        self.assertEqual(box.member.held, {})
+        self.assertEqual(box.member.assigned_queues, {})
         self.broker.members["g"].add("10.0.0.0@aaa")
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.advance(100)
         self.assertEqual(self.broker.locks, {})
 
@@ -1049,9 +1052,9 @@ class OrderTests(SynchronousTestCase):
             batch = box.member.take(1)
             assert batch is not None
             if fails_in_close:
-                box.tasks_later(100, box.member.fail, batch.held, batch.messages)
+                box.tasks_later(100, box.member.fail, batch.assigned, batch.messages)
             else:
-                box.member.fail(batch.held, batch.messages)
+                box.member.fail(batch.assigned, batch.messages)
                 box.advance(1_000)
             begin = box.clock.now_ms
             box.run(box.member.close())
@@ -1077,7 +1080,7 @@ class FailureTests(SynchronousTestCase):
         box.servers.clear()
         box.run(box.member.start(), 120_000)
         box.advance(5_000)
-        self.assertEqual(box.member.held, {})
+        self.assertEqual(box.member.assigned_queues, {})
         try:
             box.run(box.member.close())
         except RemotingError as error:

@@ -146,7 +146,7 @@ class NoticeTests(SynchronousTestCase):
         box.start()
         batch = box.member.take(1)
         assert batch is not None
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         writes = box.file.writes
         box.notify()
         box.advance(100)

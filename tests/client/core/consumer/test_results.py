@@ -56,7 +56,7 @@ class OutcomeTests(SynchronousTestCase):
     def handler_raises(self, box: GroupBox, batch: Batch[bytes], error: Exception) -> None:
         """End a handler with an error, as the shells do."""
         message: ReceivedMessage[Any] = batch.messages[0]
-        box.member.fail(batch.held, batch.messages, failure_level(message, error))
+        box.member.fail(batch.assigned, batch.messages, failure_level(message, error))
         box.settle()
 
     def test_each_end_of_a_handler_has_its_word(self) -> None:
@@ -65,7 +65,7 @@ class OutcomeTests(SynchronousTestCase):
         for error, _ in ERRORS:
             self.handler_raises(box, self.take(box, 1), error)
         good = self.take(box, 2)
-        box.member.succeed(good.held, good.messages)
+        box.member.succeed(good.assigned, good.messages)
         words = [word for _, word in ERRORS]
         self.assertEqual(self.seen.told, [*enumerate(words), (5, "success"), (6, "success")])
         self.seen.told.clear()
@@ -83,7 +83,7 @@ class OutcomeTests(SynchronousTestCase):
         done, failed = self.take(box, 1), self.take(box, 1)
         box.advance(60_000)
         self.assertEqual(self.seen.told, [])
-        box.member.succeed(done.held, done.messages)
+        box.member.succeed(done.assigned, done.messages)
         self.handler_raises(box, failed, Retry())
         self.assertEqual(self.seen.told, [(0, "time-out"), (1, "time-out")])
         self.assertEqual([header.delay_level for header in self.broker.sent_back], [0])
@@ -98,7 +98,7 @@ class OutcomeTests(SynchronousTestCase):
         first, second = self.take(box, 1), self.take(box, 1)
         box.advance(130_000)
         self.assertEqual(self.seen.told, [(0, "time-out"), (1, "time-out")])
-        box.member.succeed(first.held, first.messages)
+        box.member.succeed(first.assigned, first.messages)
         self.handler_raises(box, second, ValueError("late"))
         box.advance(1_000)
         self.assertEqual(self.seen.told, [(0, "time-out"), (1, "time-out")])

@@ -161,7 +161,7 @@ class DifferenceTests(SynchronousTestCase):
             self.box.member.unsubscribe("T")
         self.assertIn("no longer reads topic T", found.output[0])
         self.box.advance(2_000)
-        self.assertEqual(self.box.member.held, {})
+        self.assertEqual(self.box.member.assigned_queues, {})
         alone = GroupBox()
         alone.start()
         with self.assertNoLogs("twistmq.client", logging.WARNING):

@@ -78,7 +78,7 @@ class DemandTests(PopCase):
         box.take_all()
         box.demand()
         self.assertEqual([pop.max_msg_nums for pop in box.broker.pops], [4])
-        box.member.succeed(batch.held, batch.messages[:1])
+        box.member.succeed(batch.assigned, batch.messages[:1])
         box.settle()
         self.assertEqual([pop.max_msg_nums for pop in box.broker.pops], [4, 1])
 
@@ -90,7 +90,7 @@ class DemandTests(PopCase):
         batch = self.take()
         box.demand()
         self.assertEqual(len(box.broker.pops), 1)
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertEqual(len(box.broker.pops), 2)
 
@@ -163,20 +163,20 @@ class ResultTests(PopCase):
         """A broker that knows no batch gets them one by one."""
         box = self.start()
         batch = self.take()
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertEqual((box.broker.acks, box.broker.batches), ([0, 2, 4, 6, 8], 1))
         box.broker.refusals = {
             RequestCode.BATCH_ACK_MESSAGE: ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
         batch = self.take()
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertEqual(sorted(box.broker.acks), list(range(10)))
         self.assertEqual(box.member.acks.count, 0)
         for number in range(3):
             box.broker.put(b"%d" % number, 0)
         batch = self.take()
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertEqual(len(box.broker.acks), 13)
         asked = [request for _, request in box.requests
@@ -192,7 +192,7 @@ class ResultTests(PopCase):
             batch = self.take()
             [message] = batch.messages
             self.assertEqual((message.topic, message.queue), ("T", MessageQueue("T", "a", 0)))
-            box.member.succeed(batch.held, [message])
+            box.member.succeed(batch.assigned, [message])
             box.settle()
             [ack] = [request.fields() for _, request in box.requests
                      if request.code == RequestCode.ACK_MESSAGE]
@@ -205,7 +205,7 @@ class ResultTests(PopCase):
         batch = self.take()
         box.broker.silent = {RequestCode.ACK_MESSAGE}
         box.broker.refusals = {RequestCode.ACK_MESSAGE: ResponseCode.SYSTEM_BUSY}
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.advance(20_000)
         self.assertEqual(box.broker.acks, [])
         box.broker.refusals, box.broker.silent = {}, set()
@@ -217,7 +217,7 @@ class ResultTests(PopCase):
         box = self.start(1, invisible_s=5)
         batch = self.take()
         box.broker.refusals = {RequestCode.ACK_MESSAGE: ResponseCode.SYSTEM_BUSY}
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.advance(5500)
         box.broker.refusals = {}
         box.advance(5000)
@@ -232,7 +232,7 @@ class ResultTests(PopCase):
         self.assertEqual(box.broker.open(), [])
         self.assertFalse(batch.messages[0].lost)
         self.assertLess(len(box.broker.changes), 30)
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertEqual(box.broker.acks, [0])
 
@@ -242,7 +242,7 @@ class ResultTests(PopCase):
         batch = self.take()
         [message] = batch.messages
         changing = box.engine.tasks.spawn(box.member.acks.change(message, 9000))  # type: ignore[arg-type]
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertTrue(changing.is_done)
         self.assertEqual(box.broker.acks, [0])
@@ -266,7 +266,7 @@ class ResultTests(PopCase):
         self.assertTrue(batch.messages[0].lost)
         box.advance(10_000)
         self.assertEqual(box.broker.open(), [0])
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertEqual(box.broker.acks, [])
 
@@ -279,11 +279,11 @@ class ResultTests(PopCase):
             self.assertTrue(batch.messages[0].lost)
             changes = len(box.broker.changes)
             if end == "release":
-                box.member.release(batch.held, batch.messages)
+                box.member.release(batch.assigned, batch.messages)
             elif end == "fail":
-                box.member.fail(batch.held, batch.messages)
+                box.member.fail(batch.assigned, batch.messages)
             box.settle()
-            self.assertEqual((box.member.running, batch.held.window.count), (0, 0), msg=end)
+            self.assertEqual((box.member.running, batch.assigned.window.count), (0, 0), msg=end)
             self.assertIsNone(box.member.take(1))
             box.advance(5000)
             self.assertEqual(len(box.broker.changes), changes, msg="it is not hidden any more")
@@ -293,7 +293,7 @@ class ResultTests(PopCase):
         box = self.start(1, invisible_s=2)
         batch = self.take()
         box.broker.silent = {RequestCode.CHANGE_MESSAGE_INVISIBLETIME}
-        box.member.fail(batch.held, batch.messages)
+        box.member.fail(batch.assigned, batch.messages)
         box.advance(10_000)
         self.assertEqual(box.member.running, 0)
 
@@ -303,7 +303,7 @@ class ResultTests(PopCase):
         for delay_ms, level in ((10_000, 0), (30_000, 0), (1000, 1)):
             batch = self.take()
             [message] = batch.messages
-            box.member.fail(batch.held, [message], level)
+            box.member.fail(batch.assigned, [message], level)
             box.settle()
             self.assertEqual(box.broker.changes[-1].invisible_time, delay_ms)
             self.assertEqual(box.member.running, 0)
@@ -314,20 +314,20 @@ class ResultTests(PopCase):
         """So is one whose handler says it; when the broker refuses, it comes again."""
         box = self.start(2, max_attempts=1)
         batch = self.take()
-        box.member.fail(batch.held, batch.messages, -1)
+        box.member.fail(batch.assigned, batch.messages, -1)
         batch = self.take()
-        box.member.fail(batch.held, batch.messages, 1)
+        box.member.fail(batch.assigned, batch.messages, 1)
         box.settle()
         box.advance(1000)
         batch = self.take()
         self.assertEqual(batch.messages[0].attempt, 2)
         box.broker.refusals = {RequestCode.CONSUMER_SEND_MSG_BACK: ResponseCode.SYSTEM_ERROR}
-        box.member.fail(batch.held, batch.messages)
+        box.member.fail(batch.assigned, batch.messages)
         box.advance(60_000)
         self.assertEqual(box.broker.open(), [1])
         box.broker.refusals = {}
         batch = self.take()
-        box.member.fail(batch.held, batch.messages)
+        box.member.fail(batch.assigned, batch.messages)
         box.settle()
         self.assertEqual([(each.origin_topic, each.delay_level, each.offset)
                           for each in box.broker.sent_back], [("T", -1, 0), ("T", -1, 1000)])
@@ -337,7 +337,7 @@ class ResultTests(PopCase):
         """An iteration was left: the broker is not asked."""
         box = self.start(1)
         batch = self.take()
-        box.member.release(batch.held, batch.messages)
+        box.member.release(batch.assigned, batch.messages)
         self.assertEqual(box.take_all(), [0])
         self.assertEqual(len(box.broker.pops), 1)
 
@@ -354,13 +354,13 @@ class OrderTests(PopCase):
         assert second is not None
         self.assertEqual(second.messages[0].queue.queue_id, 1)
         self.assertIsNone(box.member.take(1))
-        box.member.fail(first.held, first.messages)
+        box.member.fail(first.assigned, first.messages)
         self.assertIsNone(box.member.take(1))
         box.advance(1100)
         again = box.member.take(1)
         assert again is not None
         self.assertEqual((int(again.messages[0].body), again.messages[0].attempt), (0, 2))
-        box.member.succeed(again.held, again.messages)
+        box.member.succeed(again.assigned, again.messages)
         box.settle()
         self.assertEqual(box.broker.acks, [0])
         self.assertEqual(box.broker.batches, 0)
@@ -371,7 +371,7 @@ class OrderTests(PopCase):
         box = self.start(1, order="queue", invisible_s=5)
         self.take().messages[0].lost = True
         box.advance(6000)
-        box.member.held.clear()
+        box.member.assigned_queues.clear()
         self.assertEqual(self.take().messages[0].attempt, 2)
 
     def test_messages_behind_one_that_is_handled_stay_hidden(self) -> None:
@@ -390,7 +390,7 @@ class OrderTests(PopCase):
         box.broker.messages[first.record.queue_id, first.offset].pop_ms += 7
         box.advance(4000)
         self.assertEqual((first.lost, second.lost, box.member.running), (True, True, 0))
-        box.member.release(batch.held, [second])
+        box.member.release(batch.assigned, [second])
         following = [box.member.take(1), box.member.take(1)]
         self.assertNotIn(first.queue, [each.messages[0].queue for each in following if each])
         box.advance(6000)
@@ -406,7 +406,7 @@ class OrderTests(PopCase):
         again = self.take(1)
         self.assertEqual(again.messages[0].body, batch.messages[0].body)
         self.assertTrue(batch.messages[0].lost)
-        box.member.succeed(again.held, again.messages)
+        box.member.succeed(again.assigned, again.messages)
         box.settle()
         self.assertEqual(box.broker.acks, [int(again.messages[0].body)])
 
@@ -436,7 +436,7 @@ class OrderTests(PopCase):
         """It goes to the dead letters and is acknowledged."""
         box = self.start(4, order="queue", suspend_s=0.1)
         batch = self.take(1)
-        box.member.fail(batch.held, batch.messages, -1)
+        box.member.fail(batch.assigned, batch.messages, -1)
         box.advance(200)
         following = box.take_all(1)
         self.assertIn(2, following)
@@ -500,7 +500,7 @@ class AssignmentTests(PopCase):
         box.member.unsubscribe("T")
         box.advance(2000)
         self.assertEqual(box.broker.open(), list(range(10)))
-        self.assertEqual((box.member.assigned(), box.member.held), ([], {}))
+        self.assertEqual((box.member.assigned(), box.member.assigned_queues), ([], {}))
 
     def test_a_group_cannot_begin_at_a_time(self) -> None:
         """Brokers know the first and the last message only."""
@@ -518,7 +518,7 @@ class CloseTests(PopCase):
         closing = box.engine.tasks.spawn(box.member.close(10_000), "close")
         box.advance(5000)
         self.assertFalse(closing.is_done)
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertTrue(closing.is_done)
         self.assertEqual(box.broker.acks, [0, 2, 4])
@@ -532,7 +532,7 @@ class CloseTests(PopCase):
         box = self.start(1)
         batch = self.take()
         box.broker.refusals = {RequestCode.ACK_MESSAGE: ResponseCode.SYSTEM_BUSY}
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         closing = box.engine.tasks.spawn(box.member.close(10_000), "close")
         box.advance(500)
@@ -548,7 +548,7 @@ class CloseTests(PopCase):
         batch = self.take()
         box.run(box.member.close(2000))
         self.assertEqual(box.broker.open(), [0])
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertEqual(box.broker.acks, [])
 
@@ -581,7 +581,7 @@ class CloseTests(PopCase):
         box.broker.silent = {RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE,
                              RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
                              RequestCode.UNREGISTER_CLIENT}
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         begin_ms = box.clock.now_ms
         box.run(box.member.close(1000))
         self.assertLess(box.clock.now_ms - begin_ms, 15_000)
@@ -631,7 +631,7 @@ class ToolTests(PopCase):
         box.settle()
         batch = box.member.take(1)
         assert batch is not None
-        box.member.succeed(batch.held, batch.messages)
+        box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         [answer] = [request for _, request in box.requests if request.is_response]
         self.assertIn(b"CR_SUCCESS", answer.body)

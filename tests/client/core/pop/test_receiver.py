@@ -150,8 +150,9 @@ class DecisionTests(ReceiveCase):
         self.assertEqual((sorted(self.broker.acks), self.broker.batches), (list(range(10)), 1))
         self.box.advance(60_000)
         self.assertEqual(self.broker.open(), [])
-        self.assertEqual([held.window.count for held in self.box.member.held.values()
-                          if held.window.count], [])
+        self.assertEqual([assigned.window.count
+                          for assigned in self.box.member.assigned_queues.values()
+                          if assigned.window.count], [])
 
     def test_a_batch_that_the_broker_refuses_is_told_to_the_program(self) -> None:
         """None of its messages is finished: they come again."""
