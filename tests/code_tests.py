@@ -96,8 +96,8 @@ _SHOWN: Final[Mapping[str, tuple[RequestCode, ...]]] = {
         _Code.GET_TOPIC_STATS_INFO, _Code.QUERY_TOPIC_CONSUME_BY_WHO,
         _Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _Code.GET_TOPIC_CONFIG),
     "plugins/ha/test_role_change.py::RoleChangeTests": (_Code.NOTIFY_BROKER_ROLE_CHANGED,),
-    "plugins/ha/test_acting.py::LowestIdTests": (_Code.NOTIFY_MIN_BROKER_ID_CHANGE,),
-    "plugins/ha/test_acting.py::ExchangeTests": (_Code.EXCHANGE_BROKER_HA_INFO,),
+    "plugins/ha/test_acting_master.py::LowestIdTests": (_Code.NOTIFY_MIN_BROKER_ID_CHANGE,),
+    "plugins/ha/test_acting_master.py::ExchangeTests": (_Code.EXCHANGE_BROKER_HA_INFO,),
     "plugins/ha/test_admin.py::ReplicationTests": (
         _Code.GET_BROKER_HA_STATUS, _Code.RESET_MASTER_FLUSH_OFFSET),
     "plugins/pop/test_ack.py::AckTests": (_Code.ACK_MESSAGE,),

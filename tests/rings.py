@@ -83,7 +83,7 @@ ELSEWHERE: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "broker/request/test_waiting_by_tag.py": ("test_cost_of_leaving",),
         "broker/scheduling/test_scheduler.py": ("test_cost_of_many_owners",),
         "broker/store/test_segment_files.py": ("test_cost_of_many",),
-        "broker/testing/test_running.py": (
+        "broker/testing/test_in_process_broker.py": (
             "test_the_fixture_works_in_plain_functions_and_imports_late",
             "test_the_package_is_lazy"),
         "client/test_commands.py": (
@@ -161,13 +161,14 @@ SLOW: Final = frozenset((
     "broker/request/test_waiting_by_tag.py", "broker/store/test_batch_files.py",
     "broker/store/test_hostile_stores.py", "broker/store/test_log_cut.py",
     "broker/store/test_message_store.py", "broker/store/test_retention.py",
-    "broker/store/test_segment_files.py", "broker/testing/test_running.py",
+    "broker/store/test_segment_files.py", "broker/testing/test_in_process_broker.py",
     "protocol/bodies/test_body.py", "protocol/bodies/test_table_parts.py",
     "protocol/test_flags.py", "protocol/test_headers.py", "protocol/test_json_dialect.py",
     "client/core/consumer/test_cache_bound.py", "client/core/connection/test_hostile_names.py",
     "client/core/consumer/test_strategies.py", "client/core/producer/test_unique_id.py",
     "client/event_loop/test_pop_consumer.py", "client/event_loop/test_shells.py",
-    "client/test_absence.py", "client/shell/test_arguments.py", "client/blocking/test_batching.py",
+    "client/test_absence.py", "client/shell/test_arguments.py",
+    "client/blocking/test_thread_batcher.py",
     "client/blocking/test_client.py", "client/test_closes.py", "client/test_commands.py",
     "client/test_damaged.py", "client/test_hanging_sockets.py",
     "client/test_interruptions.py",

@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from twistmq.broker.testing.conversation import Conversation, make_server
     from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+    from twistmq.broker.testing.in_process_broker import RunningBroker, running_broker
     from twistmq.broker.testing.raw_client import RawClient
-    from twistmq.broker.testing.running_broker import RunningBroker, running_broker
     from twistmq.broker.testing.test_case import BrokerTestCase
 
 __all__ = [
@@ -60,9 +60,9 @@ _MODULES = {
     "Conversation": "conversation",
     "FaultyDisk": "disk",
     "MemoryDisk": "disk",
-    "RunningBroker": "running",
+    "RunningBroker": "in_process_broker",
     "make_server": "conversation",
-    "running_broker": "running",
+    "running_broker": "in_process_broker",
 }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from twistmq.broker.testing.running_broker import RunningBroker
+    from twistmq.broker.testing.in_process_broker import RunningBroker
     from twistmq.client import Consumer, Producer
 
 __all__ = ["twistmq_broker", "twistmq_consumer", "twistmq_producer"]
@@ -33,7 +33,7 @@ def twistmq_broker() -> Iterator[RunningBroker]:
 
     A client is configured with ``twistmq_broker.namesrv_address``.
     """
-    from twistmq.broker.testing.running_broker import running_broker
+    from twistmq.broker.testing.in_process_broker import running_broker
 
     with running_broker() as broker:
         yield broker

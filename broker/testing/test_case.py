@@ -26,8 +26,8 @@ from twistmq.broker.net.tls import tls_client
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.store.interfaces import IStoreIO
+from twistmq.broker.testing.in_process_broker import Plugins, ServedAddresses, up_service
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.testing.running_broker import Plugins, ServedAddresses, up_service
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.header import CommandHeader

@@ -28,5 +28,5 @@ __all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryPopMember", "
            "RecordingProducer"]
 
 __getattr__, __dir__ = lazy_exports(__name__, {
-    name: f"{__name__}.{'recording' if name == 'RecordingProducer' else 'cluster'}"
+    name: f"{__name__}.{'recording_producer' if name == 'RecordingProducer' else 'cluster'}"
     for name in __all__})

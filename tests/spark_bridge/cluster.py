@@ -17,7 +17,7 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot, services
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.namesrv_service import NamesrvService
-from twistmq.broker.testing.running_broker import ReactorThread
+from twistmq.broker.testing.in_process_broker import ReactorThread
 from twistmq.client import Client, Message, Producer, RequestRefused
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
-from twistmq.broker.testing.running_broker import running_broker
+from twistmq.broker.testing.in_process_broker import running_broker
 from twistmq.protocol.topic_names import TRACE_TOPIC
 from twistmq.spark_bridge import export_command
 from twistmq.spark_bridge.export_command import spark, summary

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import spark_session
-from twistmq.broker.testing.running_broker import RunningBroker, running_broker
+from twistmq.broker.testing.in_process_broker import RunningBroker, running_broker
 from twistmq.client import Message, Producer
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.trace_records import Pub, encode_records

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.interop.peer import SHORT_LIVED
 from tests.interop.servers import MAIN, wait_until
 from tests.spark_bridge.session import WAIT_SECONDS, missing_for_spark
-from twistmq.broker.testing.running_broker import RunningBroker, running_broker
+from twistmq.broker.testing.in_process_broker import RunningBroker, running_broker
 from twistmq.client import Producer
 from twistmq.spark_bridge.export_folder import counted_files
 

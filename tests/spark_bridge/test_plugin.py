@@ -7,7 +7,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.testing.running_broker import running_broker
+from twistmq.broker.testing.in_process_broker import running_broker
 from twistmq.client import Client
 from twistmq.spark_bridge.export_config import EXPORT_TOPICS, EXPORT_TRACES, Advertised, ask_brokers
 
@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Missing())
 from click.testing import CliRunner
 from twistmq.client import Client
 from twistmq.tools.command_line import twistmq
-from twistmq.broker.testing.running_broker import running_broker
+from twistmq.broker.testing.in_process_broker import running_broker
 from twistmq.spark_bridge.export_config import ask_brokers
 with running_broker({"spark.export_topics": "a"}) as broker, \\
         Client([broker.namesrv_address]) as client:

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge.logs import LogWriter
 from tests.spark_bridge.session import spark_session
-from twistmq.broker.testing.running_broker import running_broker
+from twistmq.broker.testing.in_process_broker import running_broker
 from twistmq.client import Producer
 from twistmq.protocol.trace_records import EndTransaction, Pub, SubAfter, SubBefore, encode_records
 

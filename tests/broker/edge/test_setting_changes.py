@@ -24,8 +24,8 @@ from twistmq.broker.config.settings import SettingCheck, Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import UpService
 from twistmq.broker.errors import SettingsError
+from twistmq.broker.testing.in_process_broker import ReactorThread, running_broker
 from twistmq.broker.testing.raw_client import RawClient
-from twistmq.broker.testing.running_broker import ReactorThread, running_broker
 from twistmq.protocol.codes import RequestCode, ResponseCode
 
 #: Small files, and ports that the system chooses.

@@ -14,7 +14,7 @@ from twisted.web.server import NOT_DONE_YET
 
 from twistmq.broker.net import http_port
 from twistmq.broker.net.http_port import HttpPort
-from twistmq.broker.testing.running_broker import ReactorThread
+from twistmq.broker.testing.in_process_broker import ReactorThread
 
 
 class _Echo(Resource):

@@ -22,7 +22,7 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.net.stream_ports import StreamPort, StreamPorts
 from twistmq.broker.net.tls import PortSecurity, StreamTls
-from twistmq.broker.testing.running_broker import ReactorThread
+from twistmq.broker.testing.in_process_broker import ReactorThread
 from twistmq.protocol.errors import RemotingConnectError, RemotingError
 
 

@@ -12,7 +12,7 @@ from twistmq.broker.edge import boot, services
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.kernel.kernel import Kernel
 from twistmq.broker.testing import RawClient
-from twistmq.broker.testing.running_broker import ReactorThread
+from twistmq.broker.testing.in_process_broker import ReactorThread
 from twistmq.plugins import ha
 
 __all__ = ["LOCAL", "LoneBroker", "identical", "lone_broker", "wait_until", "within"]

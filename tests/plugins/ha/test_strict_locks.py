@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from twisted.logger import capturedLogs, formatEvent
 
 from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
-from tests.plugins.ha.test_acting import ACTING, OTHER
+from tests.plugins.ha.test_acting_master import ACTING, OTHER
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.plugins import admin, ha, orderly
 from twistmq.protocol.bodies import (

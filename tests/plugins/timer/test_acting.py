@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from tests.kernel_case import run_task
 from tests.plugins.timer.case import SAVE
-from tests.plugins.timer.following_case import SLAVE, FollowingCase
+from tests.plugins.timer.follower_case import SLAVE, FollowingCase
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
 from twistmq.protocol.codes import RequestCode

@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.testing.running_broker import RunningBroker, running_broker
+from twistmq.broker.testing.in_process_broker import RunningBroker, running_broker
 from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.bodies import (
     ConsumeFromWhere,

@@ -6,7 +6,7 @@ from twisted.logger import capturedLogs
 
 from tests.kernel_case import error_lines, flip, run_task
 from tests.plugins.timer.case import SAVE
-from tests.plugins.timer.following_case import SLAVE, FollowingCase
+from tests.plugins.timer.follower_case import SLAVE, FollowingCase
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
 from twistmq.protocol.codes import RequestCode
