@@ -184,7 +184,7 @@ class AsyncioShell(Shell):
         """See ``Shell``."""
         return Loop(asyncio.get_running_loop(), tls)
 
-    def promise(
+    def new_future(
         self, cancel: Callable[[], object] | None = None
     ) -> tuple[asyncio.Future[Any], Callable[[Any], None]]:
         """See ``Shell``."""
@@ -208,7 +208,7 @@ class AsyncioShell(Shell):
         self._spawned.add(task)
         task.add_done_callback(self._spawned.discard)
 
-    async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+    async def gather(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
         """See ``Shell``."""
         tasks = [asyncio.ensure_future(each) for each in coroutines]
         try:
@@ -223,7 +223,7 @@ class AsyncioShell(Shell):
         await asyncio.gather(*futures, return_exceptions=True)
         return [future.result() for future in futures]
 
-    def awaited(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+    def wrap_handler(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
         """See ``Shell``; a plain function runs on a thread."""
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
                 getattr(handler, "__call__", None)):  # noqa: B004

@@ -228,7 +228,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
             self._stopped.wait()
         finally:
             self._set_stopped()
-            self.client.loop.run_there(feeder.stop)
+            self.client.loop.call_in_loop(feeder.stop)
             for _ in threads:
                 lines.put(None)
             for thread in threads:

@@ -178,7 +178,7 @@ class RunningFuture(ThreadFuture[T]):
         self._value = result
         self._is_done = True
         if self._is_watched:
-            self.tell()
+            self.notify_watchers()
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Finish with an error.
@@ -192,9 +192,9 @@ class RunningFuture(ThreadFuture[T]):
         self._error = exception
         self._is_done = True
         if self._is_watched:
-            self.tell()
+            self.notify_watchers()
 
-    def tell(self) -> None:
+    def notify_watchers(self) -> None:
         """Notify all watchers of a future that is done."""
         self.wake()
         if self._calls is not None:
@@ -317,7 +317,7 @@ class Outcomes(Generic[T]):
         for future in watched:
             future.wake()
         for future in watched:
-            future.tell()
+            future.notify_watchers()
 
     def result(self, index: int) -> T:
         """The result of one of the futures."""

@@ -140,7 +140,7 @@ class Loop:
                 raise
             raise raised from error
 
-    def run_there(self, function: Callable[[], T]) -> T:
+    def call_in_loop(self, function: Callable[[], T]) -> T:
         """Call a function on the thread and wait for its result.
 
         :raises ForkedError: in a child of the process that made the client.

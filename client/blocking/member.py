@@ -56,7 +56,7 @@ class BlockingMember(ForThreads, BaseMember[T]):
         return self.client.run(make)
 
     def _apply(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.client.loop.run_there(lambda: function(*args, **kwargs))
+        return self.client.loop.call_in_loop(lambda: function(*args, **kwargs))
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
         self.client.loop.post(function, *arguments)

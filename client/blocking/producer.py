@@ -75,7 +75,7 @@ class Producer(ForThreads, BaseProducer):
             self._batching = self.sender.batching = ThreadBatcher(
                 self.sender, self._room, self.client.loop.post)
         self._is_closed = False
-        self.client.loop.run_there(lambda: self.client.core.add(self.sender))
+        self.client.loop.call_in_loop(lambda: self.client.core.add(self.sender))
         self.client.loop.at_end.add(self._room.tell_lost)
 
     def __enter__(self) -> Self:
@@ -220,7 +220,7 @@ class Producer(ForThreads, BaseProducer):
         bound_s = self.sender.options.timeout_ms / 1000 + _LATE_S
         # The second pass is for sends of other threads that waited for room.
         for _ in range(2):
-            self.client.loop.run_there(self.sender.flush_batches)
+            self.client.loop.call_in_loop(self.sender.flush_batches)
             with suppress(TimeoutError):
                 self._room.wait_empty(bound_s, self._interrupted())
                 break

@@ -53,7 +53,7 @@ class PullConsumer(BlockingMember[T], BasePullConsumer[T]):
         self._join(parts_of(name_servers, client, Client, PULL_CONSUMER, options), group, topics,
                    build_pull_consumer)
 
-    def _at_once(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+    def _call_inline(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         # The core runs on the client's own thread, so a call of it always waits.
         self._check_open()
         return None

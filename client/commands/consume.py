@@ -218,7 +218,7 @@ def _of_queues(
                     if not to_end or message.offset < ends[queue]:
                         yield message
             if not to_end:
-                offsets.update(newer.look())
+                offsets.update(newer.new_queues())
                 away.say()
                 if idle:
                     time.sleep(_PULL_HOLD_MS / 1000)
@@ -290,7 +290,7 @@ class _NewQueues:
         self.away.say()
         return offsets
 
-    def look(self) -> dict[MessageQueue, int]:
+    def new_queues(self) -> dict[MessageQueue, int]:
         """The queues added since the last check, and the offset from which each is read."""
         from twistmq.protocol.errors import BrokerError
 

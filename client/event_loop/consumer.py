@@ -150,7 +150,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
         """Run workers until the consumer stops."""
         check_run(handler, workers, size, is_awaited=True)
         await self.start()
-        call = self.client.shell.awaited(handler)
+        call = self.client.shell.wrap_handler(handler)
         is_wanted = True
 
         async def worker() -> None:
@@ -163,7 +163,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
                 turn.end()
 
         try:
-            await self.client.shell.together([worker() for _ in range(workers)])
+            await self.client.shell.gather([worker() for _ in range(workers)])
         finally:
             is_wanted = False
             if self._close_later is not None:

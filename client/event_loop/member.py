@@ -67,7 +67,7 @@ class LoopMember(BaseMember[T], Generic[C, T]):
         await self.start()
         return await self.client.shell.call(function(*args, **kwargs))
 
-    def _at_once(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+    def _call_inline(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         """Call a function of the core without a turn of the loop; the core runs soon.
 
         :returns: None when it was not called: the consumer has not joined yet or is closed, or the
@@ -106,7 +106,7 @@ class LoopMember(BaseMember[T], Generic[C, T]):
             coroutine.close()
             return
         self._is_closed = True
-        await self.client.shell.beside(self._finish_leaving(coroutine))
+        await self.client.shell.run_detached(self._finish_leaving(coroutine))
 
     async def _finish_leaving(self, coroutine: Coroutine[Any, Any, None]) -> None:
         if self._is_started and not self.client.core.is_closed:

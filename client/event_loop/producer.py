@@ -93,7 +93,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
             await self._wait_for_room(size)
         self._room.take(size)
         future: F
-        future, end = self.client.shell.promise()
+        future, end = self.client.shell.new_future()
 
         def done(outcome: SendResult | Exception) -> None:
             self._room.give(size)
@@ -146,7 +146,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
         if self._is_closed:
             return
         self._is_closed = True
-        await self.client.shell.beside(self._close())
+        await self.client.shell.run_detached(self._close())
 
     async def _close(self) -> None:
         if not self.client.core.is_closed:

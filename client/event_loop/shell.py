@@ -66,7 +66,7 @@ class Shell(ABC):
         """
 
     @abstractmethod
-    def promise(
+    def new_future(
         self, cancel: Callable[[], object] | None = None
     ) -> tuple[Any, Callable[[Any], None]]:
         """A future of the loop, and a function that finishes it with a result or an exception.
@@ -79,7 +79,7 @@ class Shell(ABC):
         """Run a coroutine of the program concurrently."""
 
     @abstractmethod
-    async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+    async def gather(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
         """Run coroutines of the program concurrently; the first error cancels the other ones."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Shell(ABC):
         """Wait until all futures of the loop have ended, and then raise the first error."""
 
     @abstractmethod
-    def awaited(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+    def wrap_handler(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
         """Wrap a program's handler in a function whose result is awaited."""
 
     # --- the core's part
@@ -164,7 +164,7 @@ class Shell(ABC):
             self.driver.run_soon()
 
         future: Awaitable[T]
-        future, end = self.promise(None if to_its_end else cancel)
+        future, end = self.new_future(None if to_its_end else cancel)
 
         def done(outcome: Future[T]) -> None:
             if outcome.error is None:
@@ -177,9 +177,9 @@ class Shell(ABC):
         task = self.driver.spawn(coroutine, done)
         return future
 
-    async def beside(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    async def run_detached(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine of the program to its end, even when the wait is cancelled."""
-        future, end = self.promise()
+        future, end = self.new_future()
 
         async def run() -> None:
             try:
@@ -194,7 +194,7 @@ class Shell(ABC):
 
     async def close(self) -> None:
         """Leave all groups and close the connections, even when the wait is cancelled."""
-        await self.beside(self._close())
+        await self.run_detached(self._close())
 
     async def _close(self) -> None:
         if not self.core.is_closed:
@@ -209,7 +209,7 @@ class Shell(ABC):
         if self._driver is not None:
             self._driver.stop()
             # A loop that ended now would leave sockets open and would report it.
-            closed, end = self.promise()
+            closed, end = self.new_future()
             self._driver.when_closed(lambda: end(None))
             await closed
 

@@ -25,7 +25,7 @@ class BasePullConsumer(BaseMember[T]):
     member: PullMember[T]
 
     @abstractmethod
-    def _at_once(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+    def _call_inline(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         """Call a function of the core without a wait, if the style and the moment allow it.
 
         :returns: None when the function was not called.
@@ -42,7 +42,7 @@ class BasePullConsumer(BaseMember[T]):
         :raises Closed: when the consumer is closed.
         """
         with self.member.polls.begin() as poll:
-            if not self._at_once(self.member.poll_now, poll, max_count):
+            if not self._call_inline(self.member.poll_now, poll, max_count):
                 await self._call(self.member.poll, poll, max_count, timeout_s * 1000)
             return [message for batch in poll.batches for message in batch.messages]
 

@@ -137,7 +137,7 @@ class TwistedShell(Shell):
         """See ``Shell``."""
         return Loop(self._reactor, tls)
 
-    def promise(
+    def new_future(
         self, cancel: Callable[[], object] | None = None
     ) -> tuple[Deferred[Any], Callable[[Any], None]]:
         """See ``Shell``."""
@@ -161,7 +161,7 @@ class TwistedShell(Shell):
         """See ``Shell``."""
         Deferred.fromCoroutine(coroutine)
 
-    async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+    async def gather(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
         """See ``Shell``."""
         running = [Deferred.fromCoroutine(each) for each in coroutines]
         try:
@@ -182,7 +182,7 @@ class TwistedShell(Shell):
                 cast(Failure, outcome).raiseException()
         return [outcome for _, outcome in outcomes]
 
-    def awaited(self, handler: Callable[[Any], Any]) -> Callable[[Any], Deferred[Any]]:
+    def wrap_handler(self, handler: Callable[[Any], Any]) -> Callable[[Any], Deferred[Any]]:
         """See ``Shell``; a plain function runs in the reactor, and may return a Deferred."""
         def call(argument: Any) -> Deferred[Any]:
             handled = maybeDeferred(handler, argument)

@@ -224,7 +224,7 @@ class BlockingCloseTests(CloseCase):
             producer = Producer(self.where, on_check=lambda message: None)
             checks = producer.sender.checks
             assert checks is not None
-            working = producer.client.loop.run_there(
+            working = producer.client.loop.call_in_loop(
                 lambda: producer.client.core.engine.in_thread(check))
             begin = time.monotonic()
             while not took and time.monotonic() < begin + 20:

@@ -214,7 +214,7 @@ class InterruptedTests(ShellCase):
         wait_until("the first one waits", lambda: flushed)
         threads[1].start()
         wait_until("the second one has begun", lambda: len(begun) == 2)
-        client.loop.run_there(lambda: may_end.set_result(None))
+        client.loop.call_in_loop(lambda: may_end.set_result(None))
         for thread in threads:
             thread.join(20)
         self.assertEqual([thread.is_alive() for thread in threads], [False, False])

@@ -148,7 +148,7 @@ class LoopTests(SynchronousTestCase):
         """
         loop = Loop()
         uses: list[Callable[[], object]] = [
-            lambda: loop.post(int), lambda: loop.run_there(lambda: 7)]
+            lambda: loop.post(int), lambda: loop.call_in_loop(lambda: 7)]
         for use in uses:
             line = 0
             while True:
@@ -161,7 +161,7 @@ class LoopTests(SynchronousTestCase):
 
                 interruption = Interruption(line, handler)
                 # It is asleep, unless something is posted.
-                loop.run_there(int)
+                loop.call_in_loop(int)
                 interruption.run(use)
                 if not interruption.has_come:
                     break

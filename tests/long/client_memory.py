@@ -83,7 +83,7 @@ def member(namesrv: str, seconds: float) -> None:
 
     def handle(message: Any) -> None:
         time.sleep(1)
-        found = consumer.client.loop.run_there(lambda: sample(consumer, pulls))
+        found = consumer.client.loop.call_in_loop(lambda: sample(consumer, pulls))
         print(json.dumps(found), flush=True)
         if time.monotonic() > end:
             consumer.stop()

@@ -175,7 +175,7 @@ class Member(Results[T]):
         """Stop reading a topic."""
         if self.subscriptions.pop(topic, None) is not None:
             self.sub_version = self.tasks.clock.wall_ms()
-            self.rebalance.differences.warn_unsubscribed(topic)
+            self.rebalance.subscription_check.warn_unsubscribed(topic)
             self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
             self.rebalance.wake()
 

@@ -36,7 +36,7 @@ from twistmq.client.core.consumer.assigned_queues import AssignedQueue
 from twistmq.client.core.consumer.flow_control import NEW_QUEUE_MS
 from twistmq.client.core.consumer.initial_offsets import Beginnings
 from twistmq.client.core.consumer.strategies import share, sorted_queues
-from twistmq.client.core.consumer.subscription_check import Differences
+from twistmq.client.core.consumer.subscription_check import SubscriptionCheck
 from twistmq.client.core.consumer.window import QueueWindow
 from twistmq.protocol.bodies import GetConsumerListByGroupResponseBody, MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
@@ -52,7 +52,7 @@ from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 if TYPE_CHECKING:
     from twistmq.client.core.consumer.member import Member
 
-__all__ = ["Rebalance", "tell"]
+__all__ = ["Rebalance", "call_listeners"]
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class Rebalance(Generic[T]):
         self._leaving: set[Task[None]] = set()
         #: Topics without a route for which this was logged.
         self._missing: set[str] = set()
-        self.differences = Differences(member)
+        self.subscription_check = SubscriptionCheck(member)
         #: Queues of topics that were deleted: all messages in them will be new.
         self._deleted: set[MessageQueue] = set()
         #: Lost queues whose commits are in flight, and the connections to their brokers.
@@ -317,8 +317,9 @@ class Rebalance(Generic[T]):
                 errors.append(str(error))
                 break
             else:
-                self.differences.has_others = len(members) > 1
-                self._client.tasks.spawn(self.differences.look(name), "subscriptions of the group")
+                self.subscription_check.has_others = len(members) > 1
+                self._client.tasks.spawn(self.subscription_check.run(name),
+                                         "subscriptions of the group")
                 return members
         log.warning("the members of group %s are not known now: %s", self._member.group,
                     "; ".join(errors))
@@ -353,7 +354,7 @@ class Rebalance(Generic[T]):
                 connection = self._connection(assigned.queue)
                 if connection is not None:
                     self._stopping[assigned.queue] = assigned, connection
-            for message in assigned.window.lose():
+            for message in assigned.window.stop_handing_out():
                 message.lost = True
         if lost:
             # This task continues even if the rounds end.
@@ -392,7 +393,7 @@ class Rebalance(Generic[T]):
                 self._ending[assigned.queue] = assigned, tasks.spawn(self._unlock(assigned),
                                                                      "unlock")
         log.info("group %s: this member has lost %d queues", member.group, len(lost))
-        tell(member.on_lost, _asked_for(lost))
+        call_listeners(member.on_lost, _asked_for(lost))
 
     def _remember(self, lost: list[AssignedQueue[T]]) -> None:
         """Remember where this member stopped in queues, in case they come back soon."""
@@ -482,7 +483,7 @@ class Rebalance(Generic[T]):
             acquired.append(self._hold(queue, start))
         if acquired:
             log.info("group %s: this member has got %d queues", member.group, len(acquired))
-            tell(member.on_assigned, _asked_for(acquired))
+            call_listeners(member.on_assigned, _asked_for(acquired))
         return [assigned.queue for assigned in acquired]
 
     def deleted(self, assigned: AssignedQueue[T]) -> None:
@@ -579,7 +580,7 @@ def _asked_for(queues: list[AssignedQueue[Any]]) -> list[MessageQueue]:
             if not assigned.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)]
 
 
-def tell(
+def call_listeners(
     listeners: list[Callable[[list[MessageQueue]], object]], queues: list[MessageQueue]
 ) -> None:
     """Report assigned or lost queues to the listeners, if there are any; errors are logged."""

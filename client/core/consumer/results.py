@@ -75,7 +75,7 @@ class Results(Delivery[T]):
 
     def succeed(self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Handle messages of one queue that handlers processed."""
-        self.tell(assigned, messages, "success")
+        self.report_outcome(assigned, messages, "success")
         if assigned.outcome is not None:
             assigned.outcome.set_result(True)
         assigned.window.done_all(messages)
@@ -95,7 +95,7 @@ class Results(Delivery[T]):
             no other attempt.
         """
         if messages:
-            self.tell(assigned, messages, failure_outcome(messages[0]))
+            self.report_outcome(assigned, messages, failure_outcome(messages[0]))
         if assigned.outcome is not None:
             assigned.outcome.set_result(False)
             assigned.window.done_all(messages)
@@ -111,7 +111,7 @@ class Results(Delivery[T]):
             for message in messages:
                 self.tasks.spawn(self._send_back(assigned, message, level), "send back")
 
-    def tell(
+    def report_outcome(
         self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], outcome: str
     ) -> None:
         """Report the result of messages of one handler to traces, statistics and interceptors.
@@ -267,7 +267,7 @@ class Results(Delivery[T]):
                             message, timeout_ms)
                 if await self.retries.send_back(message, _TIMEOUT_LEVEL):
                     # A result that came in the meantime was reported already.
-                    self.tell(assigned, [message], "time-out")
+                    self.report_outcome(assigned, [message], "time-out")
                     assigned.window.done(message.offset)
 
     def _stop_waiting(self) -> None:

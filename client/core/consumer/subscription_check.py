@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twistmq.client.core.connection.client import ClientCore
     from twistmq.client.core.consumer.subscriptions import Subscription
 
-__all__ = ["Differences"]
+__all__ = ["SubscriptionCheck"]
 
 log = logging.getLogger("twistmq.client")
 
@@ -53,7 +53,7 @@ class Subscriber(Protocol):
         """The version of its newest subscription."""
 
 
-class Differences:
+class SubscriptionCheck:
     """The differences that one member finds; each is logged once."""
 
     def __init__(self, member: Subscriber) -> None:
@@ -63,7 +63,7 @@ class Differences:
         #: Whether the group had other members in the last round.
         self.has_others = False
 
-    async def look(self, broker_name: str) -> None:
+    async def run(self, broker_name: str) -> None:
         """Ask a broker for the group's subscriptions if it is time; it may not answer."""
         client = self._member.client
         if not self.has_others or client.tasks.now_ms < self._due_ms:

@@ -300,7 +300,7 @@ class QueueWindow(Generic[M]):
         """Whether the queue belongs to another member, or will be assigned again from the start."""
         return self._is_lost
 
-    def lose(self) -> list[M]:
+    def stop_handing_out(self) -> list[M]:
         """Hand out and accept nothing more; results of running messages count until :meth:`drop`.
 
         :returns: the running messages, whose handlers have to learn that the queue is lost.

@@ -21,7 +21,7 @@ from msgspec import field
 
 from twistmq.client.base.errors import Unsupported, refusal
 from twistmq.client.core.connection.routes import Route
-from twistmq.client.core.consumer.rebalance import Rebalance, tell
+from twistmq.client.core.consumer.rebalance import Rebalance, call_listeners
 from twistmq.client.core.pop.pop_loop import PopLoop, Source
 from twistmq.protocol.bodies import Body, MessageModel, MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
@@ -114,7 +114,7 @@ class PopAssignments(Rebalance[T]):
             for queue in assigned if queue.topic in self._member.subscriptions])
         for listeners, sources in ((self._member.on_lost, lost),
                                    (self._member.on_assigned, added)):
-            tell(listeners, sorted(source.public_queue for source in sources))
+            call_listeners(listeners, sorted(source.public_queue for source in sources))
         self._forget_lines()
         return is_complete
 

@@ -81,7 +81,7 @@ class PopMember(Member[T]):
         self.rebalance: PopAssignments[T] = PopAssignments(
             self, self.popping, self.forget_lines)
         self.hiding: InvisibilityExtender[T] = InvisibilityExtender(self, self.options, self.acks,
-                                                                    self.lose)
+                                                                    self.mark_lost)
 
     # --- the group
 
@@ -170,7 +170,7 @@ class PopMember(Member[T]):
         assigned = self.assigned_queues.get(line)
         if assigned is not None and self.options.in_order and assigned.window.count:
             # The broker returns the same messages again: their old receipts are void.
-            self.lose(assigned, ())
+            self.mark_lost(assigned, ())
             assigned = None
         if assigned is None:
             window: QueueWindow[Any] = QueueWindow(line, 0, int(self.tasks.now_ms), self.total)
@@ -235,7 +235,7 @@ class PopMember(Member[T]):
         """Let messages wait again that were handed out but not begun, except lost messages."""
         super().release(assigned, [message for message in messages if not message.lost])
 
-    def lose(self, assigned: AssignedQueue[T], messages: Sequence[PoppedMessage[T]]) -> None:
+    def mark_lost(self, assigned: AssignedQueue[T], messages: Sequence[PoppedMessage[T]]) -> None:
         """Mark running messages as lost, because their receipts are no longer valid.
 
         They are delivered again. For ordered consumption, all later messages of their queue that
@@ -243,7 +243,7 @@ class PopMember(Member[T]):
         """
         lost: list[Any] = assigned.window.running() if self.options.in_order else list(messages)
         if lost:
-            self.tell(assigned, lost, "time-out")
+            self.report_outcome(assigned, lost, "time-out")
         if self.options.in_order:
             assigned.window.drop()
             if self.assigned_queues.get(assigned.queue) is assigned:
@@ -273,7 +273,7 @@ class PopMember(Member[T]):
         if assigned.outcome is not None or self.options.in_order:
             super().fail(assigned, messages, level)
             return
-        self.tell(assigned, messages, failure_outcome(messages[0]))
+        self.report_outcome(assigned, messages, failure_outcome(messages[0]))
         for message in messages:
             self.tasks.spawn(self._come_again(assigned, message, level), "retry")
 

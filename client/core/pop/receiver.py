@@ -244,7 +244,7 @@ class Receiver(Generic[T]):
 
     def finish(self, assigned: AssignedQueue[T], message: PoppedMessage[Any], outcome: str) -> None:
         """Finish a received message; ``outcome`` is the result for interceptors."""
-        self._member.tell(assigned, [message], outcome)
+        self._member.report_outcome(assigned, [message], outcome)
         assigned.window.done(message.offset)
         self._member.arrived(assigned)
         self._popping.wake()

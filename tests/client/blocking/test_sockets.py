@@ -66,7 +66,7 @@ class FailureTests(SynchronousTestCase):
 
         with self.assertLogs("twistmq.client", "ERROR") as logs:
             tasks = self.client.core.engine.tasks
-            self.client.loop.run_there(lambda: tasks.soon(fail))
+            self.client.loop.call_in_loop(lambda: tasks.soon(fail))
             self.assertEqual(self.ask().code, 0)
         self.assertIn("the client failed, and goes on", logs.output[0])
         self.assertEqual(self.ask().code, 0)
@@ -77,6 +77,6 @@ class FailureTests(SynchronousTestCase):
         context.wrap_socket.side_effect = ValueError("server_hostname cannot start with a dot")
         with Client(self.server.address, timeout_s=30.0, retries=0) as client:
             engine = client.core.engine
-            client.loop.run_there(lambda: client.loop._engines.update({engine: context}))
+            client.loop.call_in_loop(lambda: client.loop._engines.update({engine: context}))
             error = self.assertRaises(RemotingError, client.ask, self.server.address, 1)
             self.assertIn("no certificate can have the name", str(error))

@@ -107,7 +107,7 @@ class MemoryShell(Shell):
         """See ``Shell``."""
         raise AssertionError("there is no other loop")
 
-    def promise(
+    def new_future(
         self, cancel: Callable[[], object] | None = None
     ) -> tuple[Any, Callable[[Any], None]]:
         """See ``Shell``."""
@@ -129,7 +129,7 @@ class MemoryShell(Shell):
         """See ``Shell``."""
         self.core.tasks.spawn(InContext(coroutine), "program")
 
-    async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+    async def gather(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
         """See ``Shell``."""
         await self.core.tasks.all_of([self.core.tasks.spawn(InContext(each), "program")
                                       for each in coroutines])
@@ -138,7 +138,7 @@ class MemoryShell(Shell):
         """See ``Shell``."""
         return [await each for each in futures]
 
-    def awaited(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+    def wrap_handler(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
         """See ``Shell``."""
         async def call(argument: Any) -> Any:
             return handler(argument)

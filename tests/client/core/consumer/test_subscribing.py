@@ -121,29 +121,29 @@ class DifferenceTests(SynchronousTestCase):
         self.broker.subscriptions["g"] = {topic: subscription(topic, wanted).data(version)}
         self.broker.refusals[RequestCode.HEART_BEAT] = ResponseCode.SYSTEM_BUSY
 
-    def differences(self, milliseconds: float) -> list[str]:
+    def subscription_check(self, milliseconds: float) -> list[str]:
         """The warnings of differences."""
         return [each for each in self.warnings(milliseconds) if "another member" in each]
 
     def test_another_expression_is_warned_of_once(self) -> None:
         """The text has both expressions."""
-        self.assertEqual(self.differences(130_000), [])
+        self.assertEqual(self.subscription_check(130_000), [])
         self.other("b")
-        [text] = self.differences(300_000)
+        [text] = self.subscription_check(300_000)
         self.assertIn("'b'", text)
         self.assertIn("'a'", text)
 
     def test_a_topic_that_the_other_does_not_read_is_warned_of(self) -> None:
         """Its queues are shared among both."""
         self.other("a", "U")
-        [text] = self.differences(300_000)
+        [text] = self.subscription_check(300_000)
         self.assertIn("does not read topic T", text)
 
     def test_equal_members_and_a_single_one_are_not(self) -> None:
         """A single one does not even ask, and a member that is not alone asks once a minute."""
         self.box.requests.clear()
         self.other("a")
-        self.assertEqual(self.differences(600_000), [])
+        self.assertEqual(self.subscription_check(600_000), [])
         asked = [command for _, command in self.box.requests
                  if command.code == RequestCode.GET_CONSUMER_CONNECTION_LIST]
         self.assertIn(len(asked), (9, 10, 11))
@@ -151,7 +151,7 @@ class DifferenceTests(SynchronousTestCase):
         self.box.advance(30_000)
         self.box.requests.clear()
         self.other("b")
-        self.assertEqual(self.differences(600_000), [])
+        self.assertEqual(self.subscription_check(600_000), [])
 
     def test_unsubscribing_beside_another_member_is_warned_of(self) -> None:
         """As long as the other one reads the topic, this one's share is read by neither."""
