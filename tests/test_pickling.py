@@ -51,7 +51,7 @@ from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import CopiedError, RemotingTimeout
 from twistmq.protocol.lazy_properties import LazyProperties
 from twistmq.protocol.record import MessageRecord, decode_record, encode_record
-from twistmq.spark_bridge.availability import Standing, Verdict
+from twistmq.spark_bridge.availability import Availability, Verdict
 
 #: Modules whose ``__all__`` is public.
 PUBLIC = (
@@ -84,7 +84,7 @@ ERROR_ARGUMENTS: dict[str, tuple[object, ...]] = {
     "twistmq.client.base.errors.NotSafe": (RESULT,),
     "twistmq.client.base.errors.SendFailed": ("T", ATTEMPTS),
     "twistmq.client.base.handlers.Retry": (3,),
-    "twistmq.spark_bridge.stream_ends._Waits": (Verdict(Standing.AWAY, "text"),),
+    "twistmq.spark_bridge.stream_ends._Waits": (Verdict(Availability.AWAY, "text"),),
     **{f"twistmq.client.base.errors.{name}": (16, "text") for name in (
         "Busy", "Denied", "Rejected", "RequestRefused", "TopicMissing", "Unsupported")},
 }
