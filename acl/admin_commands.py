@@ -31,7 +31,7 @@ def _change(
     cluster: str | None, shown: str,
 ) -> Iterator[Row]:
     # Each broker of a broker name has its own file.
-    for server, _ in session.each(session.brokers(broker, cluster, slaves=True),
+    for server, _ in session.for_each(session.brokers(broker, cluster, slaves=True),
                                   lambda each: session.ask(each.address, code, header)):
         yield server.name, server.address, shown
 
@@ -71,7 +71,7 @@ def update_white_addresses(
 def versions(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
     """Return the versions of the account files."""
     servers = session.brokers(broker, cluster, slaves=True)
-    for server, reply in session.each(servers, lambda each: session.ask(
+    for server, reply in session.for_each(servers, lambda each: session.ask(
             each.address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)):
         assert isinstance(reply, RemotingCommand)
         header = reply.header(GetBrokerAclConfigResponseHeader)
@@ -84,7 +84,7 @@ def versions(session: Session, *, broker: str | None, cluster: str | None) -> It
 def accounts(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
     """Return the accounts."""
     servers = session.brokers(broker, cluster, slaves=True)
-    for server, reply in session.each(servers, lambda each: session.ask(
+    for server, reply in session.for_each(servers, lambda each: session.ask(
             each.address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)):
         assert isinstance(reply, RemotingCommand)
         configs = GetBrokerClusterAclConfigResponseBody.decode(reply.body)

@@ -170,7 +170,7 @@ class FieldSetDecoders:
         #: The shape of the last request; most likely the next request has the same one.
         self.last: Shape | None = None
 
-    def another(self, command: RemotingCommand) -> Shape | None:
+    def other_shape(self, command: RemotingCommand) -> Shape | None:
         """The shape of a command that the last shape could not read; None if it is not known."""
         try:
             shape = self._shapes.get(frozenset(command.fields()))

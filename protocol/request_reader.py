@@ -127,7 +127,7 @@ class SignedRequestReader(RequestReader):
             if read is not None:
                 return read
             command = decode_command(frame)
-            shape = shapes.another(command)
+            shape = shapes.other_shape(command)
             read = None if shape is None else shape.read_json(data, body)
             return (command, None, None) if read is None else read
         command, ext = binary_command(data, body)
@@ -136,7 +136,7 @@ class SignedRequestReader(RequestReader):
             return command, None, None
         fields = shapes.last.read_binary(ext)
         if fields is None:
-            shape = shapes.another(command)
+            shape = shapes.other_shape(command)
             fields = None if shape is None else shape.read_binary(ext)
         return (command, None, None) if fields is None else (command, *fields)
 

@@ -181,7 +181,7 @@ class Patience:
             raise StillAway(f"{what}. The query waited for {self.waited_s:.1f} s (option "
                             f"serverWaitMs){hint}")
 
-    def over(self) -> None:
+    def end(self) -> None:
         """End the wait, because the missing thing has returned."""
         if self._has_warned:
             _LOG.warning("the wait is over after %.1f s", self.waited_s)
@@ -303,7 +303,7 @@ class Look:
         name = self._client.core.routes.broker_of(queue)
         try:
             self._client.ask(address, RequestCode.PULL_MESSAGE, pull_header(
-                queue, 0, self._group, max_count=1), taken=_PULL_CODES)
+                queue, 0, self._group, max_count=1), accepted_codes=_PULL_CODES)
         except RequestRefused as error:
             if error.response_code == ResponseCode.TOPIC_NOT_EXIST:
                 return Verdict(Availability.GONE,

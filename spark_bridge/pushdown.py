@@ -75,7 +75,7 @@ class Pushed:
             _COMPARISONS[kind](_QUEUE_COLUMNS[column](queue), value)
             for column, kind, value in self._of_queue)
 
-    def narrowed(self, client: Client, part: QueueRange) -> QueueRange:
+    def narrow(self, client: Client, part: QueueRange) -> QueueRange:
         """Remove from a range the offsets whose rows cannot pass the filters."""
         start, end = part.start, part.end
         for kind, value in self._of_offset:

@@ -136,7 +136,7 @@ def read_range(plan: ReadPlan, part: QueueRange,
             rows = _Rows(plan, part, reader)
             for offset, result in reader.results():
                 yield from rows.add(offset, result)
-            yield from rows.rest()
+            yield from rows.flush()
         if check is not None:
             check(reader.client)
     finally:
@@ -172,7 +172,7 @@ def _unreplaced(
             waiting = list(rows.add(offset, result))
             after = result.next_offset
         if is_kept:
-            waiting += rows.rest()
+            waiting += rows.flush()
             if not waiting or reader.is_kept(last):
                 yield from waiting
                 return
@@ -209,15 +209,15 @@ class _Rows:
         try:
             count = builder.add(result.body, self._part.broker_name)
         except StoreDamaged:
-            yield from self.rest()
+            yield from self.flush()
             yield from self._apart(offset, result)
             return
         self._reader.check_whole(offset, result, count)
         self._pending.append((offset, result))
         if builder.record_count >= BATCH_ROWS or builder.byte_count >= BATCH_BYTES:
-            yield from self.rest()
+            yield from self.flush()
 
-    def rest(self) -> Iterator[Any]:
+    def flush(self) -> Iterator[Any]:
         """Build the batches of the records that were added and not yet delivered."""
         if not self._builder.record_count:
             return
@@ -373,7 +373,7 @@ class QueueReader:
                 self._refused(error)
                 continue
             if self._patience.failures:
-                self._patience.over()
+                self._patience.end()
             if result.status is PullStatus.FOUND and result.next_offset > pull.offset:
                 yield pull.offset, result
                 self._advance(pull, result.next_offset)
@@ -433,7 +433,7 @@ class QueueReader:
                 is_gone = self._refused(error)
             else:
                 if self._patience.failures:
-                    self._patience.over()
+                    self._patience.end()
                 return end
             if is_gone:
                 # The loss has been reported.
@@ -478,7 +478,7 @@ class QueueReader:
         if self._attempt:
             self._check_end(result)
         if self._patience.failures:
-            self._patience.over()
+            self._patience.end()
         if result.status is not PullStatus.FOUND:
             self._skip(offset, result)
             return

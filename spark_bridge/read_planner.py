@@ -54,7 +54,7 @@ def planned(plan: ReadPlan, client: Client,
                 raise
             reason = str(error)
         else:
-            patience.over()
+            patience.end()
             return result
         patience.require(reason)
 

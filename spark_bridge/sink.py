@@ -184,7 +184,7 @@ class Sender:
             for queue in self._queues([row], again=patience is not None):
                 if queue.queue_id == row.queue_id:
                     if patience is not None:
-                        patience.over()
+                        patience.end()
                     return queue
             # The broker that has this queue may not have registered yet.
             patience = patience or self._patience(_REGISTRATION_S)
@@ -218,8 +218,8 @@ class Sender:
                     patience = unknown
             else:
                 if queues:
-                    away.over()
-                    unknown.over()
+                    away.end()
+                    unknown.end()
                     return queues
                 why = "the topic has no queue that can be written to"
                 if any(each.perm & PERM_WRITE for each in self._client.route(topic).queue_datas):
@@ -304,7 +304,7 @@ class Sender:
             failure = self._outcome(sending)
         if patience.failures:
             self._back_s = time.monotonic()
-            patience.over()
+            patience.end()
 
     def _outcome(self, sending: _PendingSend) -> _Failure | None:
         """Wait for the response to a send; :returns: the failure, or None."""

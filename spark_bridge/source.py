@@ -211,7 +211,7 @@ class BatchReader(DataSourceReader):
         queues = [queue for queue in all_queues if self._pushed.takes_queue(queue)]
         start = self._subscription.start(client, queues)
         end = self._subscription.end(client, queues)
-        ranges = [self._pushed.narrowed(client, one)
+        ranges = [self._pushed.narrow(client, one)
                   for one in _ranges(start, end, self._subscription.ending_option)]
         if brokers_of(self._subscription.queues(client, refresh=True)) != self._brokers:
             raise NoRoute("the brokers of a topic changed while the read was planned")

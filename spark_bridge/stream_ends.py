@@ -101,7 +101,7 @@ class StreamEnds:
         :raises StillAway: when something that is needed is away for too long.
         :raises DataLoss: when something is lost and failOnDataLoss is true.
         """
-        return self.patiently(lambda: self._look(positions, target, marks or {}))
+        return self.wait_for_servers(lambda: self._look(positions, target, marks or {}))
 
     def marks(self, offsets: Offsets) -> Marks:
         """Find the mark of the last message before each offset, if that message still exists.
@@ -148,7 +148,7 @@ class StreamEnds:
             if begin and (queue.topic, queue.broker_name) in brokers:
                 self._lost_beginning(queue, begin, "the queue is new to the query")
 
-    def patiently(self, work: Callable[[], T]) -> T:
+    def wait_for_servers(self, work: Callable[[], T]) -> T:
         """Repeat a piece of work until all servers that it needs respond.
 
         :raises StillAway: when that takes too long.
@@ -164,7 +164,7 @@ class StreamEnds:
                     raise
                 verdict = Verdict(Availability.AWAY, str(error))
             else:
-                patience.over()
+                patience.end()
                 return result
             patience.require(verdict.reason, is_checking=verdict.standing is Availability.CHECKING,
                              broker=verdict.broker)
@@ -225,7 +225,7 @@ class StreamEnds:
         for queue in positions:
             if queue in ends or queue in self._gone:
                 continue
-            if not self._subscription.wants(queue):
+            if not self._subscription.selects(queue):
                 gone_queues[queue] = "the options no longer name it"
                 continue
             try:

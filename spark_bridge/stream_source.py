@@ -75,7 +75,7 @@ class _Delay:
         return available < self._min_count and self._last_s is not None and (
             time.monotonic() - self._last_s < self._max_s)
 
-    def begun(self) -> None:
+    def note_batch(self) -> None:
         """Record that a micro-batch with offsets starts."""
         self._last_s = time.monotonic()
 
@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with naming_the_option():
                 start = planned(self._plan, self._connected(), self._start)
                 self._initial = offsets_json(
-                    start, self._finder.patiently(lambda: self._finder.marks(start)))
+                    start, self._finder.wait_for_servers(lambda: self._finder.marks(start)))
         return self._initial
 
     def getDefaultReadLimit(self) -> Any:
@@ -157,12 +157,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is not None:
                 self._target = latest.ends
             self._ends = latest.ends
-            self._position = self._finder.patiently(
+            self._position = self._finder.wait_for_servers(
                 lambda: self._next(positions, marks, latest, limit))
         if self._delay is not None and any(
                 offset > positions.get(queue, offset)
                 for queue, offset in read_offsets(self._position).items()):
-            self._delay.begun()
+            self._delay.note_batch()
         return self._position
 
     def _next(self, positions: Offsets, marks: dict[MessageQueue, Mark], latest: Ends,

@@ -121,7 +121,7 @@ class Subscription:
         """The topics that options name; empty with a pattern."""
         return self._topics or sorted({queue.topic for queue in self._assigned})
 
-    def wants(self, queue: MessageQueue) -> bool:
+    def selects(self, queue: MessageQueue) -> bool:
         """Whether the options select a queue."""
         if self._pattern is not None:
             return self._matches(queue.topic)
@@ -131,7 +131,7 @@ class Subscription:
         """Return the current queues that the options select, in order; some may be missing."""
         topics = self.topics if self._pattern is None else self._matching(client, look)
         return sorted(queue for topic in topics for queue in look.queues(topic)
-                      if self.wants(queue))
+                      if self.selects(queue))
 
     def _queues_of(self, client: Client, topic: str, refresh: bool) -> list[MessageQueue]:
         try:

@@ -77,7 +77,7 @@ def examine(
     """
     from twistmq.tools.doctor.host_checks import Host, host_findings
 
-    host = Host.here()
+    host = Host.current()
     return [*host_findings(host),
             *_examine_server(host, kind, data, file, overrides, running=running)]
 
@@ -102,7 +102,7 @@ def examine_brokers(
     if kind == "namesrv":
         raise StartRefused(EXIT_USAGE, "--brokers: a name server has no brokers")
     count = broker_count(brokers)
-    host = Host.here()
+    host = Host.current()
     findings = [*host_findings(host), cores_finding(count)]
     settings = read_settings(kind, data, file, overrides, findings)
     if settings is None:

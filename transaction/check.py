@@ -194,7 +194,7 @@ class HalfQueue:
             self._unasked_ms = now_ms
             self._unasked.clear()
         size, host = message.size, message.born_host[:-_PORT_SIZE_BYTES]
-        if self._unasked.of(host) + size > self._unasked.maximum(host, UNASKED_BYTES):
+        if self._unasked.amount(host) + size > self._unasked.maximum(host, UNASKED_BYTES):
             if not self._unasked_full:
                 self._unasked_full = True
                 self.log.warn("half messages of queue {queue_id} are checked before their own "

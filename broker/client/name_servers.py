@@ -406,7 +406,7 @@ class NameServers:
         elif isinstance(error, RequestRefused):
             self.silent.discard(address)
 
-    async def tell(
+    async def notify(
         self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
     ) -> None:
         """Send a one-way request to all name servers.

@@ -120,27 +120,27 @@ class Setting:
             return os.path.expanduser(value)
         return value
 
-    def parse(self, text: str, place: str) -> SettingValue:
+    def parse(self, text: str, origin: str) -> SettingValue:
         """Return the value that a text stands for.
 
-        :param place: the origin of the text, for the error.
+        :param origin: the origin of the text, for the error.
         :raises SettingsError: when the text is not a valid value or is out of bounds.
         """
         text = text.strip()
         try:
             value = _PARSERS[self.kind](text)
         except ValueError:
-            raise self.error(text, place, f"is not {_KIND_NAMES[self.kind]}") from None
+            raise self.error(text, origin, f"is not {_KIND_NAMES[self.kind]}") from None
         if self.choices and value not in self.choices:
-            raise self.error(text, place, f"is not one of {', '.join(self.choices)}")
+            raise self.error(text, origin, f"is not one of {', '.join(self.choices)}")
         if self.kind in ("int", "float"):
             assert isinstance(value, (int, float))
             if not self.least <= value <= self.most:
-                raise self.error(text, place, f"is not from {self.least} to {self.most}")
+                raise self.error(text, origin, f"is not from {self.least} to {self.most}")
         return value
 
-    def error(self, text: str, place: str, why: str) -> SettingsError:
-        return SettingsError(f"{self.name}={text} ({place}): the value {why}")
+    def error(self, text: str, origin: str, why: str) -> SettingsError:
+        return SettingsError(f"{self.name}={text} ({origin}): the value {why}")
 
 
 @dataclass(frozen=True, slots=True)

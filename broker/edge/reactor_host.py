@@ -96,7 +96,7 @@ class ReactorHost:
     async def tell_name_servers(
         self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
     ) -> None:
-        await self._name_servers.tell(code, header, body, timeout_ms=timeout_ms)
+        await self._name_servers.notify(code, header, body, timeout_ms=timeout_ms)
 
     async def ask_server(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,

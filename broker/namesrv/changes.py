@@ -73,7 +73,7 @@ class Changes:
         :raises Exception: the exception of the change, if it is done at once.
         """
         host = host_of(channel.charged_address)
-        waiting = self._bytes.of(host)
+        waiting = self._bytes.amount(host)
         if (waiting and size_bytes > CHANGES_BYTES_FREE
                 and waiting + size_bytes > self._bytes.maximum(host, CHANGES_BYTES_MAX)):
             change.close()

@@ -117,7 +117,7 @@ class RouteRoom:
         shares = self._place_shares
         part = _LOOPBACK_PLACES_PART if host == _LOOPBACK else _PLACES_PART
         limit = shares.maximum(host, NAMESRV_BROKERS_MAX, part)
-        own = shares.of(host)
+        own = shares.amount(host)
         if own >= limit:
             return (f"{host} has {own} of {shares.total} brokers, its share; there may be "
                     f"{NAMESRV_BROKERS_MAX}")
@@ -194,7 +194,7 @@ class RouteRoom:
         if more_bytes > 0:
             shares = self._byte_shares
             limit = shares.maximum(rows.host, self._size_max(), _BYTES_PART)
-            if shares.of(rows.host) + more_bytes > limit:
+            if shares.amount(rows.host) + more_bytes > limit:
                 return False
             shares.add(rows.host, more_bytes)
             rows.charged_bytes += more_bytes

@@ -57,7 +57,7 @@ class _Parts:
         self.size_bytes += len(rows) + 1
         check_size(self._name, self.size_bytes)
 
-    def into(self, body: bytes, brackets: bytes) -> bytes:
+    def insert_into(self, body: bytes, brackets: bytes) -> bytes:
         """Insert the rows into a body that was encoded with an empty member.
 
         The name is found as a key only, because quotes inside JSON strings are escaped.
@@ -89,7 +89,7 @@ def _written(
     while part := list(islice(row_iterator, count)):
         parts.add(json_dialect.encode(make(part), quote_int_keys=standard)[1:-1])
         yield
-    return parts.into(body, brackets)
+    return parts.insert_into(body, brackets)
 
 
 def topic_list_body(
@@ -127,7 +127,7 @@ def cluster_info_body(views: RouteViews) -> _Body:
             clusters.add(key + members.removeprefix(b'"names"'))
         yield
     check_size("brokerAddrTable", len(body) + clusters.size_bytes)
-    return clusters.into(body, b"{}")
+    return clusters.insert_into(body, b"{}")
 
 
 def _mapping_row(name: str, mapping: TopicQueueMappingInfo, *, standard: bool) -> _Body:
@@ -153,7 +153,7 @@ def route_body(route: TopicRouteData, *, standard: bool) -> _Body:
         for name, mapping in list(mappings.items()):
             parts.add((yield from _mapping_row(name, mapping, standard=standard)))
             yield
-        body = parts.into(body, b"{}")
+        body = parts.insert_into(body, b"{}")
     body = yield from _written("queueDatas", route.queue_datas, body, list, standard=standard)
     body = yield from _written("brokerDatas", route.broker_datas, body, list, standard=standard)
     body = yield from _written("filterServerTable", route.filter_server_table.items(), body, dict,

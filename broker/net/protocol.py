@@ -194,7 +194,7 @@ class RemotingProtocol(Protocol):
         begin = factory.monotonic()
         self.heard_ms = round(begin * 1000) - factory.steady.asleep_ms
         if self._first_bytes is not None:
-            data = self._first_bytes.look(data)
+            data = self._first_bytes.check(data)
             if self._first_bytes is not None and self._first_bytes.done:
                 self._first_bytes = None
         frames = self._decoder.feed(data)

@@ -65,7 +65,7 @@ class FirstBytes:
         self._data = b""
         self._end: IDelayedCall | None = None
 
-    def look(self, data: bytes) -> bytes:
+    def check(self, data: bytes) -> bytes:
         """Run the stages on the bytes received so far.
 
         :returns: the bytes for the frame decoder; empty while a stage needs more bytes.

@@ -172,7 +172,7 @@ class TlsServer:
                 self._log_closed(connection, f"it speaks TLS: {failure.getErrorMessage()}")
             connection.close()
 
-    def look(self, now_ms: int) -> Deferred[None] | None:
+    def check(self, now_ms: int) -> Deferred[None] | None:
         """Read the files again if they have changed; invalid files are logged and not used."""
         if self._creator is None or not self._watch.has_changed():
             return None
@@ -244,7 +244,8 @@ class PortSecurity:
             return
         server = self.server = TlsServer(reactor, settings, now_ms, in_thread)
         self.stages = (proxy, server)
-        self.tasks.append(PeriodicTask("look at the files of TLS", _LOOK_MS, _LOOK_MS, server.look))
+        self.tasks.append(PeriodicTask("look at the files of TLS", _LOOK_MS, _LOOK_MS,
+                                       server.check))
 
 
 class TlsClient:
@@ -271,7 +272,7 @@ class TlsClient:
             self._makers[host] = self._context.layer_maker(creator, True, self._reactor)
         return self._makers[host]
 
-    def look(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Check whether the files have changed; the next connection then reads them again."""
         if self._watch.has_changed():
             self._makers.clear()
@@ -279,7 +280,7 @@ class TlsClient:
 
     @property
     def tasks(self) -> list[PeriodicTask]:
-        return [PeriodicTask("look at the client's files of TLS", _LOOK_MS, _LOOK_MS, self.look)]
+        return [PeriodicTask("look at the client's files of TLS", _LOOK_MS, _LOOK_MS, self.check)]
 
     def secure(self, connection: RemotingProtocol, address: str) -> Deferred[RemotingProtocol]:
         """Begin TLS on a new connection.

@@ -121,7 +121,7 @@ class TlsLayer(Protocol):
         else:
             self.connection.write_encrypted(data)
 
-    def lose(self) -> None:
+    def end_layer(self) -> None:
         """TLS has ended: by the peer's close alert, or by an error."""
         self._ended = True
         if self._plain is None:
@@ -187,8 +187,8 @@ class _Outside:
         self.layer.send(data)
 
     def loseConnection(self) -> None:
-        self.layer.lose()
+        self.layer.end_layer()
 
     def abortConnection(self) -> None:
         """Abort a handshake in progress; the connection is then closed by the protocol."""
-        self.layer.lose()
+        self.layer.end_layer()

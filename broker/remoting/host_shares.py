@@ -22,7 +22,7 @@ class Shares(Generic[Owner]):
         self.total = 0
         self._of: Counter[Owner] = Counter()
 
-    def of(self, owner: Owner) -> int:
+    def amount(self, owner: Owner) -> int:
         """Return the amount that an owner has."""
         return self._of[owner]
 

@@ -188,7 +188,7 @@ class FilterLanguages:
     def add_languages(self, languages: Mapping[str, IFilterLanguage]) -> None:
         self._languages.update(languages)
 
-    def knows(self, expression_type: str | None) -> bool:
+    def supports(self, expression_type: str | None) -> bool:
         return is_tag_type(expression_type) or expression_type in self._languages
 
     def compile(self, expression_type: str, expression: str) -> Matches:

@@ -139,7 +139,7 @@ class Lane:
 
     def waiting_of(self, turn: tuple[Hashable, ...]) -> int:
         """Return the number of pieces of work that wait for the same turn."""
-        return self._waiting.of(turn)
+        return self._waiting.count(turn)
 
     def run(
         self, work: Generator[None, None, T], turn: tuple[Hashable, ...] | None = None, *,

@@ -32,7 +32,7 @@ class Turns(Generic[T]):
         """The number of first keys that have items."""
         return len(self._root)
 
-    def of(self, path: tuple[Hashable, ...]) -> int:
+    def count(self, path: tuple[Hashable, ...]) -> int:
         """Return the number of waiting items of a path."""
         node: Any = self._root
         for key in path:
@@ -71,7 +71,7 @@ class Turns(Generic[T]):
 
     def drop(self, path: tuple[Hashable, ...], is_dropped: Callable[[T], bool]) -> list[T]:
         """Remove items of a path; :returns: the removed ones, oldest first."""
-        if not self.of(path):
+        if not self.count(path):
             return []
         queue = self._queue(path)
         dropped = [item for item in queue if is_dropped(item)]

@@ -373,7 +373,7 @@ class CommitLog:
             self.log.error("{error}: its messages cannot be read", error=str(error))
         return error
 
-    def look(self) -> str:
+    def check_files(self) -> str:
         """Check that the open files are still at their paths and have the same length.
 
         Nothing is read from a truncated file any more, because touching a map beyond the end of its

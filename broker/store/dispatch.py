@@ -220,7 +220,7 @@ class Dispatch:
             self._dispatch(records)
         return True
 
-    def enters(self, message: StoredMessage) -> bool:
+    def enters_queue(self, message: StoredMessage) -> bool:
         """Return whether a stored message enters its queue."""
         if not has_queue_entry(message.sys_flag):
             return False
@@ -228,7 +228,7 @@ class Dispatch:
 
     def entries_of(self, message: StoredMessage) -> list[tuple[str, int, int]]:
         """List the entries of a stored message: (topic, queue id, queue offset)."""
-        if not self.enters(message):
+        if not self.enters_queue(message):
             return []
         entries = [(message.topic, message.queue_id, message.queue_offset)]
         if not self._queues.is_batch(message.topic, message.queue_id):

@@ -512,7 +512,7 @@ class MessageStore:
         """Stop accepting messages when a folder, or the file being written, has disappeared."""
         lost_paths = [path for path, lock in self._directory_locks.items() if not lock.is_at(path)]
         fault = (f"the folder {lost_paths[0]} was removed, renamed or replaced" if lost_paths
-                 else self.commit_log.look())
+                 else self.commit_log.check_files())
         if not fault or self._loss is not None:
             return
         self._loss = StoreGone(f"{fault} while the store ran")
@@ -543,7 +543,7 @@ class MessageStore:
         result = self.reader.get_message(
             topic, queue_id, offset, max_count, message_filter, max_total_size
         )
-        self.stats.got(result.message_count, self._steady_ms() - started)
+        self.stats.count_read(result.message_count, self._steady_ms() - started)
         return result
 
     def look_message(self, physical_offset: int, size: int | None = None) -> bytes | None:

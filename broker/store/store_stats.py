@@ -80,7 +80,7 @@ class StoreStats:
             self.slow_put_ms = elapsed_ms
             self.put_time_max_ms = max(self.put_time_max_ms, elapsed_ms)
 
-    def got(self, count: int, elapsed_ms: int) -> None:
+    def count_read(self, count: int, elapsed_ms: int) -> None:
         """Count a read that returned ``count`` messages."""
         if count:
             self.get_found += 1

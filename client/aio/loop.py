@@ -104,11 +104,11 @@ class Loop:
         if task is not None:
             task.cancel()
 
-    def later(self, delay_s: float, function: Callable[[], object]) -> Callable[[], object]:
+    def call_later(self, delay_s: float, function: Callable[[], object]) -> Callable[[], object]:
         """See ``EventLoop``."""
         return self.loop.call_later(delay_s, function).cancel
 
-    def soon(self, function: Callable[[], object]) -> None:
+    def call_soon(self, function: Callable[[], object]) -> None:
         """See ``EventLoop``."""
         self.loop.call_soon(function)
 

@@ -53,7 +53,7 @@ class Namespace:
         prefix, rest = _split(name)
         return prefix + rest.removeprefix(self.name + _SEPARATOR)
 
-    def holds(self, topic: str) -> bool:
+    def contains(self, topic: str) -> bool:
         """Whether a topic of the broker belongs to this namespace."""
         return not self.name or self.topic(self.without(topic)) == topic
 

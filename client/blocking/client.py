@@ -117,16 +117,17 @@ class Client(ForThreads, BaseClient):
 
     def ask(
         self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
-        taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
+        accepted_codes: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
     ) -> RemotingCommand:
         """Send a request once to the server at an address.
 
-        :param taken: the response codes with which the response is returned.
+        :param accepted_codes: the response codes with which the response is returned.
         :raises RequestRefused: when the response has another code.
         :raises RemotingError: when the server does not answer; the text names the server.
         """
         timeout_ms = None if timeout_s is None else timeout_s * 1000
-        return self.run(lambda: self.core.ask(address, code, header, body, accepted_codes=taken,
+        return self.run(lambda: self.core.ask(address, code, header, body,
+                                              accepted_codes=accepted_codes,
                                               timeout_ms=timeout_ms))
 
     def ask_name_server(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
@@ -164,7 +165,7 @@ class Client(ForThreads, BaseClient):
 
     def read(
         self, queue: MessageQueue, start: int | None = None, stop: int | None = None, *,
-        wanted: str | Sql | None = None, group: str = "twistmq_client", damaged: str = "skip",
+        expression: str | Sql | None = None, group: str = "twistmq_client", damaged: str = "skip",
     ) -> Iterator[ReceivedMessage[bytes]]:
         """Iterate over the messages of a queue; nothing is committed.
 
@@ -173,7 +174,7 @@ class Client(ForThreads, BaseClient):
 
         :param start: the first offset; None: the first offset that can be read.
         :param stop: the offset after the last message; None: the current end of the queue.
-        :param wanted: None for all messages, "a || b" for messages with one of these tags, or
+        :param expression: None for all messages, "a || b" for messages with one of these tags, or
             SQL92.
         :param damaged: as the option of consumers; "stop" raises an error after all messages that
             precede the damaged one.
@@ -186,7 +187,7 @@ class Client(ForThreads, BaseClient):
 
         if damaged not in DAMAGED:
             raise OptionError(f"damaged is {damaged!r}, not one of {', '.join(DAMAGED)}")
-        filter_ = subscription(self.core.namespace.topic(queue.topic), wanted)
+        filter_ = subscription(self.core.namespace.topic(queue.topic), expression)
         at = self.min_offset(queue) if start is None else start
         end = self.max_offset(queue) if stop is None else stop
         is_alone = False

@@ -265,7 +265,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         :param timeout_s: how long to wait for handlers.
         :raises RuntimeError: when it is called on the client's own thread.
         """
-        turns = Turn.of(self.member)
+        turns = Turn.running(self.member)
         if any(turn.give_back is None for turn in turns):
             self._close_later = timeout_s
             self.stop()

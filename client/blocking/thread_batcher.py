@@ -166,7 +166,7 @@ class ThreadBatcher(BatchSender[Item]):
 
         def done(outcome: SendResult | Exception) -> None:
             if not self._room.enter():
-                self._client.tasks.later(AGAIN_MS, done, outcome)
+                self._client.tasks.call_later(AGAIN_MS, done, outcome)
                 return
             try:
                 self._accumulator.ended(batch)

@@ -76,7 +76,7 @@ class ThreadInFlightLimit(InFlightLimit):
         The client's own thread does not wait, because it is the thread that gives room back.
         """
         if self._is_own_thread() or not self._wait(lambda: self.fits(size), timeout_s):
-            raise self.full()
+            raise self.full_error()
 
     def _wait(self, is_true: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait for a condition while holding the lock; :returns: whether it became true in time."""

@@ -197,7 +197,7 @@ def _of_queues(
                     if to_end or not away.note(queue, error):
                         raise
                     continue
-                away.over(queue)
+                away.note_answer(queue)
                 damaged: list[DamagedMessage[bytes]] = []
                 messages: list[ReceivedMessage[Any]] = messages_of(
                     result, queue, tags, None, damaged, offsets[queue])
@@ -219,7 +219,7 @@ def _of_queues(
                         yield message
             if not to_end:
                 offsets.update(newer.new_queues())
-                away.say()
+                away.report()
                 if idle:
                     time.sleep(_PULL_HOLD_MS / 1000)
 
@@ -247,14 +247,14 @@ class _Away:
         self._until[queue.broker_name] = time.monotonic() + _AWAY_S
         return True
 
-    def say(self) -> None:
+    def report(self) -> None:
         """Report each unavailable broker once."""
         for name, error in self._unsaid.items():
             if error:
                 click.echo(f"twistmq: broker {name} is away, and is tried again: {error}", err=True)
                 self._unsaid[name] = ""
 
-    def over(self, queue: MessageQueue) -> None:
+    def note_answer(self, queue: MessageQueue) -> None:
         """Note that the broker of a queue answers again."""
         if self._until.pop(queue.broker_name, None) is not None:
             self._unsaid.pop(queue.broker_name, None)
@@ -287,7 +287,7 @@ class _NewQueues:
                                    lambda queue: _start_offset(self._client, queue, self._begin))
         if failures and (are_all_needed or not offsets):
             raise failures[0]
-        self.away.say()
+        self.away.report()
         return offsets
 
     def new_queues(self) -> dict[MessageQueue, int]:

@@ -183,7 +183,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
         the running handlers have ended. When the loop of an iteration calls it, the consumer
         closes, and the message of the loop is delivered again.
         """
-        turns = Turn.of(self.member)
+        turns = Turn.running(self.member)
         if any(turn.give_back is None for turn in turns):
             self._close_later = timeout_s
             self.stop()

@@ -66,10 +66,10 @@ class EventLoop(Protocol):
     def cancel_connect(self, number: int) -> None:
         """Stop opening a connection."""
 
-    def later(self, delay_s: float, function: Callable[[], object]) -> Callable[[], object]:
+    def call_later(self, delay_s: float, function: Callable[[], object]) -> Callable[[], object]:
         """Call a function later; :returns: a function that cancels it."""
 
-    def soon(self, function: Callable[[], object]) -> None:
+    def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the loop's next turn."""
 
     def in_thread(
@@ -121,7 +121,7 @@ class Driver:
         """Run the engine in the loop's next turn, once for all events until then."""
         if not self._is_planned and not self._is_running:
             self._is_planned = True
-            self._loop.soon(self._run_planned)
+            self._loop.call_soon(self._run_planned)
 
     def stop(self) -> None:
         """Close all connections, and set no further timers."""
@@ -136,7 +136,7 @@ class Driver:
     def when_closed(self, then: Callable[[], object]) -> None:
         """Call back once, when all connections are closed or a time limit has passed."""
         # This may be called while the engine runs and still has effects, so it waits for a turn.
-        self._loop.soon(lambda: self._wait_closed(then))
+        self._loop.call_soon(lambda: self._wait_closed(then))
 
     def _wait_closed(self, then: Callable[[], object]) -> None:
         if not self._closing:
@@ -152,12 +152,12 @@ class Driver:
                 then()
 
         def kill() -> None:
-            cancels.append(self._loop.later(_KILL_S, ended))
+            cancels.append(self._loop.call_later(_KILL_S, ended))
             for stream in list(self._closing.values()):
                 stream.kill()
 
         self._when_closed = ended
-        cancels.append(self._loop.later(CLOSE_S, kill))
+        cancels.append(self._loop.call_later(CLOSE_S, kill))
 
     def _abort(self, number: int, stream: Stream) -> None:
         """Close a connection, which may take a while."""
@@ -258,7 +258,7 @@ class Driver:
             self._cancel_timer()
         self._due_ms = due_ms
         now_ms = self.engine.tasks.clock.monotonic_ms()
-        self._cancel_timer = self._loop.later(max(due_ms - now_ms, 0) / 1000, self._timer)
+        self._cancel_timer = self._loop.call_later(max(due_ms - now_ms, 0) / 1000, self._timer)
 
     def _timer(self) -> None:
         self._cancel_timer = None

@@ -99,7 +99,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
             self._room.give(size)
             end(outcome)
 
-        self.client.core.tasks.soon(self.sender.begin_soon, ready, done, queue)
+        self.client.core.tasks.call_soon(self.sender.begin_soon, ready, done, queue)
         self.client.shell.driver.run_soon()
         return future
 
@@ -132,7 +132,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
     @waits
     async def flush(self) -> None:
         """Wait until all messages of :meth:`send_soon` have ended."""
-        self.client.core.tasks.soon(self.sender.flush_batches)
+        self.client.core.tasks.call_soon(self.sender.flush_batches)
         self.client.shell.wake()
         while self._room.count:
             await self.client.shell.call(self._room.until_empty())

@@ -223,7 +223,7 @@ class _Watch:
 
     def _begin(self) -> None:
         self._due_s = time.monotonic() + _WATCH_S
-        self.stop = self._loop.later(_WATCH_S, self._look)
+        self.stop = self._loop.call_later(_WATCH_S, self._look)
 
     def _look(self) -> None:
         late_s = time.monotonic() - self._due_s

@@ -167,10 +167,10 @@ class MemoryMember:
         self.member: Member[Any] = build_consumer(client.core, group, topics, options)
         client.run(self.member.start())
 
-    def take(self, most: int = 32, wait_ms: float = 5_000) -> list[ReceivedMessage[Any]]:
+    def take(self, max_count: int = 32, wait_ms: float = 5_000) -> list[ReceivedMessage[Any]]:
         """Take and acknowledge messages; :returns: messages of one queue, or [] after the wait."""
         end_ms = self.client.cluster.now_ms + wait_ms
-        while (batch := self.member.take(most)) is None:
+        while (batch := self.member.take(max_count)) is None:
             if self.client.cluster.now_ms >= end_ms:
                 return []
             self.client.cluster.advance(min(10, end_ms - self.client.cluster.now_ms))
@@ -193,10 +193,10 @@ class MemoryPopMember:
         client.run(self.member.start())
 
     def receive(
-        self, most: int = 32, wait_ms: float = 5_000, invisible_ms: float | None = None
+        self, max_count: int = 32, wait_ms: float = 5_000, invisible_ms: float | None = None
     ) -> list[ReceivedMessage[Any]]:
         """Receive messages, as ``PopConsumer.receive``."""
-        batches = self.client.run(self.member.receiving.receive(most, invisible_ms, wait_ms))
+        batches = self.client.run(self.member.receiving.receive(max_count, invisible_ms, wait_ms))
         return [message for batch in batches for message in batch.messages]
 
     def acknowledge(self, messages: Sequence[ReceivedMessage[Any]]) -> None:
@@ -248,7 +248,7 @@ class MemoryCluster:
             broker.address: broker for broker in self.brokers.values()}
         self._servers[NAMESRV] = self.name_server
         self.clients: list[MemoryClient] = []
-        self.later(_TICK_MS, self._tick)
+        self.call_later(_TICK_MS, self._tick)
 
     def _steady_ms(self) -> int:
         return _BEGIN_MS + int(self.now_ms)
@@ -298,16 +298,16 @@ class MemoryCluster:
     def connect(self, client: MemoryClient, effect: Connect) -> Pipe:
         """Begin a connection of a client."""
         return Pipe(client, effect.number, effect.address, self._servers.get(effect.address),
-                    self.faults, self.later)
+                    self.faults, self.call_later)
 
     def _tick(self) -> None:
         for server in self._servers.values():
             server.tick()
-        self.later(_TICK_MS, self._tick)
+        self.call_later(_TICK_MS, self._tick)
 
     # --- time
 
-    def later(self, delay_ms: float, function: Callable[..., object], *arguments: Any) -> None:
+    def call_later(self, delay_ms: float, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function after some milliseconds."""
         heapq.heappush(self._events, (self.now_ms + max(delay_ms, 0), next(self._order), function,
                                       arguments))

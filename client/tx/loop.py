@@ -66,7 +66,7 @@ class Loop:
         if opening is not None:
             opening.cancel()
 
-    def later(self, delay_s: float, function: Callable[[], object]) -> Callable[[], object]:
+    def call_later(self, delay_s: float, function: Callable[[], object]) -> Callable[[], object]:
         """See ``EventLoop``."""
         call = self.reactor.callLater(delay_s, function)
 
@@ -76,7 +76,7 @@ class Loop:
 
         return cancel
 
-    def soon(self, function: Callable[[], object]) -> None:
+    def call_soon(self, function: Callable[[], object]) -> None:
         """See ``EventLoop``."""
         self.reactor.callLater(0, function)
 

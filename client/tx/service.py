@@ -54,7 +54,7 @@ class ConsumerService(Service):
 
     async def _stop(self) -> None:
         # Inside a handler, waiting for the end of the run would wait for that handler itself.
-        is_handling = bool(Turn.of(self.consumer.member))
+        is_handling = bool(Turn.running(self.consumer.member))
         self.consumer.stop()
         await self.consumer.close()
         if self._running is not None and not is_handling:

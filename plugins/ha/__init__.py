@@ -173,7 +173,7 @@ class Plugin:
 
     def _master_came(self, requests: str, replication: str) -> None:
         """Handle an announcement by the master that it is available."""
-        self.master.came(requests, replication)
+        self.master.note_available(requests, replication)
         self.follower.retry()
 
     def _follow(self) -> None:

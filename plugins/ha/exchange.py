@@ -64,7 +64,7 @@ class Exchange:
             self._on_master(header.master_address, header.master_ha_address)
         return Reply()
 
-    async def tell(self, address: str) -> None:
+    async def notify_slaves(self, address: str) -> None:
         """Notify a broker of the group that this broker is the master.
 
         :raises BrokerError: when that broker refuses.

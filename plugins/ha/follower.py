@@ -127,7 +127,7 @@ class Follower:
         If name servers call another broker the master, it is not asked for anything until its log
         was compared and is followed. A broker that ``ha.master`` names does not need this proof.
         """
-        return self._master.given or (self._requests if self.link is not None else "")
+        return self._master.configured_address or (self._requests if self.link is not None else "")
 
     @property
     def hears_master(self) -> bool:

@@ -44,7 +44,7 @@ class InSyncRule:
         """Start or stop refusing sends, since sends wait for slaves only on a SYNC_MASTER."""
         is_set = self._broker.role == "SYNC_MASTER"
         if is_set and not self._is_set:
-            self._slaves.waits.needed = self.needed
+            self._slaves.waits.required_count = self.required_count
             self._broker.hooks.add(_HOOK, self)
         elif self._is_set and not is_set:
             self._broker.hooks.remove(_HOOK)
@@ -63,7 +63,7 @@ class InSyncRule:
             needed = max(settings.int("minInSyncReplicas"), min(needed, in_sync))
         return needed
 
-    def needed(self) -> int:
+    def required_count(self) -> int:
         """Return how many brokers, including this one, must have a message that is sent now."""
         return self._needed(self._in_sync())
 

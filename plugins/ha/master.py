@@ -38,14 +38,14 @@ class MasterAddress:
     @property
     def requests(self) -> str:
         """The master's port for requests; empty while no master is known."""
-        if self.given or (self._reported and self._is_same_host):
-            return self.given or self._reported
+        if self.configured_address or (self._reported and self._is_same_host):
+            return self.configured_address or self._reported
         # Only the replication port is known; by default it follows the port for requests.
         host, _, port = self._given_ha.rpartition(":")
         return f"{host}:{int(port) - 1}" if port else ""
 
     @property
-    def given(self) -> str:
+    def configured_address(self) -> str:
         """The port for requests that the settings name; empty if they do not name any."""
         return self._settings.text("ha.master").strip()
 
@@ -84,7 +84,7 @@ class MasterAddress:
         self._reported = answer.master_address or ""
         self._reported_ha = answer.ha_address or self._reported_ha
 
-    def came(self, requests: str, replication: str) -> None:
+    def note_available(self, requests: str, replication: str) -> None:
         """Note the addresses of an available master, which it or a name server reported."""
         self.has_answer = True
         self._reported, self._reported_ha = requests, replication

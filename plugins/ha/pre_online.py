@@ -115,7 +115,7 @@ class PreOnline:
             host = address.rpartition(":")[0]
             before = sum(each.rpartition(":")[0] == host for each in self._done)
             if hosts.count(host) <= before:
-                await self._exchange.tell(address)
+                await self._exchange.notify_slaves(address)
                 return f"the slave at {address} is not connected"
             await take_back(self._broker, address)
             self._done.add(address)

@@ -294,7 +294,7 @@ class Slaves:
         """Return how many of the slaves that sends wait for are lacking."""
         if self._broker.role != "SYNC_MASTER":
             return 0
-        return max(0, self.waits.needed() - 1 - len(list(self._acked())))
+        return max(0, self.waits.required_count() - 1 - len(list(self._acked())))
 
     def health(self) -> str:
         """Return the fault that an operator should see; empty while everything works."""
@@ -302,7 +302,7 @@ class Slaves:
         lacking_ms = self._now_ms() - self._lacking_ms if self._lacking_ms else 0
         if not lacking or lacking_ms < FAULT_AFTER_MS:
             return ""
-        return (f"each send waits for {self.waits.needed() - 1} slaves, and "
+        return (f"each send waits for {self.waits.required_count() - 1} slaves, and "
                 f"{lacking} of them have not been there for {lacking_ms // 1000} s")
 
     def log_lag(self, _: int = 0) -> None:

@@ -36,7 +36,7 @@ class ReplicaWaits:
         self._steady_ms = broker.steady.now_ms
         self._acked = acked
         #: Returns how many brokers must have a message that is sent now, including this one.
-        self.needed: Callable[[], int] = lambda: self._settings.int("inSyncReplicas")
+        self.required_count: Callable[[], int] = lambda: self._settings.int("inSyncReplicas")
         #: How far slaves have the log, the largest offset first.
         self._best: list[int] = []
         #: For each number of slaves that must have the record a heap of
@@ -62,7 +62,7 @@ class ReplicaWaits:
 
     def begin(self, offset: int) -> Deferred[None] | None:
         """Wait until enough slaves have the log up to ``offset``; None if no wait is needed."""
-        slaves = self.needed() - 1
+        slaves = self.required_count() - 1
         if slaves < 1 or offset <= self._safe(slaves):
             return None
         self.waits += 1

@@ -56,7 +56,7 @@ class PopCounts:
         """Count a message that was stored in the revive topic, or refused."""
         self.came[key.group, key.topic, kind, _status(refusal)] += 1
 
-    def got(self, key: PointKey, kind: ReviveKind, revive_queue: int) -> None:
+    def count_read(self, key: PointKey, kind: ReviveKind, revive_queue: int) -> None:
         """Count a message that was read from the revive topic."""
         self.went[key.group, key.topic, str(revive_queue), kind] += 1
 

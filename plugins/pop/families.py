@@ -34,7 +34,7 @@ def families(
                            "The delay of the next message of the revive topic.", ("queue_id",))
     now_ms = broker.now_ms()
     for queue in queues:
-        lag.add(queue.behind, str(queue.queue_id))
+        lag.add(queue.backlog, str(queue.queue_id))
         latency.add(queue.late_ms(now_ms), str(queue.queue_id))
     return [
         _counter("in_message",

@@ -68,7 +68,7 @@ class MergeBuffer:
     def __len__(self) -> int:
         return len(self._points)
 
-    def takes(self, point: CheckPoint, now_ms: int) -> bool:
+    def accepts(self, point: CheckPoint, now_ms: int) -> bool:
         """Whether there is enough room and time to keep a check point in memory."""
         settings = self._settings
         return (settings.buffer_merge and point.key not in self._points

@@ -92,7 +92,7 @@ class ReviveQueue:
         return bool(self._unsaved)
 
     @property
-    def behind(self) -> int:
+    def backlog(self) -> int:
         """The number of messages in the queue that are not processed yet; 0 if it is unknown."""
         if self._next is None:
             return 0
@@ -196,7 +196,7 @@ class ReviveQueue:
             self._take_point(CheckPoint.decode(body, name), offset)
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = decode_ack(body, name, tag == BATCH_ACK_TAG)
-            self._state.counts.got(ack.key, "ACK", self.queue_id)
+            self._state.counts.count_read(ack.key, "ACK", self.queue_id)
             point = self._open.get(ack.key)
             if point is not None:
                 self._acknowledge(point, ack.offsets)
@@ -209,7 +209,7 @@ class ReviveQueue:
         point.revive_offset = offset
         # A check point that arrives twice after a crash keeps the acknowledgements of the first.
         self._open.setdefault(point.key, point)
-        self._state.counts.got(point.key, "CK", self.queue_id)
+        self._state.counts.count_read(point.key, "CK", self.queue_id)
         early = self._early.pop(point.key, None)
         if early is not None:
             self._acknowledge(point, early[0])

@@ -55,9 +55,9 @@ class PopState:
         timers: ITimedDelivery | None = self._broker.hooks.provider(ITimedDelivery)
         return (timers.delivered_ms() if timers is not None else None) or 0
 
-    def takes(self, key: QueueKey, point: CheckPoint, now_ms: int) -> bool:
+    def accepts(self, key: QueueKey, point: CheckPoint, now_ms: int) -> bool:
         """Whether a check point may wait in memory."""
-        return self.buffer.takes(point, now_ms) and (
+        return self.buffer.accepts(point, now_ms) and (
             self.offsets.count(key) < self.settings.queue_size_max)
 
     def require_revive_queue(self, revive_queue: int) -> None:

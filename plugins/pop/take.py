@@ -230,7 +230,7 @@ class Taker:
                          self._broker.broker_name), part.offsets, header.invisible_time,
                 log_end=log_end)
             points.append((part, point))
-        is_kept = [state.takes(part.key, point, attempt.pop_time) for part, point in points]
+        is_kept = [state.accepts(part.key, point, attempt.pop_time) for part, point in points]
         records = [state.records.check_point(point, attempt.revive_queue)
                    for (_, point), kept in zip(points, is_kept, strict=True) if not kept]
         if records:

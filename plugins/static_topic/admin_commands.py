@@ -128,7 +128,7 @@ def _existing(session: Session, topic: str) -> Configs:
     for broker in session.brokers():
         reply = session.ask(broker.address, RequestCode.GET_TOPIC_CONFIG,
                             _LogicalTopicConfigRequestHeader(topic),
-                            taken=(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST))
+                            accepted_codes=(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST))
         if reply.code == ResponseCode.SUCCESS:
             configs[broker.name] = TopicConfigAndQueueMapping.decode(reply.body)
     if configs:

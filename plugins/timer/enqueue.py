@@ -128,7 +128,7 @@ class Enqueue:
             self.ready_ms = max(self.ready_ms, self._ends.popleft()[0])
 
     @property
-    def behind(self) -> int:
+    def backlog(self) -> int:
         """The number of messages that wait to be entered."""
         return max(self._broker.store.queues.max_offset(TIMER_TOPIC, 0) - self.offset, 0)
 

@@ -24,7 +24,7 @@ _STORAGE: Final = {"storage_type": "local", "storage_medium": "disk"}
 def families(broker: Broker, service: TimerService) -> list[MetricFamily]:
     """Make the families."""
     now_ms = broker.now_ms()
-    behind = service.enqueue.behind
+    behind = service.enqueue.backlog
     next_ms = 0
     if behind:
         next_ms = broker.store.reader.store_time(TIMER_TOPIC, 0, service.enqueue.offset)

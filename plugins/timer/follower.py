@@ -112,7 +112,7 @@ class TimerFollower:
         """Whether the master has entered messages that are not entered here."""
         return self._master is not None and (
             self._enqueue.offset < self._master.master_timer_queue_offset
-            and self._enqueue.behind > 0)
+            and self._enqueue.backlog > 0)
 
     def step(self, now_ms: int) -> bool:
         """Enter some of the master's messages; :returns: whether there may be more."""

@@ -24,7 +24,7 @@ class Rates:
         while len(samples) > 1 and samples[1][0] <= now_ms - _WINDOW_MS:
             samples.popleft()
 
-    def of(self, now_ms: int, entered: int, delivered: int) -> tuple[float, float]:
+    def update(self, now_ms: int, entered: int, delivered: int) -> tuple[float, float]:
         """Return the two rates, in messages per second."""
         self.note(now_ms, entered, delivered)
         begin_ms, *counts = self._samples[0]

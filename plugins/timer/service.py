@@ -340,17 +340,17 @@ class TimerService:
 
     def log_progress(self, now_ms: int) -> None:
         """Log how late entering and delivering are, if they are late."""
-        if self.enqueue.behind or now_ms - self.dequeue.read_ms > 2 * self.tick_ms:
+        if self.enqueue.backlog or now_ms - self.dequeue.read_ms > 2 * self.tick_ms:
             self.log.info("timed messages: {behind} to enter, {ms} ms behind in delivering, "
-                          "{count} wait", behind=self.enqueue.behind,
+                          "{count} wait", behind=self.enqueue.backlog,
                           ms=now_ms - self.dequeue.read_ms, count=self.wheel.waiting_count)
 
     def runtime_info(self) -> dict[str, str]:
         """Return the rows of the runtime table."""
         now_ms = self._broker.now_ms()
-        entered, delivered = self._rates.of(now_ms, self.enqueue.count, self.delivered_count)
+        entered, delivered = self._rates.update(now_ms, self.enqueue.count, self.delivered_count)
         return {"timerReadBehind": str(max(now_ms - self.dequeue.read_ms, 0) // 1000),
-                "timerOffsetBehind": str(self.enqueue.behind),
+                "timerOffsetBehind": str(self.enqueue.backlog),
                 "timerCongestNum": str(self.wheel.waiting_count),
                 "timerEnqueueTps": str(entered), "timerDequeueTps": str(delivered)}
 

@@ -128,7 +128,7 @@ class Case(SynchronousTestCase):
             wall_s = reader.member.tasks.clock.wall_ms() / 1000
             os.utime(path, (wall_s, wall_s))
 
-    def known(self, *topics: str) -> None:
+    def cached_route(self, *topics: str) -> None:
         """Make the group known: a member of it reads the topics for a while, and leaves."""
         reader = self.reader(*topics)
         reader.run()
@@ -143,7 +143,7 @@ class NewQueueTests(Case):
 
     def test_a_topic_grows_while_the_group_is_away(self) -> None:
         """The group has an offset in the old queue only."""
-        self.known()
+        self.cached_route()
         self.set_queues(self.a, "T", 4)
         for number in range(4):
             self.send(self.a, "T", number, b"%d" % number)
@@ -153,7 +153,7 @@ class NewQueueTests(Case):
 
     def test_a_broker_is_added_while_the_group_is_away(self) -> None:
         """The broker does not know the group."""
-        self.known()
+        self.cached_route()
         self.set_queues(self.b, "T", 2)
         self.send(self.b, "T", 0, b"0", b"1")
         self.send(self.b, "T", 1, b"2")
@@ -163,7 +163,7 @@ class NewQueueTests(Case):
 
     def test_a_topic_is_made_while_the_group_is_away(self) -> None:
         """The group asked for it before, so a message was missed if it began at the end."""
-        self.known("T", "U")
+        self.cached_route("T", "U")
         self.set_queues(self.a, "U", 2)
         self.send(self.a, "U", 1, b"0", b"1")
         reader = self.reader("T", "U")
@@ -172,7 +172,7 @@ class NewQueueTests(Case):
 
     def test_a_topic_is_added_to_the_subscriptions_of_a_group(self) -> None:
         """Its first message is still at hand, so it is read from there, as Apache's client does."""
-        self.known()
+        self.cached_route()
         self.set_queues(self.b, "U", 1)
         self.send(self.b, "U", 0, b"0", b"1")
         reader = self.reader("T", "U")
@@ -248,7 +248,7 @@ class NewQueueTests(Case):
     def test_a_topic_is_made_again_while_the_group_is_away(self) -> None:
         """With fewer messages than the group had read before, and with more of them."""
         for count in (1, 5):
-            self.known()
+            self.cached_route()
             self.send(self.a, "T", 0, b"x", b"y")
             reader = self.reader()
             reader.run()

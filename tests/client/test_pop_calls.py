@@ -84,8 +84,8 @@ class CallTests(TestCase):
 
     def setUp(self) -> None:
         """Start a broker, and send them."""
-        self.seen = Broker()
-        running = running_broker(plugins=[("seen", self.seen)])
+        self.note_queues = Broker()
+        running = running_broker(plugins=[("seen", self.note_queues)])
         self.where = running.__enter__().namesrv_address
         self.addCleanup(running.__exit__, None, None, None)
         with Producer(self.where) as producer:
@@ -111,7 +111,7 @@ class CallTests(TestCase):
     def test_times_in_seconds_reach_the_broker_in_milliseconds(self) -> Deferred[Any]:
         """The time of a pop, of an extension, and the delay of a retry; without one the default."""
         async def main(style: Style) -> None:
-            seen, call = self.seen, style.call
+            seen, call = self.note_queues, style.call
             consumer = style.consumer(self.where, invisible_s=30)
             try:
                 seen.pops.clear()
@@ -140,7 +140,7 @@ class CallTests(TestCase):
     def test_a_refused_batch_of_acknowledgements_is_told(self) -> Deferred[Any]:
         """The program does not take messages for finished that the broker will give out again."""
         async def main(style: Style) -> None:
-            seen, call = self.seen, style.call
+            seen, call = self.note_queues, style.call
             consumer = style.consumer(self.where, invisible_s=30)
             try:
                 found = await self.received(style, consumer)

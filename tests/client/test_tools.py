@@ -19,7 +19,7 @@ class ToolTests(AdminCase):
     def setUp(self) -> None:
         """Let it consume six messages."""
         super().setUp()
-        self.seen: list[bytes] = []
+        self.note_queues: list[bytes] = []
         self.producer = Producer(self.running.namesrv_address)
         self.addCleanup(self.producer.close)
         self.sent = [self.producer.send("T", b"%d" % number) for number in range(6)]
@@ -34,11 +34,11 @@ class ToolTests(AdminCase):
 
     def handle(self, message: ReceivedMessage[Any]) -> None:
         """Note a message."""
-        self.seen.append(message.body)
+        self.note_queues.append(message.body)
 
     def wait_for(self, count: int) -> None:
         """Wait until so many messages were handled."""
-        wait_until("the messages are handled", lambda: len(self.seen) >= count, 20)
+        wait_until("the messages are handled", lambda: len(self.note_queues) >= count, 20)
 
     def test_a_reset_to_a_time_delivers_everything_again(self) -> None:
         """The broker leaves it to the members."""
@@ -46,7 +46,7 @@ class ToolTests(AdminCase):
         rows = self.rows("resetOffsetByTime", "-g", "g", "-t", "T", "-s", "0")
         self.assertEqual({row["offset"] for row in rows}, {0})
         self.wait_for(12)
-        self.assertEqual(sorted(self.seen), sorted([b"%d" % each for each in range(6)] * 2))
+        self.assertEqual(sorted(self.note_queues), sorted([b"%d" % each for each in range(6)] * 2))
 
     def test_the_state_of_a_member_is_shown(self) -> None:
         """All members, and one in full."""
@@ -66,4 +66,4 @@ class ToolTests(AdminCase):
                           "-d", client)
         self.assertEqual((row["client"], row["result"]), (client, "CR_SUCCESS"))
         self.wait_for(7)
-        self.assertEqual(self.seen[6], b"3")
+        self.assertEqual(self.note_queues[6], b"3")

@@ -48,7 +48,7 @@ class Traffic:
         """Send one message, and the next a little later."""
         if self.is_sending:
             self.send_some(1)
-        self.cluster.later(200, self._send)
+        self.cluster.call_later(200, self._send)
 
     def send_some(self, count: int) -> None:
         """Begin some sends."""

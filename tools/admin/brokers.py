@@ -34,7 +34,7 @@ def broker_settings(session: Session, broker: Broker) -> dict[str, str]:
 def broker_status(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
     """Show the figures of brokers."""
     targets = session.brokers(broker, cluster, slaves=True)
-    for target, table in session.each(targets, lambda each: runtime_table(session, each)):
+    for target, table in session.for_each(targets, lambda each: runtime_table(session, each)):
         assert isinstance(table, dict)
         for name, text in sorted(table.items()):
             yield target.name, target.address, name, text
@@ -43,7 +43,7 @@ def broker_status(session: Session, *, broker: str | None, cluster: str | None) 
 def get_settings(session: Session, *, broker: str | None, cluster: str | None) -> Iterator[Row]:
     """Show the settings of brokers."""
     targets = session.brokers(broker, cluster, slaves=True)
-    for target, settings in session.each(targets, lambda each: broker_settings(session, each)):
+    for target, settings in session.for_each(targets, lambda each: broker_settings(session, each)):
         assert isinstance(settings, dict)
         for name, text in sorted(settings.items()):
             yield target.name, target.address, name, text
@@ -58,7 +58,7 @@ def update_settings(
         raise AdminError("-k names no setting")
     body = f"{key}={value}".encode()
     targets = session.brokers(broker, cluster, slaves=slaves)
-    for target, _ in session.each(targets, lambda each: session.ask(
+    for target, _ in session.for_each(targets, lambda each: session.ask(
             each.address, RequestCode.UPDATE_BROKER_CONFIG, None, body)):
         yield target.name, target.address, key, value
 
@@ -66,7 +66,7 @@ def update_settings(
 def _clean(
     session: Session, code: RequestCode, broker: str | None, cluster: str | None
 ) -> Iterator[Row]:
-    for target, _ in session.each(session.brokers(broker, cluster),
+    for target, _ in session.for_each(session.brokers(broker, cluster),
                                   lambda each: session.ask(each.address, code)):
         yield target.name, target.address, True
 
@@ -110,7 +110,7 @@ def replication_status(
     before its own end, it does not know its lag.
     """
     targets = session.brokers(broker, cluster, slaves=True)
-    for target, info in session.each(targets, lambda each: HARuntimeInfo.decode(
+    for target, info in session.for_each(targets, lambda each: HARuntimeInfo.decode(
             session.ask(each.address, RequestCode.GET_BROKER_HA_STATUS).body)):
         assert isinstance(info, HARuntimeInfo)
         if not info.master:
@@ -150,7 +150,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _figures(session: Session, brokers: list[Broker]) -> Iterator[Row]:
-    for broker, table in session.each(brokers, lambda each: runtime_table(session, each)):
+    for broker, table in session.for_each(brokers, lambda each: runtime_table(session, each)):
         assert isinstance(table, dict)
         earliest = _number(table.get("earliestMessageTimeStamp"))
         hours = (time.time() - earliest / 1000) / 3600 if earliest and earliest > 0 else None
@@ -168,7 +168,7 @@ def _whole(table: dict[str, str], name: str) -> Cell:
 
 
 def _day_figures(session: Session, brokers: list[Broker]) -> Iterator[Row]:
-    for broker, table in session.each(brokers, lambda each: runtime_table(session, each)):
+    for broker, table in session.for_each(brokers, lambda each: runtime_table(session, each)):
         assert isinstance(table, dict)
 
         def between(begin: str, end: str, table: dict[str, str] = table) -> int:

@@ -65,7 +65,7 @@ def consumer_connection(
     :raises NoClientsError: when no client is connected.
     """
     addresses = [broker] if broker else [each.address for each in group_brokers(session, group)]
-    for _, connection in session.each(addresses, lambda each: _connected(session, each, group)):
+    for _, connection in session.for_each(addresses, lambda each: _connected(session, each, group)):
         assert isinstance(connection, ConsumerConnection)
         if connection.connection_set:
             return connection
@@ -101,7 +101,8 @@ def producer_connections(session: Session, *, group: str, topic: str) -> Iterato
     header = GetProducerConnectionListRequestHeader(producer_group=group)
     brokers = session.brokers_of(topic)
     rows = set()
-    for _, connection in session.each(brokers, lambda each: ProducerConnection.decode(session.ask(
+    for _, connection in session.for_each(brokers,
+                                          lambda each: ProducerConnection.decode(session.ask(
             each.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header).body)):
         assert isinstance(connection, ProducerConnection)
         rows |= {(each.client_id or "", each.client_addr or "", each.language or "",

@@ -71,7 +71,7 @@ def export_configs(session: Session, *, cluster: str, folder: str | None) -> Res
     """Export the size of a cluster and the guarantees of its brokers."""
     masters = session.brokers(None, cluster)
     configs = {broker.name: {name: settings[name] for name in _SETTINGS if name in settings}
-               for broker, settings in session.each(
+               for broker, settings in session.for_each(
                    masters, lambda each: broker_settings(session, each))
                if isinstance(settings, dict)}
     return _shown_or_written(session, {
@@ -118,7 +118,7 @@ def export_metadata(
                 group.retry_queue_nums += groups[name].retry_queue_nums
             groups[name] = group
 
-    for _ in session.each(session.brokers(broker, cluster), collect):
+    for _ in session.for_each(session.brokers(broker, cluster), collect):
         pass
     both = only_topics is only_groups
     content: dict[str, Any] = {}
@@ -133,7 +133,7 @@ def export_metadata(
 
 def export_metrics(session: Session, *, cluster: str, folder: str | None) -> Result:
     """Export the throughput and sizes of a cluster, for capacity planning."""
-    reports = {broker.name: report for broker, report in session.each(
+    reports = {broker.name: report for broker, report in session.for_each(
         session.brokers(None, cluster), lambda each: _report(session, each))
         if isinstance(report, dict)}
     if not reports:

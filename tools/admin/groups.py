@@ -88,7 +88,7 @@ def update_group(
         except WireError as error:
             raise AdminError(f"--groupRetryPolicy {retry_policy}: {error}") from None
     targets = session.brokers(broker, cluster)
-    for target, _ in session.each(targets, lambda each: session.ask(
+    for target, _ in session.for_each(targets, lambda each: session.ask(
             each.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config.encode())):
         yield (target.name, target.address, group, config.consume_enable, config.retry_queue_nums,
                config.retry_max_times)
@@ -101,7 +101,7 @@ def update_group_list(
     configs = read_list(file, SubscriptionGroupConfig)
     body = SubscriptionGroupList(group_config_list=configs).encode()
     targets = session.brokers(broker, cluster)
-    for target, _ in session.each(targets, lambda each: session.ask(
+    for target, _ in session.for_each(targets, lambda each: session.ask(
             each.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, body)):
         for config in configs:
             yield (target.name, target.address, config.group_name, config.consume_enable,
@@ -113,7 +113,7 @@ def delete_group(
 ) -> Iterator[Row]:
     """Delete a group; in a cluster, its retry and dead-letter topics are deleted as well."""
     targets = session.brokers(broker, cluster)
-    for target, _ in session.each(targets, lambda each: session.ask(
+    for target, _ in session.for_each(targets, lambda each: session.ask(
             each.address, RequestCode.DELETE_SUBSCRIPTIONGROUP,
             DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=offsets))):
         yield target.cluster, target.name, target.address, group
@@ -135,7 +135,7 @@ def get_group(session: Session, *, group: str) -> Iterator[Row]:
         return SubscriptionGroupConfig.decode_reply(reply.body)
 
     is_known = False
-    for target, config in session.each(session.brokers(), one):
+    for target, config in session.for_each(session.brokers(), one):
         if isinstance(config, SubscriptionGroupConfig):
             is_known = True
             for name, value in msgspec.to_builtins(config).items():
@@ -157,7 +157,7 @@ def set_consume_mode(
     """Set whether a group pulls or pops a topic."""
     body = SetMessageRequestModeRequestBody(topic, group, mode, share).encode()
     targets = session.brokers(broker, cluster)
-    for target, _ in session.each(targets, lambda each: session.ask(
+    for target, _ in session.for_each(targets, lambda each: session.ask(
             each.address, RequestCode.SET_MESSAGE_REQUEST_MODE, None, body)):
         yield target.name, target.address, topic, group, mode, share
 
@@ -172,7 +172,7 @@ def consume_stats(
     places = group_brokers(session, group) if topic is None and route_topic is None else (
         session.brokers_of(topic or retry_topic(group), route_topic))
     header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
-    for _, reply in session.each(places, lambda each: ConsumeStats.decode(session.ask(
+    for _, reply in session.for_each(places, lambda each: ConsumeStats.decode(session.ask(
             each.address, RequestCode.GET_CONSUME_STATS, header).body)):
         assert isinstance(reply, ConsumeStats)
         total.offset_table |= reply.offset_table
@@ -210,7 +210,7 @@ def _require_group(session: Session, group: str) -> None:
             broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
         return group in table.subscription_group_table
 
-    answers = [has_it for _, has_it in session.each(group_brokers(session, group), has)]
+    answers = [has_it for _, has_it in session.for_each(group_brokers(session, group), has)]
     if not any(answers) and not session.failures:
         raise AdminError(f"no broker has a group {group}")
 
@@ -227,7 +227,7 @@ def _owners(session: Session, group: str) -> dict[MessageQueue, str]:
     except NoClientsError:
         return owners
     clients = [each.client_id for each in connected if each.client_id]
-    for client, info in session.each(clients, lambda each: running_info(session, group, each)):
+    for client, info in session.for_each(clients, lambda each: running_info(session, group, each)):
         assert isinstance(info, ConsumerRunningInfo)
         owners |= dict.fromkeys(info.mq_table, client.partition("@")[0])
     return owners
@@ -237,7 +237,7 @@ def _groups_with_progress(session: Session) -> list[str]:
     """Return the groups with a retry topic or a committed offset, without system groups."""
     groups = {topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) for topic in session.topics()
               if topic.startswith(RETRY_GROUP_TOPIC_PREFIX)}
-    for _, stats in session.each(session.brokers(), lambda each: ConsumeStatsList.decode_reply(
+    for _, stats in session.for_each(session.brokers(), lambda each: ConsumeStatsList.decode_reply(
             session.ask(each.address, RequestCode.GET_BROKER_CONSUME_STATS,
                         GetConsumeStatsInBrokerHeader(is_order=False)).body)):
         assert isinstance(stats, ConsumeStatsList)
@@ -309,7 +309,7 @@ def _status_of_all(
 ) -> Iterator[Row]:
     clients = sorted(consumer_connection(session, group, broker).connection_set,
                      key=lambda each: each.client_id or "")
-    for each, info in session.each(clients, lambda each: running_info(
+    for each, info in session.for_each(clients, lambda each: running_info(
             session, group, each.client_id or "", broker, stack=stack)):
         assert isinstance(info, ConsumerRunningInfo)
         properties = info.properties

@@ -47,7 +47,7 @@ def pull(
     A damaged message is left out and reported on standard error.
     """
     header = pull_header(queue, offset, _GROUP, max_count=count, expression=expression)
-    reply = session.ask(address, RequestCode.PULL_MESSAGE, header, taken=_PULL_ENDS)
+    reply = session.ask(address, RequestCode.PULL_MESSAGE, header, accepted_codes=_PULL_ENDS)
     result = pull_result(reply, address)
     to = result.next_offset
     messages: list[ReceivedMessage[bytes]] = []

@@ -66,11 +66,12 @@ def find_messages(
             [properties.get(UNIQ_KEY)] if unique else properties.get(KEYS, "").split(" "))
 
     messages: dict[str, StoredMessage] = {}
-    for _, reply in session.each(
+    for _, reply in session.for_each(
             session.brokers_of(topic, route_topic), lambda each: _whole(
                 session, topic, each.name, session.ask(
                     each.address, RequestCode.QUERY_MESSAGE, header,
-                    taken=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)).body, has_key)):
+                    accepted_codes=(ResponseCode.SUCCESS,
+                                    ResponseCode.QUERY_NOT_FOUND)).body, has_key)):
         assert isinstance(reply, list)
         for message in reply:
             if has_key(message):

@@ -28,7 +28,7 @@ __all__ = ["add_write_perm", "delete_kv", "get_settings", "update_kv", "update_s
 def add_write_perm(session: Session, *, broker: str) -> Iterator[Row]:
     """Allow producers to choose a broker again."""
     header = AddWritePermOfBrokerRequestHeader(broker_name=broker)
-    for address, reply in session.each(session.name_servers, lambda each: session.ask(
+    for address, reply in session.for_each(session.name_servers, lambda each: session.ask(
             each, RequestCode.ADD_WRITE_PERM_OF_BROKER, header)):
         assert isinstance(reply, RemotingCommand)
         yield (address, broker,
@@ -38,7 +38,7 @@ def add_write_perm(session: Session, *, broker: str) -> Iterator[Row]:
 def wipe_write_perm(session: Session, *, broker: str) -> Iterator[Row]:
     """Prevent producers from choosing a broker."""
     header = WipeWritePermOfBrokerRequestHeader(broker_name=broker)
-    for address, reply in session.each(session.name_servers, lambda each: session.ask(
+    for address, reply in session.for_each(session.name_servers, lambda each: session.ask(
             each, RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)):
         assert isinstance(reply, RemotingCommand)
         yield (address, broker,
@@ -48,7 +48,7 @@ def wipe_write_perm(session: Session, *, broker: str) -> Iterator[Row]:
 def update_kv(session: Session, *, namespace: str, key: str, value: str) -> Iterator[Row]:
     """Store a value on every name server."""
     header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
-    for address, _ in session.each(session.name_servers, lambda each: session.ask(
+    for address, _ in session.for_each(session.name_servers, lambda each: session.ask(
             each, RequestCode.PUT_KV_CONFIG, header)):
         yield address, namespace, key, value
 
@@ -56,14 +56,14 @@ def update_kv(session: Session, *, namespace: str, key: str, value: str) -> Iter
 def delete_kv(session: Session, *, namespace: str, key: str) -> Iterator[Row]:
     """Delete a value on every name server."""
     header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
-    for address, _ in session.each(session.name_servers, lambda each: session.ask(
+    for address, _ in session.for_each(session.name_servers, lambda each: session.ask(
             each, RequestCode.DELETE_KV_CONFIG, header)):
         yield address, namespace, key
 
 
 def get_settings(session: Session) -> Iterator[Row]:
     """Show the settings of every name server."""
-    for address, reply in session.each(session.name_servers, lambda each: session.ask(
+    for address, reply in session.for_each(session.name_servers, lambda each: session.ask(
             each, RequestCode.GET_NAMESRV_CONFIG)):
         assert isinstance(reply, RemotingCommand)
         for name, text in sorted(read_settings(reply.body).items()):
@@ -75,6 +75,6 @@ def update_settings(session: Session, *, key: str, value: str) -> Iterator[Row]:
     if not key.strip():
         raise AdminError("-k names no setting")
     body = f"{key}={value}".encode()
-    for address, _ in session.each(session.name_servers, lambda each: session.ask(
+    for address, _ in session.for_each(session.name_servers, lambda each: session.ask(
             each, RequestCode.UPDATE_NAMESRV_CONFIG, None, body)):
         yield address, key, value

@@ -107,7 +107,7 @@ def _reset(
         else:
             offsets.update(ResetOffsetBody.decode_reply(reply.body).offset_table)
 
-    for _ in session.each(session.brokers_of(topic, route_topic), one):
+    for _ in session.for_each(session.brokers_of(topic, route_topic), one):
         pass
     for queue, offset in sorted(offsets.items()):
         yield queue.broker_name, queue.topic, queue.queue_id, offset

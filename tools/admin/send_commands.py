@@ -50,7 +50,8 @@ def _send(
     fields = {UNIQ_KEY: _ids.make(_now_ms()), **properties}
     header = send_header(_PRODUCER, queue.topic, queue.queue_id, _now_ms(),
                          format_properties(fields), flag, sys_flag)
-    reply = session.ask(address, RequestCode.SEND_MESSAGE_V2, header, body, taken=tuple(_STATUS))
+    reply = session.ask(address, RequestCode.SEND_MESSAGE_V2, header, body,
+                        accepted_codes=tuple(_STATUS))
     answer = reply.header(SendMessageResponseHeader)
     return (queue.broker_name, answer.queue_id, answer.queue_offset,
             _STATUS[ResponseCode(reply.code)], fields[UNIQ_KEY], answer.msg_id)

@@ -71,7 +71,7 @@ class Session(Client):
 
     def ask(
         self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
-        taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
+        accepted_codes: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
     ) -> RemotingCommand:
         """Ask the server at an address, once; see :meth:`Client.ask`.
 
@@ -80,14 +80,17 @@ class Session(Client):
         if address in self._silent:
             timeout_s = min(self.timeout_s if timeout_s is None else timeout_s, _SILENT_S)
         try:
-            reply = super().ask(address, code, header, body, taken=taken, timeout_s=timeout_s)
+            reply = super().ask(address, code, header, body, accepted_codes=accepted_codes,
+                                timeout_s=timeout_s)
         except RemotingTimeout:
             self._silent.add(address)
             raise
         self._silent.discard(address)
         return reply
 
-    def each(self, targets: Iterable[T], one: Callable[[T], object]) -> Iterator[tuple[T, object]]:
+    def for_each(
+        self, targets: Iterable[T], one: Callable[[T], object]
+    ) -> Iterator[tuple[T, object]]:
         """Call a function for each target; failures are collected and shown at the end.
 
         :raises BrokerError: when it failed everywhere, and there was only one target.

@@ -79,7 +79,7 @@ def update_topic(
         attributes=attribute_changes(attributes))
     targets = session.brokers(broker, cluster)
     done = []
-    for target, _ in session.each(targets, lambda each: _create(session, each, config)):
+    for target, _ in session.for_each(targets, lambda each: _create(session, each, config)):
         done.append(target)
         yield target.name, target.address, topic, read_queues, write_queues, perm, order
     if order and done:
@@ -115,7 +115,8 @@ def _order(session: Session, topic: str) -> str:
 
 
 def _each_name_server(session: Session, code: int, header: CommandHeader) -> None:
-    for _ in session.each(session.name_servers, lambda address: session.ask(address, code, header)):
+    for _ in session.for_each(session.name_servers, lambda address: session.ask(address, code,
+                                                                                header)):
         pass
 
 
@@ -126,7 +127,7 @@ def update_topic_list(
     configs = read_list(file, TopicConfig)
     body = CreateTopicListRequestBody(topic_config_list=configs).encode()
     targets = session.brokers(broker, cluster)
-    for target, _ in session.each(targets, lambda each: session.ask(
+    for target, _ in session.for_each(targets, lambda each: session.ask(
             each.address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, body)):
         for config in configs:
             yield (target.name, target.address, config.topic_name, config.read_queue_nums,
@@ -135,7 +136,7 @@ def update_topic_list(
 
 def drop_topic(session: Session, topic: str, brokers: list[Broker], cluster: str | None) -> None:
     """Delete a topic on brokers and from the name servers."""
-    for _ in session.each(brokers, lambda each: session.ask(
+    for _ in session.for_each(brokers, lambda each: session.ask(
             each.address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(
                 topic=topic))):
         pass
@@ -172,7 +173,7 @@ def update_topic_perm(
             order=stats.order if stats else False))
         return old.perm
 
-    for target, old in session.each(targets, change):
+    for target, old in session.for_each(targets, change):
         assert isinstance(old, int)
         yield target.name, target.address, topic, old, perm
 
@@ -213,7 +214,7 @@ def topic_stats(session: Session, broker: Broker, topic: str) -> TopicStatsTable
 def topic_status(session: Session, *, topic: str, route_topic: str | None) -> Iterator[Row]:
     """Show the offset bounds of the queues of a topic."""
     places = session.brokers_of(topic, route_topic)
-    for _, stats in session.each(places, lambda each: topic_stats(session, each, topic)):
+    for _, stats in session.for_each(places, lambda each: topic_stats(session, each, topic)):
         assert isinstance(stats, TopicStatsTable)
         for queue, bounds in sorted(stats.offset_table.items()):
             yield (queue.broker_name, queue.queue_id, bounds.min_offset, bounds.max_offset,

@@ -47,7 +47,7 @@ class Host:
     compiled: int
 
     @classmethod
-    def here(cls) -> Host:
+    def current(cls) -> Host:
         """Return the facts about this host."""
         return cls(
             open_files=resource.getrlimit(resource.RLIMIT_NOFILE),

@@ -86,7 +86,7 @@ class IndexCheck:
         used_slots = 0
         remaining = _RemainingItems(view)
         for number, (code, log_offset, _, previous) in view.items():
-            remaining.see(number, code, log_offset)
+            remaining.add(number, code, log_offset)
             slot = code % view.slot_count
             if previous != newest[slot] and not remaining.are_between(newest[slot], previous):
                 self._report.problem(
@@ -261,7 +261,7 @@ class _RemainingItems:
         self._message = (-1, -1)
         self.first_count = 0
 
-    def see(self, number: int, code: int, log_offset: int) -> None:
+    def add(self, number: int, code: int, log_offset: int) -> None:
         """Process the next item."""
         first_code, last_offset = self._message
         if log_offset < last_offset or (log_offset == last_offset and code == first_code):

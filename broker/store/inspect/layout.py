@@ -124,23 +124,23 @@ class StoreFiles:
         for path, kind in sorted(self.reader.strange.items()):
             report.problem(path, None, "a regular file", kind)
 
-    def look(self, place: int) -> StoredMessage | str:
+    def look(self, log_offset: int) -> StoredMessage | str:
         """Decode the record at a commit-log offset, without checking its CRC.
 
         :returns: the record, or a description of the bytes in its place.
         """
         log = self.log
-        start = log.start_of(place)
+        start = log.start_of(log_offset)
         if start is None:
             return NO_FILE
-        head = log.cached(place, RECORD_SIZE_MIN)
+        head = log.cached(log_offset, RECORD_SIZE_MIN)
         if len(head) < RECORD_SIZE_MIN or head[4:8] not in MAGICS:
             return f"no record starts there: {head[:8].hex(' ', 4) or 'the file ends'}"
         size = record_size(head)
-        if size > start + log.file_size - place:
+        if size > start + log.file_size - log_offset:
             return f"no record starts there: size {size}"
         try:
-            return decode_record(log.cached(place, size), 0, False)
+            return decode_record(log.cached(log_offset, size), 0, False)
         except StoreDamaged as error:
             return str(error)
 

@@ -56,12 +56,12 @@ class LogWalk:
         self._chunk_start = 0
 
     def records(
-        self, begin: int = 0, wanted: Callable[[int], bool] | None = None
+        self, begin: int = 0, is_selected: Callable[[int], bool] | None = None
     ) -> Iterator[tuple[int, StoredMessage]]:
         """Read every record that can be decoded.
 
         :param begin: the start of a record; a lower offset stands for the first byte of the log.
-        :param wanted: returns whether the file with this start offset is read.
+        :param is_selected: returns whether the file with this start offset is read.
         :returns: (commit-log offset, record); the record itself may contain another offset.
         """
         log, end = self._log, self._store.log_end
@@ -71,7 +71,7 @@ class LogWalk:
                 report_missing(self._report, log, missing.pop(0))
             if start >= end or start + log.file_size <= begin:
                 continue
-            if wanted is not None and not wanted(start):
+            if is_selected is not None and not is_selected(start):
                 self._advance(log.file_size)
                 continue
             self._report.counts["commit-log files"] += 1

@@ -30,7 +30,9 @@ class FilesCheck(Protocol):
     points to a later record, even while a broker is running.
     """
 
-    def record(self, place: int, message: StoredMessage, properties: Mapping[str, str]) -> None:
+    def record(
+        self, log_offset: int, message: StoredMessage, properties: Mapping[str, str]
+    ) -> None:
         """Process a record of the commit log; records arrive in its order."""
 
     def finish(self) -> None:

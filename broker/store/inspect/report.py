@@ -34,7 +34,7 @@ class Report:
         path: Path,
         position: int | None,
         expected: str,
-        found: str,
+        actual: str,
         run: Hashable = None,
     ) -> None:
         """Report a disagreement.
@@ -51,7 +51,7 @@ class Report:
         if run is not None:
             self._runs[run] = [0]
             self._locations[run] = location
-        self._line(f"{location}: expected {expected}, found {found}")
+        self._line(f"{location}: expected {expected}, found {actual}")
 
     def note(self, text: str) -> None:
         """Add a text to the summary that is not a disagreement."""

@@ -295,10 +295,10 @@ class Engine:
             link = Link(address, self.credentials, self._opaques, self._extra_fields)
             connection = Connection(number, address, link, self.tasks.now_ms)
             self._by_address[address] = self._connections[number] = connection
-            connection.late = self.tasks.later(self.connect_timeout_ms, self._late, number)
+            connection.late = self.tasks.call_later(self.connect_timeout_ms, self._late, number)
             self._effects.append(Connect(number, address))
             if self._idle is None:
-                self._idle = self.tasks.later(IDLE_MS / 4, self._close_idle)
+                self._idle = self.tasks.call_later(IDLE_MS / 4, self._close_idle)
         return connection
 
     def _late(self, number: int) -> None:
@@ -363,7 +363,7 @@ class Engine:
             if connection.last_ms < limit and not connection.link.waiting:
                 self._close(connection, "it was idle")
         if self._connections:
-            self._idle = self.tasks.later(IDLE_MS / 4, self._close_idle)
+            self._idle = self.tasks.call_later(IDLE_MS / 4, self._close_idle)
 
     def _plan_expiry(self) -> None:
         """Set the timer for the next time-out of any link."""
@@ -373,7 +373,7 @@ class Engine:
             self._expiry.cancel()
             self._expiry = None
         if times:
-            self._expiry = self.tasks.later(min(times) - self.tasks.now_ms, self._expire)
+            self._expiry = self.tasks.call_later(min(times) - self.tasks.now_ms, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None

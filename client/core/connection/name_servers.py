@@ -144,7 +144,7 @@ class NameServers:
             either.set_result(None)
 
         timer = (None if patience_ms is None
-                 else self._engine.tasks.later(patience_ms, either.set_result, None))
+                 else self._engine.tasks.call_later(patience_ms, either.set_result, None))
         for future in under_way.values():
             future.when_done(wake)
         try:

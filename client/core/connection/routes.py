@@ -177,7 +177,7 @@ class Routes:
 
     # --- topics
 
-    def known(self, topic: str) -> Route | None:
+    def cached_route(self, topic: str) -> Route | None:
         """Return the route of a topic, if it was found before."""
         return self._routes.get(topic)
 

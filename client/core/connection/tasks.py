@@ -121,10 +121,10 @@ class Task(Future[T]):
         if self._waits_for is not None:
             self._waits_for.forget(self._wake)
             self._waits_for = None
-        self._scheduler.soon(self.step, Cancelled())
+        self._scheduler.call_soon(self.step, Cancelled())
 
     def _wake(self, _: Future[Any]) -> None:
-        self._scheduler.soon(self.step)
+        self._scheduler.call_soon(self.step)
 
     def step(self, error: BaseException | None = None) -> None:
         """Run the coroutine up to its next wait."""
@@ -213,16 +213,18 @@ class Scheduler:
         """Run a coroutine; it starts in the next :meth:`run`."""
         task = Task(self, coroutine, name)
         self.tasks.add(task)
-        self.soon(task.step)
+        self.call_soon(task.step)
         return task
 
-    def soon(self, function: Callable[..., object], *arguments: Any) -> None:
+    def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function in this :meth:`run` or the next, after all calls that already wait."""
         self._ready.append((function, arguments))
 
     # --- time
 
-    def later(self, delay_ms: float, function: Callable[..., object], *arguments: Any) -> Timer:
+    def call_later(
+        self, delay_ms: float, function: Callable[..., object], *arguments: Any
+    ) -> Timer:
         """Call a function after some milliseconds."""
         timer = Timer(self, self.now_ms + max(delay_ms, 0), function, arguments)
         heapq.heappush(self._timers, (timer.due_ms, next(self._order), timer))
@@ -231,10 +233,10 @@ class Scheduler:
     def sleep(self, delay_ms: float) -> Future[None]:
         """Return a future that is done after some milliseconds."""
         future: Future[None] = Future()
-        self.later(delay_ms, future.set_result, None)
+        self.call_later(delay_ms, future.set_result, None)
         return future
 
-    async def within(
+    async def wait_for(
         self, delay_ms: float, future: Future[T], error: Callable[[], Exception]
     ) -> T:
         """Wait for a future, at most for some milliseconds.
@@ -250,7 +252,7 @@ class Scheduler:
             either.set_result(None)
 
         future.when_done(wake)
-        timer = self.later(delay_ms, either.set_result, None)
+        timer = self.call_later(delay_ms, either.set_result, None)
         try:
             await either
         finally:

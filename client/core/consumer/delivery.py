@@ -97,7 +97,7 @@ class Delivery(Generic[T]):
                 continue
             if in_order:
                 if not self._may_run(assigned):
-                    self.tasks.later(max(assigned.in_order_until_ms - now_ms, 100),
+                    self.tasks.call_later(max(assigned.in_order_until_ms - now_ms, 100),
                                      self.arrived, assigned)
                     continue
                 messages = window.take_in_order(max_count, int(now_ms))

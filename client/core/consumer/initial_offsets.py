@@ -72,7 +72,7 @@ class Beginnings:
         self._familiar: dict[str, Familiarity] = {}
         self._asking: dict[str, Task[Familiarity]] = {}
 
-    def seen(self, topic: str, queues: Iterable[MessageQueue]) -> None:
+    def note_queues(self, topic: str, queues: Iterable[MessageQueue]) -> None:
         """Note the queues of a topic; only the first call for a topic has an effect."""
         if topic not in self._first_seen:
             self._first_seen[topic] = frozenset(queues)
@@ -165,7 +165,8 @@ class Beginnings:
 
     def _queues(self) -> dict[str, Iterable[MessageQueue]]:
         """Return the queues of all topics that the member reads, by topic."""
-        routes = {each: self._client.routes.known(each) for each in self._member.subscriptions}
+        routes = {each: self._client.routes.cached_route(each)
+                  for each in self._member.subscriptions}
         return {each: route.read_queues for each, route in routes.items() if route is not None}
 
     async def _ask(self, queue: MessageQueue, code: int, header: CommandHeader) -> int:

@@ -198,8 +198,8 @@ class Member(Results[T]):
 
     def sent_back(self) -> None:
         """Look for the retry topic soon, because the first message sent back creates it."""
-        if self.client.routes.known(retry_topic(self.group)) is None:
-            self.tasks.later(_RETRY_TOPIC_MS, self.rebalance.wake)
+        if self.client.routes.cached_route(retry_topic(self.group)) is None:
+            self.tasks.call_later(_RETRY_TOPIC_MS, self.rebalance.wake)
 
     # --- offsets
 
@@ -245,7 +245,7 @@ class Member(Results[T]):
         assigned.is_settled = True
         if assigned.is_new and assigned.committed is None and not self._is_committing_soon:
             self._is_committing_soon = True
-            self.tasks.later(_BEGINNINGS_MS, self._commit_soon)
+            self.tasks.call_later(_BEGINNINGS_MS, self._commit_soon)
 
     def _commit_soon(self) -> None:
         self._is_committing_soon = False

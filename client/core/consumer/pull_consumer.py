@@ -63,7 +63,7 @@ class PullMember(Member[T]):
         while not batches and (remaining_ms := deadline_ms - self.tasks.now_ms) > 0:
             waiting = self.tasks.spawn(self.ready(), "poll")
             try:
-                await self.tasks.within(remaining_ms, waiting, TimeoutError)
+                await self.tasks.wait_for(remaining_ms, waiting, TimeoutError)
             except TimeoutError:
                 return []
             finally:

@@ -41,7 +41,7 @@ class Queries:
         reply = await self._client.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         space = self._client.namespace
         topics = TopicList.decode_reply(reply.body).topic_list
-        return sorted(space.without(topic) for topic in topics if space.holds(topic))
+        return sorted(space.without(topic) for topic in topics if space.contains(topic))
 
     async def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
         """Return the queues from which a topic can be read, in order."""

@@ -143,7 +143,7 @@ class Rebalance(Generic[T]):
         for topic in self._member.subscriptions:
             try:
                 route = await client.routes.find(topic)
-                self.beginnings.seen(topic, route.read_queues)
+                self.beginnings.note_queues(topic, route.read_queues)
             except BrokerError as error:
                 self._no_route(topic, error)
                 # The retry topic does not exist before the first retry.
@@ -225,7 +225,7 @@ class Rebalance(Generic[T]):
             wait_ms = self._member.options.rebalance_ms if is_complete else MIN_INTERVAL_MS
             if not self._is_wanted:
                 self._waker = Future()
-                timer = tasks.later(wait_ms, self._waker.set_result, None)
+                timer = tasks.call_later(wait_ms, self._waker.set_result, None)
                 await self._waker
                 timer.cancel()
             interval_ms = (MIN_INTERVAL_MS if is_complete and not self._is_wanted
@@ -254,7 +254,7 @@ class Rebalance(Generic[T]):
     async def _divide(self, topic: str) -> tuple[bool, bool]:
         """Divide the queues of a topic; :returns: if nothing is missing, if anything changed."""
         member = self._member
-        route = self._client.routes.known(topic)
+        route = self._client.routes.cached_route(topic)
         if route is None:
             try:
                 route = await self._client.routes.find(topic)
@@ -268,7 +268,7 @@ class Rebalance(Generic[T]):
                 return is_retry, False
             self._missing.discard(topic)
         queues = route.read_queues
-        self.beginnings.seen(topic, queues)
+        self.beginnings.note_queues(topic, queues)
         if member.fixed is not None:
             mine = [queue for queue in sorted_queues(queues) if queue in member.fixed]
         elif member.options.is_broadcast:
@@ -291,7 +291,7 @@ class Rebalance(Generic[T]):
         """If a topic does not exist, note that no queue of it is older than this member."""
         if isinstance(error, RequestRefused) and (
                 error.response_code == ResponseCode.TOPIC_NOT_EXIST):
-            self.beginnings.seen(topic, ())
+            self.beginnings.note_queues(topic, ())
 
     async def _members(self, route: Route) -> list[str] | None:
         """Return the members of the group, as a broker of the topic lists them, or None.
@@ -380,7 +380,8 @@ class Rebalance(Generic[T]):
             # Later than this, the new member may have made more progress.
             if running and tasks.now_ms <= until_ms + LATE_MS:
                 committing.append(tasks.spawn(member.commit(running), "commit of lost queues"))
-            await tasks.within(COMMIT_WAIT_MS, tasks.spawn(tasks.all_of(committing)), TimeoutError)
+            await tasks.wait_for(COMMIT_WAIT_MS, tasks.spawn(tasks.all_of(committing)),
+                                 TimeoutError)
         except TimeoutError:
             log.warning("%d queues that another member has now were not committed in time",
                         len(lost))

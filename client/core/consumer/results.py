@@ -153,7 +153,8 @@ class Results(Delivery[T]):
             self.tasks.spawn(self._bury(assigned, over, again), "send back in order")
         else:
             self.release(assigned, again)
-            self.tasks.later(assigned.in_order_until_ms - self.tasks.now_ms, self.arrived, assigned)
+            self.tasks.call_later(assigned.in_order_until_ms - self.tasks.now_ms, self.arrived,
+                                  assigned)
 
     async def _bury(
         self, assigned: AssignedQueue[T], over: Sequence[ReceivedMessage[T]],
@@ -201,7 +202,7 @@ class Results(Delivery[T]):
             return
         pause: Future[None] = Future()
         self._pauses.add(pause)
-        timer = self.tasks.later(LOCAL_RETRY_MS, pause.set_result, None)
+        timer = self.tasks.call_later(LOCAL_RETRY_MS, pause.set_result, None)
         try:
             await pause
         finally:
@@ -245,7 +246,7 @@ class Results(Delivery[T]):
         self._direct_count += 1
         self.arrived(assigned)
         try:
-            return await self.tasks.within(timeout_ms, outcome, lambda: TimeoutError(
+            return await self.tasks.wait_for(timeout_ms, outcome, lambda: TimeoutError(
                 f"the handler did not end in {timeout_ms:.0f} ms"))
         finally:
             self._direct_count -= 1
@@ -280,7 +281,7 @@ class Results(Delivery[T]):
             return
         self._idle = Future()
         try:
-            await self.tasks.within(timeout_ms, self._idle, lambda: TimeoutError())
+            await self.tasks.wait_for(timeout_ms, self._idle, lambda: TimeoutError())
         except TimeoutError:
             unfinished = [message for assigned in self.assigned_queues.values()
                           for message in assigned.window.expired(int(self.tasks.now_ms), -1, 16)]

@@ -37,7 +37,7 @@ class Turn:
         self._is_over = True
 
     @staticmethod
-    def of(member: object) -> list[Turn]:
+    def running(member: object) -> list[Turn]:
         """Return the turns of a member in which the caller is."""
         return [each for each in _turns.get() if each._member is member and not each._is_over]
 

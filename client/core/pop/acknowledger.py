@@ -159,7 +159,7 @@ class Acknowledger:
         again = isinstance(error, RemotingError | NoRoute) or error.retriable
         if again and not self._client.is_closed and (
                 entry.is_patient or entry.tries <= self._client.options.retries):
-            self._client.tasks.later(AGAIN_MS if entry.is_patient
+            self._client.tasks.call_later(AGAIN_MS if entry.is_patient
                                      else self._client.options.retry_wait_ms, self._queue, entry)
         else:
             self._end(entry, error)

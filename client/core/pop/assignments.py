@@ -85,7 +85,7 @@ class PopAssignments(Rebalance[T]):
         :raises Unsupported: when a broker does not know pop consumption.
         """
         for topic in list(self._member.subscriptions):
-            route = self._client.routes.known(topic)
+            route = self._client.routes.cached_route(topic)
             for name in [] if route is None else _brokers(route):
                 try:
                     await self._ask(topic, name)

@@ -307,7 +307,7 @@ class PopMember(Member[T]):
                 log.warning("%r is tried again, not sent to the dead letters: %s", message, error)
                 remaining.append(message)
         self.release(assigned, remaining)
-        self.tasks.later(max(assigned.in_order_until_ms - self.tasks.now_ms, 0), self.arrived,
+        self.tasks.call_later(max(assigned.in_order_until_ms - self.tasks.now_ms, 0), self.arrived,
                          assigned)
 
     def _ended(self, count: int, assigned: AssignedQueue[T]) -> None:
@@ -348,7 +348,7 @@ class PopMember(Member[T]):
     async def _within_close(self, coroutine: Any) -> None:
         task = self.tasks.spawn(coroutine, "end of a consumer")
         try:
-            await self.tasks.within(_CLOSE_MS, task, TimeoutError)
+            await self.tasks.wait_for(_CLOSE_MS, task, TimeoutError)
         except TimeoutError:
             task.cancel()
             log.warning("brokers do not answer: popped messages of group %s will be delivered "

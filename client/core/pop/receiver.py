@@ -124,7 +124,7 @@ class Receiver(Generic[T]):
         remaining_ms = until_ms - member.tasks.now_ms
         if remaining_ms <= 0:
             remaining_ms += self._client.options.timeout_ms
-        timer = member.tasks.later(remaining_ms, end.set_result, None)
+        timer = member.tasks.call_later(remaining_ms, end.set_result, None)
         try:
             with self._popping.pop_until(until_ms), member.waiting(end):
                 await end

@@ -84,7 +84,7 @@ class BatchSender(Generic[T]):
 
     def _send_some(self, take_batches: Callable[[], list[Batch[T]]]) -> None:
         if not self.enter():
-            self._tasks.later(AGAIN_MS, self._send_some, take_batches)
+            self._tasks.call_later(AGAIN_MS, self._send_some, take_batches)
             return
         try:
             # The full batches were begun first.
@@ -105,7 +105,7 @@ class BatchSender(Generic[T]):
             if due_ms is not None and timer.due_ms <= due_ms:
                 return
             timer.cancel()
-        self._timer = None if due_ms is None else self._tasks.later(
+        self._timer = None if due_ms is None else self._tasks.call_later(
             due_ms - self._tasks.now_ms, self.send_due)
 
 

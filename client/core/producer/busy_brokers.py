@@ -43,10 +43,10 @@ class WaitingSend(Protocol):
     def deadline_ms(self) -> float:
         """The time at which it fails at the latest, by the monotonic clock."""
 
-    def go(self) -> None:
+    def send_now(self) -> None:
         """Send it now."""
 
-    def late(self) -> None:
+    def give_up(self) -> None:
         """Fail it, because its time is over or the client closes."""
 
 
@@ -115,7 +115,7 @@ class Gate:
     def close(self) -> None:
         """Fail all waiting sends, because the client closes."""
         for send in [*self._again, *self._new]:
-            send.late()
+            send.give_up()
         self._again.clear()
         self._new.clear()
 
@@ -125,11 +125,11 @@ class Gate:
             return
         for line in (self._again, self._new):
             while line and self._under_way() < self._limit:
-                line.popleft().go()
+                line.popleft().send_now()
 
     def _plan(self) -> None:
         if self._timer is None:
-            self._timer = self._tasks.later(LOOK_MS, self._look)
+            self._timer = self._tasks.call_later(LOOK_MS, self._look)
 
     def _look(self) -> None:
         self._timer = None
@@ -138,7 +138,7 @@ class Gate:
             late = [send for send in line if send.deadline_ms <= now_ms]
             for send in late:
                 line.remove(send)
-                send.late()
+                send.give_up()
         self._pump()
         if self._again or self._new or now_ms < self._quiet_ms:
             self._plan()

@@ -38,7 +38,7 @@ class InFlightLimit:
         self.count -= 1
         self.bytes -= size
 
-    def full(self) -> Full:
+    def full_error(self) -> Full:
         """Return the error for a message that gets no room in time."""
         return Full(f"{self.count} messages with {self.bytes} bytes are under way, and not one "
                     "ended in time")
@@ -78,5 +78,5 @@ class AwaitedInFlightLimit(InFlightLimit):
             if deadline_ms is None:
                 await self._changed
             else:
-                await self._tasks.within(
-                    deadline_ms - self._tasks.now_ms, self._changed, self.full)
+                await self._tasks.wait_for(
+                    deadline_ms - self._tasks.now_ms, self._changed, self.full_error)

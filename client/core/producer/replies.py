@@ -127,7 +127,7 @@ class Replies:
             self._send(sender, message, queue, tasks.now_ms + timeout_ms), "request")
         sending.when_done(sent)
         try:
-            return await tasks.within(timeout_ms, reply, lambda: RequestTimeout(
+            return await tasks.wait_for(timeout_ms, reply, lambda: RequestTimeout(
                 f"topic {message.topic}: no reply within {timeout_ms / 1000:g} s"))
         except RequestTimeout:
             await self._require_sent(sending)
@@ -145,7 +145,7 @@ class Replies:
             not stored there, and a :class:`RequestTimeout` would not express that.
         """
         with suppress(Exception):
-            await self._client.tasks.within(2 * LOOK_MS, sending, TimeoutError)
+            await self._client.tasks.wait_for(2 * LOOK_MS, sending, TimeoutError)
         error = sending.error if sending.is_done else None
         if error is not None and (is_busy(error) or (
                 isinstance(error, SendFailed)
@@ -159,7 +159,7 @@ class Replies:
         try:
             # A broker that hangs must leave time for the message and the reply, which may come
             # through another broker.
-            await self._client.tasks.within(
+            await self._client.tasks.wait_for(
                 (deadline_ms - self._client.tasks.now_ms) / 3,
                 self._client.tasks.spawn(self._tell_brokers(message.topic), "heartbeats"),
                 lambda: TimeoutError())

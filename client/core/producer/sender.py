@@ -160,7 +160,7 @@ class PendingSend(msgspec.Struct):
     def attempt(self) -> None:
         """Start an attempt."""
         sender, topic = self._sender, self._message.topic
-        route = sender.client.routes.known(topic)
+        route = sender.client.routes.cached_route(topic)
         if route is None or not route.write_queues or topic in sender.finding or (
                 self._queue is not None and not sender.client.routes.has_master(self._queue)):
             # The route may have a queue again, or name the master of the queue's broker again.
@@ -172,7 +172,7 @@ class PendingSend(msgspec.Struct):
         finding = self._sender.find_route(self._message.topic, again=again)
         self._begin_ms = self._sender.client.tasks.now_ms
         self._broker_name = ""
-        self._timer = self._sender.client.tasks.later(
+        self._timer = self._sender.client.tasks.call_later(
             self._remaining_ms(), self._ended, NoRoute("no name server answers in time"))
 
         def on_route(future: Future[Route]) -> None:
@@ -226,7 +226,7 @@ class PendingSend(msgspec.Struct):
         if self._is_free:
             sender = self._sender
             shares = min(sender.options.retries + 1 - self._tries,
-                         sender.untried(brokers, self._failed() if self._attempts else ()))
+                         sender.remaining_count(brokers, self._failed() if self._attempts else ()))
             if shares > 1:
                 remaining_ms /= shares
                 bound_ms = sender.options.attempt_timeout_ms
@@ -245,7 +245,7 @@ class PendingSend(msgspec.Struct):
         """See ``WaitingSend``."""
         return self._deadline_ms
 
-    def go(self) -> None:
+    def send_now(self) -> None:
         """See ``WaitingSend``: try the queue again."""
         client = self._sender.client
         self._begin_ms = client.tasks.now_ms
@@ -261,7 +261,7 @@ class PendingSend(msgspec.Struct):
         else:
             self._write(address, self._target)
 
-    def late(self) -> None:
+    def give_up(self) -> None:
         """See ``WaitingSend``."""
         if self._sender.client.is_closed:
             self._finish(Closed("the producer is closed"))
@@ -375,7 +375,7 @@ class PendingSend(msgspec.Struct):
             if self._broker_name:
                 self.attempt()
             else:
-                client.tasks.later(_NO_ROUTE_WAIT_MS, self.attempt)
+                client.tasks.call_later(_NO_ROUTE_WAIT_MS, self.attempt)
             return
         self._fail(error)
 
@@ -393,12 +393,12 @@ class PendingSend(msgspec.Struct):
         """Go to another broker, or wait for this busy one."""
         sender, client = self._sender, self._sender.client
         gate = sender.gate(self._broker_name, self._address)
-        route = client.routes.known(self._message.topic)
+        route = client.routes.cached_route(self._message.topic)
         if client.is_closed or self._remaining_ms() <= 0:
             gate.refused(None)
             self._fail(error)
         elif (self._is_free and route is not None
-                and sender.untried(route.write_brokers, self._failed()) > 0):
+                and sender.remaining_count(route.write_brokers, self._failed()) > 0):
             gate.refused(None)
             self.attempt()
         else:
@@ -574,7 +574,7 @@ class Sender:
                       and self.faults.is_available(route.owners[queue], now_ms)] or queues
         return self.choice.choose(queues, failed, now_ms)
 
-    def untried(self, brokers: Collection[str], failed: Collection[str]) -> int:
+    def remaining_count(self, brokers: Collection[str], failed: Collection[str]) -> int:
         """Return the number of brokers that a send can still try: not failed and not left out."""
         faults, now_ms = self.faults, self.client.tasks.now_ms
         return sum(name not in failed
@@ -683,7 +683,7 @@ class Sender:
             # A heartbeat in flight may have a longer time-out than this message.
             beating = client.tasks.spawn(client.heartbeat(address, timeout_ms), "heartbeat")
             with suppress(TimeoutError):
-                await client.tasks.within(timeout_ms, beating, TimeoutError)
+                await client.tasks.wait_for(timeout_ms, beating, TimeoutError)
         if address not in client.versions:
             raise RemotingConnectError(f"{address} does not report its version in response to a "
                                        "heartbeat, which is needed before a timed message")

@@ -147,7 +147,7 @@ class Trace:
         if len(self._records) >= BATCH:
             self._flush()
         elif self._timer is None:
-            self._timer = self._client.tasks.later(FLUSH_MS, self._flush)
+            self._timer = self._client.tasks.call_later(FLUSH_MS, self._flush)
 
     def _flush(self) -> None:
         if self._timer is not None:
@@ -191,7 +191,7 @@ class Trace:
         self._flush()
         assert self._sending is not None
         try:
-            await self._client.tasks.within(CLOSE_MS, self._sending, lambda: TimeoutError())
+            await self._client.tasks.wait_for(CLOSE_MS, self._sending, lambda: TimeoutError())
         except TimeoutError:
             log.warning("%d traces of %s are lost: the brokers take too long",
                         len(self._records), self._group)

@@ -468,7 +468,7 @@ class OtherTests(NameServersTestCase):
         """One-way; one that is not there is no reason to fail."""
         self.client.answers = {"a:1": RemotingConnectError("no"), "b:2": reply()}
         header = BrokerHeartbeatRequestHeader(cluster_name="c", broker_addr="x", broker_name="n")
-        self.successResultOf(ensureDeferred(self.servers.tell(
+        self.successResultOf(ensureDeferred(self.servers.notify(
             RequestCode.BROKER_HEARTBEAT, header, b"body", timeout_ms=100)))
         self.assertEqual(self.client.asked, [
             (address, RequestCode.BROKER_HEARTBEAT, header, b"body")

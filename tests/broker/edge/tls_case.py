@@ -71,7 +71,7 @@ class TlsTestCase(SynchronousTestCase):
         self.later.append((work, done))
         return done
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Let the periodic look at the files run twice: they changed, and go on like that."""
         [task] = self.security.tasks
         for _ in range(2):

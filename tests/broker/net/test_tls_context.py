@@ -26,12 +26,12 @@ class CertificateTests(TlsTestCase):
         server = self.make_server(self.own())
         old, before = self.serial(server)
         self.server_pair.replace(self.authority.pair("server-2"))
-        self.look()
+        self.check()
         _, after = self.serial(server)
         self.assertNotEqual(before, after)
         self.assertEchoes(old)
         self.assertEqual(len(self.lines("was read again")), 1)
-        self.look()
+        self.check()
         self.assertEqual(len(self.lines("was read again")), 1)
 
     def test_half_renewed(self) -> None:
@@ -40,12 +40,12 @@ class CertificateTests(TlsTestCase):
         _, before = self.serial(server)
         new = self.authority.pair("server-2")
         new.cert.rename(self.server_pair.cert)
-        self.look()
+        self.check()
         self.assertEqual(self.serial(server)[1], before)
         [line] = self.lines("the old ones stay in use")
         self.assertIn("is not the key of tls.server.certPath", line)
         new.key.rename(self.server_pair.key)
-        self.look()
+        self.check()
         self.assertNotEqual(self.serial(server)[1], before)
 
     def test_while_it_is_written(self) -> None:
@@ -62,9 +62,9 @@ class CertificateTests(TlsTestCase):
         """A file that is gone, or no certificate any more, changes nothing."""
         server = self.make_server(self.own())
         self.server_pair.cert.write_text("nothing")
-        self.look()
+        self.check()
         self.server_pair.cert.unlink()
-        self.look()
+        self.check()
         self.assertEqual(len(self.lines("the old ones stay in use")), 2)
         self.assertEchoes(self.serial(server)[0])
 
@@ -80,7 +80,7 @@ class CertificateTests(TlsTestCase):
         peer = TlsPeer(server, contexts[0])
         peer.shake_hands()
         trust.write_bytes(foreign.cert.read_bytes())
-        self.look()
+        self.check()
         self.assertEchoes(peer)
         self.assertRefused(TlsPeer(server, contexts[0]), "not trusted")
         welcome = TlsPeer(server, contexts[1])

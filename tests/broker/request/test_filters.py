@@ -205,5 +205,5 @@ class LanguageTests(SynchronousTestCase):
 
     def test_tag_is_always_known(self) -> None:
         """TAG is always known, others when a plugin brought them."""
-        self.assertEqual([self.languages.knows(name) for name in ("TAG", None, "EQUALS", "X")],
+        self.assertEqual([self.languages.supports(name) for name in ("TAG", None, "EQUALS", "X")],
                          [True, True, True, False])

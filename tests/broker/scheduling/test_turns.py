@@ -46,10 +46,10 @@ class TurnsTests(SynchronousTestCase):
         """Items of one path are dropped; a path without items is forgotten."""
         for item in ("a1x", "a1y", "a2x"):
             self.turns.add((item[0], item[1]), item)
-        self.assertEqual(self.turns.of(("a", "1")), 2)
+        self.assertEqual(self.turns.count(("a", "1")), 2)
         self.assertEqual(self.turns.drop(("a", "1"), lambda item: item == "a1x"), ["a1x"])
-        self.assertEqual((self.turns.of(("a", "1")), len(self.turns)), (1, 2))
+        self.assertEqual((self.turns.count(("a", "1")), len(self.turns)), (1, 2))
         self.assertEqual(self.turns.drop(("a", "2"), lambda item: True), ["a2x"])
         self.assertEqual(self.turns.drop(("a", "3"), lambda item: True), [])
-        self.assertEqual((self.turns.of(("a", "2")), self.taken()), (0, "a1y"))
+        self.assertEqual((self.turns.count(("a", "2")), self.taken()), (0, "a1y"))
         self.assertEqual(self.turns.owners, 0)

@@ -254,11 +254,11 @@ class RecoveryTests(SynchronousTestCase):
         asked = []
         box = box._again()
 
-        def enters(record: MessageRecord) -> bool:
+        def enters_queue(record: MessageRecord) -> bool:
             asked.append(record.body)
             return True
 
-        box.store.dispatch.filter = enters
+        box.store.dispatch.filter = enters_queue
         box.open()
         self.assertEqual(set(asked), {b"%d" % number for number in range(5)})
 

@@ -16,8 +16,8 @@ class StoreStatsTests(SynchronousTestCase):
         """Puts and gets, their sizes and longest times."""
         self.stats.put(2, 300, 0)
         self.stats.put(1, 100, 15)
-        self.stats.got(32, 3)
-        self.stats.got(0, 1)
+        self.stats.count_read(32, 3)
+        self.stats.count_read(0, 1)
         info = self.stats.runtime_info(91_061_000)
         self.assertEqual(info["putMessageTimesTotal"], "3")
         self.assertEqual(info["putMessageSizeTotal"], "400")
@@ -44,8 +44,8 @@ class StoreStatsTests(SynchronousTestCase):
         for second in range(61):
             self.stats.sample(second * 1000)
             self.stats.put(5 if second < 50 else 10, 1, 0)
-            self.stats.got(32, 0)
-            self.stats.got(0, 0)
+            self.stats.count_read(32, 0)
+            self.stats.count_read(0, 0)
         info = self.stats.runtime_info(0)
         self.assertEqual(info["putTps"], f"10.0 {(50 * 5 + 10 * 10) / 60} ")
         self.assertEqual(info["getFoundTps"], "1.0 1.0 ")

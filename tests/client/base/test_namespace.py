@@ -27,17 +27,17 @@ class NamespaceTests(SynchronousTestCase):
             self.assertEqual(named.topic(inside), outside)
             self.assertEqual(named.topic(outside), outside)
             self.assertEqual(named.without(outside), inside)
-            self.assertTrue(named.holds(outside))
+            self.assertTrue(named.contains(outside))
         self.assertEqual(named.group("g"), "N%g")
         self.assertEqual(named.group("CID_RMQ_SYS_TRANS"), "CID_RMQ_SYS_TRANS")
-        self.assertFalse(named.holds("orders"))
-        self.assertFalse(named.holds("M%orders"))
+        self.assertFalse(named.contains("orders"))
+        self.assertFalse(named.contains("M%orders"))
 
     def test_without_a_namespace_names_stay_as_they_are(self) -> None:
         """Without a namespace every name stays as it is."""
         none = Namespace("")
         for name in ("orders", "M%orders", "%RETRY%g"):
-            self.assertEqual((none.topic(name), none.without(name), none.holds(name)),
+            self.assertEqual((none.topic(name), none.without(name), none.contains(name)),
                              (name, name, True))
 
     def test_a_client_sends_and_commits_inside_its_namespace(self) -> None:

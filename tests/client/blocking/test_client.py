@@ -114,11 +114,11 @@ class BrokerTests(SynchronousTestCase):
                                       tags=("BB", "Aa")[number % 2], sys_flag=SYS_COMPRESSED),
                               queue=queue)
             client = producer.client
-            found = [(each.offset, each.body) for each in client.read(queue, wanted="Aa || x")]
+            found = [(each.offset, each.body) for each in client.read(queue, expression="Aa || x")]
             self.assertEqual(found, [(n, b"%d" % n) for n in range(1, 100, 2)])
             part = [each.offset for each in client.read(queue, 10, 50)]
             self.assertEqual(part, list(range(10, 50)))
-            self.assertEqual(list(client.read(queue, wanted="none")), [])
+            self.assertEqual(list(client.read(queue, expression="none")), [])
             self.assertEqual(list(client.read(queue, 100)), [])
 
     def test_pull_waits(self) -> None:

@@ -66,7 +66,7 @@ class FailureTests(SynchronousTestCase):
 
         with self.assertLogs("twistmq.client", "ERROR") as logs:
             tasks = self.client.core.engine.tasks
-            self.client.loop.call_in_loop(lambda: tasks.soon(fail))
+            self.client.loop.call_in_loop(lambda: tasks.call_soon(fail))
             self.assertEqual(self.ask().code, 0)
         self.assertIn("the client failed, and goes on", logs.output[0])
         self.assertEqual(self.ask().code, 0)

@@ -100,7 +100,7 @@ class Box:
     def tasks_later(self, milliseconds: float, function: Callable[..., object],
                     *arguments: Any) -> None:
         """Call a function after a while."""
-        self.engine.tasks.later(milliseconds, function, *arguments)
+        self.engine.tasks.call_later(milliseconds, function, *arguments)
 
     def push(self, address: str, frame: bytes) -> None:
         """Let a server send bytes on its newest connection."""

@@ -49,7 +49,7 @@ class Iteration:
         self.cluster.create_topic("T", 2)
         producer = self.cluster.producer()
         for part in range(3):
-            self.cluster.later(1500 + 700 * part, self._send, producer.sender, part)
+            self.cluster.call_later(1500 + 700 * part, self._send, producer.sender, part)
         client = self.client = self.cluster.client()
         self.shell = MemoryShell(client)
         self.consumer = consumer_of(self.shell, start="first")

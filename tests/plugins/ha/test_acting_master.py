@@ -160,7 +160,7 @@ class LowestIdTests(ActingCase):
         self.look({0: MASTER, 1: SLAVE})
         self.pass_time()
         self.look({1: SLAVE})
-        self.plugin(self.slave).master.came(MASTER, MASTER_HA)
+        self.plugin(self.slave).master.note_available(MASTER, MASTER_HA)
         self.asked.clear()
         self.pass_time()
         self.assertEqual(self.asked, [])

@@ -27,7 +27,7 @@ class FamiliesTests(PopTestCase):
         [value] = self.samples(name).values()
         return value
 
-    def behind(self) -> dict[str, tuple[float, float]]:
+    def backlog(self) -> dict[str, tuple[float, float]]:
         """Revive queues that are not done: messages, and how late the next is, ms."""
         late = self.samples("revive_latency_milliseconds")
         return {queue: (count, late[queue,])
@@ -53,7 +53,7 @@ class FamiliesTests(PopTestCase):
         self.assertEqual((self.samples("revive_in_message"), self.samples("revive_out_message")),
                          (came, {}))
         self.pass_time(4500)
-        [[queue, (behind, late_ms)]] = self.behind().items()
+        [[queue, (behind, late_ms)]] = self.backlog().items()
         self.assertEqual((behind, late_ms), (1, 0), msg="the check point is there a second ahead")
         self.assertEqual(self.samples("revive_retry_messages"), {})
         self.pass_time(4000)
@@ -62,7 +62,7 @@ class FamiliesTests(PopTestCase):
         self.assertEqual(self.samples("revive_out_message"),
                          {("g", "T", queue, "CK"): 1, ("g", "T", queue, "ACK"): 2})
         self.assertEqual(self.samples("revive_retry_messages"), {("g", "T", "PUT_OK"): 1})
-        self.assertEqual((self.behind(), self.value("offset_buffer_size")), ({}, 0))
+        self.assertEqual((self.backlog(), self.value("offset_buffer_size")), ({}, 0))
 
     def test_lag_of_the_revive_queue_grows_while_retries_fail(self) -> None:
         """While retries cannot be stored, their queue is behind, and later and later."""
@@ -71,9 +71,9 @@ class FamiliesTests(PopTestCase):
         self.pass_time(4500)
         self.box.kernel.store.log_retention.disk_full = True
         self.pass_time(3000)
-        [first] = self.behind().values()
+        [first] = self.backlog().values()
         self.pass_time(2000)
-        [second] = self.behind().values()
+        [second] = self.backlog().values()
         self.assertEqual((first[0], second), (1, (1, first[1] + 2000)))
         self.assertGreater(first[1], 0)
         [[labels, count]] = self.samples("revive_retry_messages").items()

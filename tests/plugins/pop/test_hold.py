@@ -25,7 +25,7 @@ from twistmq.protocol.headers.pop import (
 class HoldTests(PopTestCase):
     """A pop waits until there is something for it."""
 
-    def got(self, peer: Peer) -> list[bytes]:
+    def count_read(self, peer: Peer) -> list[bytes]:
         """The messages that came to a peer late."""
         return [each.body for reply in self.box.late_replies(peer) for each in popped_of(reply)]
 
@@ -46,7 +46,7 @@ class HoldTests(PopTestCase):
         self.assertEqual(self.waiting(), 1)
         self.assertGreater(peer.held_bytes, 0)
         self.send(b"x", queue_id=1)
-        self.assertEqual(self.got(peer), [b"x"])
+        self.assertEqual(self.count_read(peer), [b"x"])
         self.assertEqual((self.waiting(), peer.held_bytes), (0, 0))
 
     def test_one_for_one(self) -> None:
@@ -57,9 +57,9 @@ class HoldTests(PopTestCase):
         self.pop(group="other")
         self.wait_pop(peers[2], group="other")
         self.send(b"x")
-        self.assertEqual([self.got(peer) for peer in peers], [[b"x"], [], [b"x"]])
+        self.assertEqual([self.count_read(peer) for peer in peers], [[b"x"], [], [b"x"]])
         self.send(b"y")
-        self.assertEqual(self.got(peers[1]), [b"y"])
+        self.assertEqual(self.count_read(peers[1]), [b"y"])
 
     def test_what_it_keeps_counts(self) -> None:
         """A long expression counts as it stands in the request and in its header."""
@@ -80,7 +80,7 @@ class HoldTests(PopTestCase):
         for number in range(500):
             self.wait_pop(peer, poll_ms=10**12)
             self.send(b"%d" % number)
-        self.assertEqual(self.got(peer), [b"%d" % number for number in range(500)])
+        self.assertEqual(self.count_read(peer), [b"%d" % number for number in range(500)])
         self.assertLess(len(self.service.state.hold._deadlines), 250)
         # Those that wait still end in their time.
         self.wait_pop(peer, poll_ms=1000)
@@ -96,7 +96,7 @@ class HoldTests(PopTestCase):
         self.run_task("forget pops of what is gone")
         self.assertEqual((self.service.state.hold.count, gone.held_bytes), (1, 0))
         self.send(b"x")
-        self.assertEqual(self.got(there), [b"x"])
+        self.assertEqual(self.count_read(there), [b"x"])
 
     def test_no_slow_requests(self) -> None:
         """Who waits for a message is not slow."""
@@ -130,9 +130,9 @@ class HoldTests(PopTestCase):
         peer = self.box.peer()
         self.wait_pop(peer, queue_id=1)
         self.send(b"x", queue_id=0)
-        self.assertEqual((self.got(peer), self.waiting(1)), ([], 1))
+        self.assertEqual((self.count_read(peer), self.waiting(1)), ([], 1))
         self.send(b"y", queue_id=1)
-        self.assertEqual(self.got(peer), [b"y"])
+        self.assertEqual(self.count_read(peer), [b"y"])
 
     def test_a_message_that_its_filter_does_not_want_does_not_end_the_wait(self) -> None:
         """A message that its filter does not want does not end the wait."""
@@ -141,7 +141,7 @@ class HoldTests(PopTestCase):
         self.send(b"x", tag="b")
         self.assertEqual(peer.written, [])
         self.send(b"y", tag="a")
-        self.assertEqual(self.got(peer), [b"y"])
+        self.assertEqual(self.count_read(peer), [b"y"])
 
     def test_clock_jumps(self) -> None:
         """How long it waits is what was asked for, also when the clock is set meanwhile."""
@@ -169,7 +169,7 @@ class HoldTests(PopTestCase):
         peer = self.box.peer()
         self.wait_pop(peer, poll_ms=20_000)
         self.pass_time(8000)
-        self.assertEqual(self.got(peer), [b"first"])
+        self.assertEqual(self.count_read(peer), [b"first"])
 
     def test_polls_beyond_the_limit_are_refused(self) -> None:
         """More than may wait are told so."""
@@ -303,8 +303,8 @@ class HoldTests(PopTestCase):
             self.wait_pop(peer, count=1)
         self.send(b"x")
         self.send(b"y")
-        self.assertEqual([self.got(peer) for peer in peers], [[], []])
+        self.assertEqual([self.count_read(peer) for peer in peers], [[], []])
         for run in later:
             assert callable(run)
             run()
-        self.assertEqual([self.got(peer) for peer in peers], [[b"x"], [b"y"]])
+        self.assertEqual([self.count_read(peer) for peer in peers], [[b"x"], [b"y"]])

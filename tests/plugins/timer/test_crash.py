@@ -87,7 +87,7 @@ class CrashTests(EveryChangeCase, TimerTestCase):
                  if before[body] and due_ms > self.box.now_ms]
         self.assertEqual(early, [], msg=message)
         seen = before
-        while self.service.enqueue.behind or self.service.wheel.next_ms is not None:
+        while self.service.enqueue.backlog or self.service.wheel.next_ms is not None:
             self.pass_time(500)
             now = Counter(self.bodies())
             for body in now - seen:

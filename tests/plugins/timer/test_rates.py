@@ -12,12 +12,12 @@ class RatesTests(SynchronousTestCase):
 
     def test_without_samples(self) -> None:
         """Nothing is known yet."""
-        self.assertEqual(Rates().of(1000, 7, 8), (0.0, 0.0))
+        self.assertEqual(Rates().update(1000, 7, 8), (0.0, 0.0))
 
     def test_counts_older_than_ten_seconds_are_forgotten(self) -> None:
         """What is older than ten seconds does not count."""
         rates = Rates()
         for second in range(20):
             rates.note(second * 1000, second * 10, 0 if second < 15 else (second - 15) * 100)
-        self.assertEqual(rates.of(20_000, 200, 500), (10.0, 50.0))
-        self.assertEqual(rates.of(40_000, 200, 500), (0.0, 0.0))
+        self.assertEqual(rates.update(20_000, 200, 500), (10.0, 50.0))
+        self.assertEqual(rates.update(40_000, 200, 500), (0.0, 0.0))

@@ -120,7 +120,7 @@ class RecallTests(TimerTestCase):
         self.after_kill()
         self.turn(60_000)
         self.turn(1000)
-        self.assertEqual((self.bodies(), self.service.enqueue.behind), ([], 0))
+        self.assertEqual((self.bodies(), self.service.enqueue.backlog), ([], 0))
 
     def test_after_a_roll(self) -> None:
         """What was rolled is found in its last slot."""

@@ -143,7 +143,7 @@ class DeliveryTests(TimerTestCase):
         while self.service.enqueue.offset < 300:
             self.service.enqueue.step(self.box.now_ms)
         self.service.enqueue.note_ready()
-        self.assertTrue(self.service.enqueue.behind)
+        self.assertTrue(self.service.enqueue.backlog)
         while self.service.dequeue.step(self.service.enqueue.ready_ms):
             pass
         self.assertEqual(len(self.bodies()), 300)
@@ -202,7 +202,7 @@ class DeliveryTests(TimerTestCase):
         begin_ms = self.box.now_ms
         self.box.clock = lambda: begin_ms + next(ticks) // 64
         turns = 0
-        while self.service.enqueue.behind:
+        while self.service.enqueue.backlog:
             before = self.box.clock()
             self.run_task(TURN)
             self.assertLessEqual(self.box.clock() - before, 4 * TURN_MS)
@@ -305,7 +305,7 @@ class FaultTests(TimerTestCase):
         self.send(TIMER_DELAY_MS="1500")
         self.turns(3000)
         self.assertEqual(self.bodies(), [b"timed"])
-        self.assertEqual(self.service.enqueue.behind, 0)
+        self.assertEqual(self.service.enqueue.backlog, 0)
 
     def test_full_disk(self) -> None:
         """Entering and delivering wait until there is room; nothing comes twice."""

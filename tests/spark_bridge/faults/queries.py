@@ -177,7 +177,8 @@ class Queries:
     def wait_for_all(self, seconds: float) -> None:
         """Wait until all streams run, if they do so in time."""
         with contextlib.suppress(AssertionError):
-            wait_until("the streams run", lambda: self.begun >= self.generations.keys(), seconds)
+            wait_until("the streams run", lambda: self.begun >= self.generations.keys(),
+                       seconds)
 
     def kill(self) -> None:
         """Kill the driver, its JVM and its workers."""

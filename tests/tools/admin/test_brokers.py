@@ -78,7 +78,7 @@ class _Session:
     def brokers(self, broker: str | None, cluster: str | None, slaves: bool) -> list[Broker]:
         return [Broker("c", "b", number, address) for number, address in enumerate(self.answers)]
 
-    def each(
+    def for_each(
         self, places: Iterable[Broker], ask: Callable[[Broker], Any]
     ) -> Iterator[tuple[Broker, Any]]:
         return ((place, ask(place)) for place in places)

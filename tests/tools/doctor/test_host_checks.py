@@ -49,7 +49,7 @@ class HostTests(SynchronousTestCase):
 
     def test_this_host_has_numbers_for_all_of_it(self) -> None:
         """This host has numbers for all of it."""
-        host = Host.here()
+        host = Host.current()
         self.assertGreater(host.memory, 1 << 20)
         self.assertGreater(host.open_files[1], 0)
         self.assertEqual({each.check for each in host_findings(host)} - {"file maps"},

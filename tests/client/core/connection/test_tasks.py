@@ -70,7 +70,7 @@ class SchedulerTests(SynchronousTestCase):
         future: Future[int] = Future()
 
         async def wait() -> int:
-            return await self.tasks.within(10, future, lambda: TimeoutError("late"))
+            return await self.tasks.wait_for(10, future, lambda: TimeoutError("late"))
 
         task = self.tasks.spawn(wait())
         self.tasks.run()
@@ -114,7 +114,7 @@ class SchedulerTests(SynchronousTestCase):
     def test_cancelled_timers_do_not_pile_up(self) -> None:
         """Timers that are cancelled long before their time are cleared out."""
         for _ in range(10_000):
-            self.tasks.later(60_000, self.fail).cancel()
+            self.tasks.call_later(60_000, self.fail).cancel()
         self.assertLess(len(self.tasks._timers), 2_000)
         self.assertEqual(self.tasks.timer_count, 0)
 

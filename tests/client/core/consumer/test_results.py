@@ -38,12 +38,12 @@ class OutcomeTests(SynchronousTestCase):
         self.broker = GroupBroker(queues=1)
         for number in range(10):
             self.broker.put("T", 0, b"%d" % number)
-        self.seen = _Outcomes()
+        self.note_queues = _Outcomes()
 
     def box(self, **options: Any) -> GroupBox:
         """A member that is watched."""
         box = GroupBox(self.broker, consume_timeout_ms=60_000, **options)
-        box.core.interceptors = Interceptors((self.seen,))
+        box.core.interceptors = Interceptors((self.note_queues,))
         box.start()
         return box
 
@@ -67,14 +67,14 @@ class OutcomeTests(SynchronousTestCase):
         good = self.take(box, 2)
         box.member.succeed(good.assigned, good.messages)
         words = [word for _, word in ERRORS]
-        self.assertEqual(self.seen.told, [*enumerate(words), (5, "success"), (6, "success")])
-        self.seen.told.clear()
+        self.assertEqual(self.note_queues.told, [*enumerate(words), (5, "success"), (6, "success")])
+        self.note_queues.told.clear()
         box = self.box(in_order=True)
         for error, _ in ERRORS:
             if not isinstance(error, Dead):
                 self.handler_raises(box, self.take(box, 1), error)
                 box.advance(1_200)
-        self.assertEqual(self.seen.told, [(0, word) for error, word in ERRORS
+        self.assertEqual(self.note_queues.told, [(0, word) for error, word in ERRORS
                                           if not isinstance(error, Dead)])
 
     def test_a_handler_that_took_too_long_is_told_so_whatever_its_result(self) -> None:
@@ -82,24 +82,24 @@ class OutcomeTests(SynchronousTestCase):
         box = self.box()
         done, failed = self.take(box, 1), self.take(box, 1)
         box.advance(60_000)
-        self.assertEqual(self.seen.told, [])
+        self.assertEqual(self.note_queues.told, [])
         box.member.succeed(done.assigned, done.messages)
         self.handler_raises(box, failed, Retry())
-        self.assertEqual(self.seen.told, [(0, "time-out"), (1, "time-out")])
+        self.assertEqual(self.note_queues.told, [(0, "time-out"), (1, "time-out")])
         self.assertEqual([header.delay_level for header in self.broker.sent_back], [0])
         raised = self.take(box, 1)
         box.advance(60_000)
         self.handler_raises(box, raised, ValueError("late"))
-        self.assertEqual(self.seen.told[2:], [(2, "exception")])
+        self.assertEqual(self.note_queues.told[2:], [(2, "exception")])
 
     def test_a_result_after_the_message_was_sent_back_is_not_told(self) -> None:
         """The message has its outcome; those that it was handed out with have theirs."""
         box = self.box()
         first, second = self.take(box, 1), self.take(box, 1)
         box.advance(130_000)
-        self.assertEqual(self.seen.told, [(0, "time-out"), (1, "time-out")])
+        self.assertEqual(self.note_queues.told, [(0, "time-out"), (1, "time-out")])
         box.member.succeed(first.assigned, first.messages)
         self.handler_raises(box, second, ValueError("late"))
         box.advance(1_000)
-        self.assertEqual(self.seen.told, [(0, "time-out"), (1, "time-out")])
+        self.assertEqual(self.note_queues.told, [(0, "time-out"), (1, "time-out")])
         self.assertEqual([header.delay_level for header in self.broker.sent_back], [3, 3])

@@ -24,7 +24,7 @@ class RoomTests(SynchronousTestCase):
         self.assertFalse(room.fits(41))
         room.take(40)
         self.assertFalse(room.fits(0))
-        self.assertIn("2 messages with 100 bytes", str(room.full()))
+        self.assertIn("2 messages with 100 bytes", str(room.full_error()))
         room.give(60)
         self.assertTrue(room.fits(60))
 
