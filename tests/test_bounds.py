@@ -29,7 +29,7 @@ FOLDERS: Final = ("acl", "broker", "client", "plugins", "protocol", "spark_bridg
 #: Modules that need what an environment for the tests may lack, and that read no JSON.
 PARTS_MISSING: Final = ("pyspark", "pyarrow")
 #: Structs that are states of a part, which no bytes are read into, and whose sets are its own.
-NEVER_READ: Final = ("twistmq.client.core.producer.sender.Sending",)
+NEVER_READ: Final = ("twistmq.client.core.producer.sender.PendingSend",)
 #: Largest number that a key or a stored number may be: a Java long.
 BITS_MAX: Final = 64
 #: Calls that read JSON, or values from it, into a type: the place of the type among the arguments,
