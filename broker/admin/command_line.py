@@ -280,11 +280,10 @@ def _collect(rows: Iterable[Row], found: list[Row]) -> None:
 
 def _say(text: str) -> None:
     """Print a text as one line of standard error."""
-    from twistmq.broker.store.inspect.printable import escaped
+    from twistmq.broker.printable import one_line
 
     # It may be a server's, which must not act on a terminal.
-    line = escaped(" ".join(text.split()))
-    click.echo(click.style("twistmq: ", fg="red") + line, err=True)
+    click.echo(click.style("twistmq: ", fg="red") + one_line(text), err=True)
 
 
 def _tls(file: str | None) -> ssl.SSLContext:

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from twistmq.broker.admin.rows import Cell, Millis, Row
-from twistmq.broker.store.inspect.printable import json_printable
+from twistmq.broker.printable import json_printable
 
 __all__ = ["as_json", "as_table", "is_coloured", "time_text"]
 

@@ -72,7 +72,7 @@ def _common(function: F) -> F:
 
 def _say(line: str, err: bool = False) -> None:
     """Print a line that may name files, topics or keys of a stranger's store."""
-    from twistmq.broker.store.inspect.printable import escaped
+    from twistmq.broker.printable import escaped
 
     click.echo(escaped(line), err=err)
 
@@ -261,8 +261,8 @@ def _rows(
     """The data of a plugin, as printed."""
     import msgspec
 
+    from twistmq.broker.printable import escaped, json_printable
     from twistmq.broker.store.inspect.plugin_files import isolated_rows
-    from twistmq.broker.store.inspect.printable import escaped, json_printable
 
     for row, text in isolated_rows(view, files, wanted, report):
         yield (json_printable(msgspec.json.encode(row).decode()) if as_lines

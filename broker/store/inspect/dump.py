@@ -16,11 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.printable import escaped, json_printable
 from twistmq.broker.store.extension_unit import ExtensionUnit
 from twistmq.broker.store.inspect.index_view import IndexView, key_hash
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.log_walk import LogWalk
-from twistmq.broker.store.inspect.printable import escaped, json_printable
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.properties import TAGS, index_keys, parse_properties

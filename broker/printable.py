@@ -1,14 +1,21 @@
-"""Text of others for a terminal: names, keys and bodies must not move its cursor or its title."""
+"""Text of others for a terminal or a log: it moves no cursor, and begins no line of its own."""
 
 from __future__ import annotations
 
-__all__ = ["escaped", "json_printable"]
+__all__ = ["escaped", "json_printable", "one_line"]
 
 
 def escaped(text: str) -> str:
-    """Text a terminal can be shown: what is no printable character is escaped."""
+    """Text that is safe on a terminal and in a log: what is no printable character is escaped."""
+    if text.isprintable():
+        return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode()
                    for each in text)
+
+
+def one_line(text: str) -> str:
+    """A text as one line: a server's remark may have several, and must not forge one of a log."""
+    return escaped(" ".join(text.split()))
 
 
 def json_printable(text: str) -> str:
