@@ -13,7 +13,7 @@ import contextlib
 import os
 import signal
 import sys
-from _thread import get_ident
+from _thread import allocate_lock, get_ident, start_new_thread
 from types import FrameType
 from typing import Final
 
@@ -23,6 +23,13 @@ __all__ = ["MEANINGLESS", "SERVERS", "hang_up", "hold_signals", "print_stacks_at
 SERVERS: Final = ("broker", "namesrv", "up")
 #: Signals that mean nothing to a server.
 MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2)
+#: Texts that wait at most until the standard error takes them; later ones are dropped.
+TEXTS_MAX: Final = 16
+
+#: The texts that wait, the oldest first.
+_texts: list[bytes] = []
+#: Held by the thread that writes them.
+_writing = allocate_lock()
 
 
 def hold_signals() -> None:
@@ -53,7 +60,9 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
 
     ``faulthandler.register`` is not used, because it reads the frames of threads while they run,
     and has ended a server with SIGSEGV. A handler in Python holds the interpreter's lock instead.
-    It imports nothing, because the signal may arrive in the middle of any import.
+    It imports nothing, because the signal may arrive in the middle of any import. It writes nothing
+    itself, because the standard error may be a pipe that nobody reads: the server would stand still
+    until somebody did, and no signal could end it.
     """
     own = get_ident()
     lines = []
@@ -66,8 +75,25 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
             lines.append(f'  File "{code.co_filename}", line {called.f_lineno} in {code.co_name}')
             called = called.f_back
         lines.append("")
-    with contextlib.suppress(OSError):  # a closed output of errors
-        os.write(2, "\n".join(lines).encode(errors="backslashreplace"))
+    if len(_texts) < TEXTS_MAX:
+        _texts.append("\n".join(lines).encode(errors="backslashreplace"))
+        with contextlib.suppress(RuntimeError):  # no thread can be started; the next one writes it
+            start_new_thread(_write_texts, ())
+
+
+def _write_texts() -> None:
+    """Write the texts that wait, unless another thread does."""
+    # A text that came after the last look of the thread that writes is seen by the second one.
+    while _texts and _writing.acquire(blocking=False):
+        try:
+            while _texts:
+                left = _texts[0]
+                with contextlib.suppress(OSError):  # a closed output of errors
+                    while left:
+                        left = left[os.write(2, left):]
+                del _texts[0]
+        finally:
+            _writing.release()
 
 
 def _end(number: int, frame: object) -> None:
