@@ -13,11 +13,12 @@ Source: AsyncTraceDispatcher @4.4.0 to @5.3.3 (flushTraceInterval, genGroupNameF
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from twistmq.trace.records import SubAfter, SubBefore, decode_records
+from twistmq.trace.records import RECORD_SEPARATOR, SubAfter, SubBefore, decode_records
 
 __all__ = ["TRACE_GROUP_PREFIX", "ClientKey", "TracingClients", "Verdict"]
 
@@ -27,8 +28,13 @@ TRACE_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
 WATCH_MS: Final = 6000
 #: A client that did nothing for so long is forgotten, ms.
 FORGET_MS: Final = 600_000
+_RECORD_END: Final = RECORD_SEPARATOR.encode()
 #: Clients that are remembered; one that is not among them is taken for one that does not trace.
 CLIENTS_MAX: Final = 20_000
+#: The bytes that are decoded of one request. Clients send 128,000 at most, but a stranger may send
+#: more to a trace topic, and decoding holds up the other connections.
+#: Source: AsyncTraceDispatcher.maxMsgSize @5.3.3.
+DECODED_MAX: Final = 256 * 1024
 
 
 class ClientKey(NamedTuple):
@@ -72,14 +78,24 @@ class TracingClients:
     def __init__(self) -> None:
         self._seen: dict[ClientKey, _Seen] = {}
 
-    def traced(self, host: bytes, body: bytes, now_ms: int) -> None:
+    def traced(self, host: bytes, bodies: Iterable[bytes], now_ms: int) -> None:
         """A client sent records of its own.
 
         :param host: its address and port.
-        :param body: of its message.
+        :param bodies: of the messages of one request; what is over the limit is not read.
         """
-        found = {(record.group, isinstance(record, SubBefore | SubAfter))
-                 for record in decode_records(body).records if record.group is not None}
+        found: set[tuple[str, bool]] = set()
+        room = DECODED_MAX
+        for body in bodies:
+            if len(body) > room:
+                # The record that the cut goes through would name a part of a group.
+                body = body[:room].rpartition(_RECORD_END)[0]
+                room = 0
+            room -= len(body)
+            found.update((record.group, isinstance(record, SubBefore | SubAfter))
+                         for record in decode_records(body).records if record.group is not None)
+            if room <= 0:
+                break
         for group, is_consumer in found:
             seen = self._find(client_key(host, group, is_consumer), now_ms)
             if seen is not None:
