@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from twistmq.broker.errors import BrokerError
+from twistmq.broker.printable import one_line
+from twistmq.client.commands.common import complain
 from twistmq.spark_bridge.export_plan import FORMATS, ExportError, ExportPlan, missing_packages
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ def export(
             missing = "there is no topic of traces: no client has traced yet"
             if not topics:
                 raise ExportError(missing)
-            click.echo(f"twistmq: this run exports no traces: {missing}", err=True)
+            complain(f"this run exports no traces: {missing}")
             traces = False
         plan = ExportPlan(connection, tuple(dict.fromkeys(topics)), traces, output, format_name,
                           continuous, round(interval * 1000), batch, master, settings)
@@ -101,7 +103,7 @@ def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def _fail(text: str) -> None:
-    click.echo(f"twistmq: {text}", err=True)
+    complain(text)
     sys.exit(EXIT_FAILED)
 
 
@@ -114,7 +116,7 @@ def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     with client_settings(Options(connection, BATCH_READ)).client() as client:
         found = ask_brokers(client)
     for text in found.silent:
-        click.echo(f"twistmq: not asked what to export: {text}", err=True)
+        complain(f"not asked what to export: {text}")
     return found.topics, found.traces
 
 
@@ -136,8 +138,9 @@ def _are_there_traces(connection: dict[str, str]) -> bool:
 
 def _run(plan: ExportPlan) -> None:
     """Run the job, show how far it is, and sum up."""
-    click.echo(f"exporting {', '.join([*plan.topics, *(['traces'] if plan.traces else [])])} "
-               f"to {plan.output} ({plan.format})", err=True)
+    names = ", ".join([*plan.topics, *(["traces"] if plan.traces else [])])
+    # Brokers may have named the topics.
+    click.echo(one_line(f"exporting {names} to {plan.output} ({plan.format})"), err=True)
     from twistmq.spark_bridge.export_job import ExportJob, end_session, make_session
 
     session = make_session(plan)

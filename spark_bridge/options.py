@@ -177,7 +177,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _int("minPartitions", "", _READS, "split queues so that there are at least this many "
          "partitions", least=1, most=100_000),
     _int("maxRecordsPerPartition", "", _READS, "split queues so that no partition has more "
-         "offsets", least=1),
+         "offsets; a read that needs more than 100,000 partitions is refused", least=1),
     _int("pullBatchSize", "256", _READS, "messages a pull asks for; brokers give 32 at most by "
          "their default, so several pulls are under way at a time", least=1, most=32_768),
     # --- the group

@@ -21,12 +21,25 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused, StoreDamaged
+from twistmq.broker.errors import (
+    BrokerError,
+    MessageIllegal,
+    RemotingError,
+    RequestRefused,
+    StoreDamaged,
+)
+from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.properties import INNER_NUM
-from twistmq.broker.wire.record import SYS_INNER_BATCH, decode_record
+from twistmq.broker.wire.record import (
+    SYS_INNER_BATCH,
+    SYS_NEED_UNWRAP,
+    StoredMessage,
+    decode_record,
+)
 from twistmq.client.blocking import Client
-from twistmq.client.errors import NoRoute
+from twistmq.client.codecs import decompress
+from twistmq.client.errors import NoRoute, Undecodable
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus
 from twistmq.client.namespace import Namespace
 from twistmq.client.received_message import DamagedMessage
@@ -66,6 +79,8 @@ _PULL_BYTES: Final = 1 << 30
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 _PARSE_FAILED: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.FILTER_DATA_NOT_EXIST})
+#: Digits of the greatest number of messages in an inner batch.
+_BATCH_DIGITS_MAX: Final = 5
 _TAGS_COLUMN: Final = next(column for column in COLUMNS if column.name == "tags")
 
 
@@ -97,6 +112,21 @@ class ReadPlan:
     #: Brokers that a new query waits for, by name, and those that were removed for good.
     brokers: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+
+
+def _message_count(record: StoredMessage) -> int:
+    """How many messages a record is.
+
+    :raises StoreDamaged, Undecodable, MessageIllegal: when neither its property nor its body says.
+    """
+    if not record.sys_flag & SYS_INNER_BATCH:
+        return 1
+    text = record.properties_map().get(INNER_NUM, "")
+    if text.isascii() and text.isdecimal() and len(text) <= _BATCH_DIGITS_MAX and int(text):
+        return int(text)
+    if not record.sys_flag & SYS_NEED_UNWRAP:
+        return 1
+    return len(decode_batch(decompress(record.body, record.sys_flag)))
 
 
 def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
@@ -577,15 +607,14 @@ class QueueReader:
         while position < len(result.body):
             try:
                 record = decode_record(result.body, position, False)
-            except StoreDamaged:
+                messages = _message_count(record)
+            except (StoreDamaged, Undecodable, MessageIllegal):
                 # The batch of it tells.
                 return
             if record.queue_offset > offset:
                 self._lost(offset, f"the next message there is {record.queue_offset}",
                            record.queue_offset)
-            is_batch = record.sys_flag & SYS_INNER_BATCH
-            messages = int(record.properties_map().get(INNER_NUM, "1")) if is_batch else 1
-            offset = record.queue_offset + messages
+            offset = max(offset, record.queue_offset + messages)
             position += record.size
 
     # --- failures

@@ -5,13 +5,21 @@ Pure arithmetic; offsets are logical indices in a queue, a range is [start, end)
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.offsets import queue_name
+from twistmq.spark_bridge.options import OptionError
 
-__all__ = ["QueueRange", "limited", "split"]
+__all__ = ["PARTITIONS_MAX", "QueueRange", "limited", "split"]
+
+#: Partitions that queues are cut into at most, as many as minPartitions may ask for: the driver
+#: holds all of them, and a broker may name any offset as the end of a queue.
+PARTITIONS_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,17 +54,28 @@ def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
 
     :param min_partitions: the least number of partitions, if there are enough offsets.
     :param max_records: no piece has more offsets.
+    :raises OptionError: when that needs more partitions than the driver can hold.
     """
     found = sorted(one for one in ranges if one.size > 0)
     pieces = [1] * len(found)
     if max_records is not None:
         pieces = [-(-one.size // max_records) for one in found]
+        if sum(pieces) > max(PARTITIONS_MAX, len(found)):
+            most = max(found, key=lambda one: one.size)
+            raise OptionError(
+                f"option maxRecordsPerPartition: {max_records} would make {sum(pieces)} "
+                f"partitions, of {PARTITIONS_MAX} at most; the longest range is that of "
+                f"{queue_name(most.queue)}, from offset {most.start} to {most.end}")
     if min_partitions is not None:
-        total = sum(one.size for one in found)
+        missing = min(min_partitions, sum(one.size for one in found)) - sum(pieces)
         # The largest pieces are cut first, so that all are of about one size.
-        while sum(pieces) < min(min_partitions, total):
-            index = max(range(len(found)), key=lambda i: found[i].size / pieces[i])
+        largest = [(-one.size / count, index)
+                   for index, (one, count) in enumerate(zip(found, pieces, strict=True))]
+        heapq.heapify(largest)
+        for _ in range(missing):
+            index = largest[0][1]
             pieces[index] += 1
+            heapq.heapreplace(largest, (-found[index].size / pieces[index], index))
     return [piece for one, count in zip(found, pieces, strict=True) for piece in one.cut(count)]
 
 
