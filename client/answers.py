@@ -12,8 +12,13 @@ import msgspec
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client.errors import Undecodable
 
-__all__ = ["STORED", "PullResult", "PullStatus", "SendResult"]
+__all__ = ["OFFSET_MAX", "STORED", "PullResult", "PullStatus", "SendResult", "checked_offset"]
+
+#: The greatest offset at which a queue may end or a group may be. The one behind it is an int64 as
+#: well, so no sum of a client goes beyond what requests and files can say.
+OFFSET_MAX: Final = (1 << 63) - 2
 
 #: Answers of a broker that has stored a message, in words.
 STORED: Final = {
@@ -83,3 +88,15 @@ class PullResult(msgspec.Struct, frozen=True, gc=False):
     broker_id: int = 0
     #: Of a static topic: what is to be added to the offsets in the records.
     offset_delta: int = 0
+
+
+def checked_offset(offset: int, what: str, least: int = 0) -> int:
+    """An offset that a server said.
+
+    :param what: says of what it is the offset, for the error.
+    :param least: -1 for the beginning of a queue: Apache's broker says so of one that it lacks.
+    :raises Undecodable: when no queue has such an offset.
+    """
+    if not least <= offset <= OFFSET_MAX:
+        raise Undecodable(f"{what} is at offset {offset}, which no queue has")
+    return offset

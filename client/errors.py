@@ -197,8 +197,13 @@ def refusal(code: int, remark: str | None, address: str) -> RequestRefused:
 
     :param code: the reply's response code.
     """
+    from twistmq.broker.printable import one_line
+
     kind = _BY_CODE.get(code, RequestRefused)
     text = remark or "no remark"
-    if len(text) > REMARK_MAX:
-        text = f"{text[:REMARK_MAX]}... ({len(text)} characters)"
+    length = len(text)
+    # A program prints and logs errors, so a server's text must not act on a terminal.
+    text = one_line(text[:REMARK_MAX])
+    if length > REMARK_MAX:
+        text = f"{text}... ({length} characters)"
     return kind(code, f"{address} answered {code}: {text}")

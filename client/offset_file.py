@@ -10,10 +10,13 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from twistmq.broker.errors import WireError
 
 __all__ = ["OffsetFile"]
+
+R = TypeVar("R")
 
 log = logging.getLogger("twistmq.client")
 
@@ -40,20 +43,20 @@ class OffsetFile:
         """The path."""
         return str(self.path)
 
-    def read(self, check: Callable[[bytes], object]) -> bytes | None:
-        """The content, or that of the backup when it is missing, empty or damaged.
+    def read(self, parse: Callable[[bytes], R]) -> R | None:
+        """Read the content, or that of the backup when it is missing, empty or damaged.
 
-        :param check: raises ``WireError`` for a content that is damaged.
+        :param parse: makes the result; raises ``WireError`` for a content that is damaged.
         :returns: None when there is neither file nor backup.
         :raises WireError, OSError: when what there is cannot be read.
         """
         fault: Exception | None = None
         for path in (self.path, self._backup):
             try:
-                data = path.read_bytes()
+                data = _content(path)
                 if not data.strip():
                     continue
-                check(data)
+                found = parse(data)
             except FileNotFoundError:
                 continue
             except (OSError, WireError) as error:
@@ -63,7 +66,7 @@ class OffsetFile:
                 self._is_damaged = True
                 log.warning("the offsets of a broadcasting consumer are those of the backup %s, "
                             "because %s is damaged: %s", path, self.path, fault)
-            return data
+            return found
         if fault is not None:
             raise fault
         return None
@@ -79,7 +82,9 @@ class OffsetFile:
         """Replace the content in one step, and keep the old one as a backup if it was whole."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(f"{self.path}.tmp")
-        with temporary.open("wb") as file:
+        # Whatever lies there is not opened: a pipe would hold the thread up for ever.
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -87,3 +92,14 @@ class OffsetFile:
             os.replace(self.path, self._backup)
         os.replace(temporary, self.path)
         self._is_damaged = False
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file.
+
+    :raises OSError: when it is missing, or something else than a file: the read of a pipe waits
+        for ever, and that of a device has no end.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is not a regular file")
+    return path.read_bytes()

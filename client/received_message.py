@@ -8,7 +8,7 @@ Source: MessageExt, MessageDecoder @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar, cast
 
 from twistmq.broker.wire import properties as names
@@ -26,6 +26,10 @@ __all__ = ["DamagedMessage", "Read", "ReceivedMessage"]
 
 T = TypeVar("T")
 
+#: The first and the last time that a datetime can say, Unix ms.
+_TIME_MS_MIN: Final = -62_135_596_800_000
+_TIME_MS_MAX: Final = 253_402_300_799_999
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: Digits of the greatest offset.
 _OFFSET_DIGITS: Final = 19
 
@@ -63,6 +67,11 @@ class _Decoded(Generic[T]):
         if self._fault is not None:
             raise Undecodable(self._fault)
         return cast(T, self._value)
+
+
+def _moment(time_ms: int) -> datetime:
+    """Unix ms as a time: a record may have any int64, and some have no datetime."""
+    return _EPOCH + timedelta(milliseconds=min(max(time_ms, _TIME_MS_MIN), _TIME_MS_MAX))
 
 
 def _picklable(error: Exception | None) -> Exception | None:
@@ -232,13 +241,16 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def born_at(self) -> datetime:
-        """When its producer made it, by the producer's clock."""
-        return datetime.fromtimestamp(self.record.born_timestamp / 1000, UTC)
+        """When its producer made it, by the producer's clock.
+
+        A time that no datetime can say is the first or the last one.
+        """
+        return _moment(self.record.born_timestamp)
 
     @property
     def stored_at(self) -> datetime:
-        """When its broker stored it, by the broker's clock."""
-        return datetime.fromtimestamp(self.record.store_timestamp / 1000, UTC)
+        """When its broker stored it, by the broker's clock; see :attr:`born_at`."""
+        return _moment(self.record.store_timestamp)
 
     @property
     def born_host(self) -> str:
@@ -265,8 +277,12 @@ class ReceivedMessage(Read, Generic[T]):
         return ""
 
     def __repr__(self) -> str:
-        return (f"<{type(self).__name__} {self.id} of {self.queue.topic}, broker "
-                f"{self.queue.broker_name}, queue {self.queue.queue_id}, offset {self.offset}>")
+        from twistmq.broker.printable import escaped
+
+        # Its id is its producer's, who must not forge a line of a log.
+        return escaped(
+            f"<{type(self).__name__} {self.id} of {self.queue.topic}, broker "
+            f"{self.queue.broker_name}, queue {self.queue.queue_id}, offset {self.offset}>")
 
 
 class DamagedMessage(ReceivedMessage[T]):
@@ -310,6 +326,9 @@ class DamagedMessage(ReceivedMessage[T]):
         raise Undecodable(f"{self!r} is damaged: {self._damage}")
 
     def __repr__(self) -> str:
-        return (f"<{type(self).__name__} of {self.queue.topic}, broker {self.queue.broker_name}, "
-                f"queue {self.queue.queue_id}, offset {self.offset}, commit log offset "
-                f"{self.record.physical_offset}>")
+        from twistmq.broker.printable import escaped
+
+        return escaped(
+            f"<{type(self).__name__} of {self.queue.topic}, broker {self.queue.broker_name}, "
+            f"queue {self.queue.queue_id}, offset {self.offset}, commit log offset "
+            f"{self.record.physical_offset}>")

@@ -14,6 +14,7 @@ from twistmq.client.commands.common import (
     Bar,
     arguments_of,
     client_options,
+    complain,
     guarded,
 )
 
@@ -71,7 +72,7 @@ def produce(
             _send_all(producer, paced(source, rate), batch, Bar(progress, "sent"), failed)
         finally:
             for said, count in failed.items():
-                click.echo(f"twistmq: {count} messages {said}", err=True)
+                complain(f"{count} messages {said}")
         if failed:
             sys.exit(EXIT_FAILED)
 
@@ -104,7 +105,7 @@ def _send_all(
             error = future.exception()
             if error is not None:
                 if not failed:
-                    click.echo(f"twistmq: {error}", err=True)
+                    complain(str(error))
                 failed[_outcome(error)] += count
             elif not future.result().safe:
                 unsafe[future.result().status] += count
@@ -133,4 +134,4 @@ def _send_all(
         settle(0)
         bar.end()
         for status, count in unsafe.items():
-            click.echo(f"twistmq: {count} messages were stored, but {status}", err=True)
+            complain(f"{count} messages were stored, but {status}")

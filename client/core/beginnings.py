@@ -35,6 +35,7 @@ from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers import offset as headers
+from twistmq.client.answers import checked_offset
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.held import MemberOptions
 from twistmq.client.core.offsets import Familiarity, OffsetStore
@@ -172,4 +173,6 @@ class Beginnings:
         reply = await self._client.engine.invoke(address, code, header, timeout_ms=_TIMEOUT_MS)
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
-        return reply.header(headers.GetMaxOffsetResponseHeader).offset
+        # Of a queue that it does not have, Apache's broker says that it begins at -1.
+        return max(checked_offset(reply.header(headers.GetMaxOffsetResponseHeader).offset,
+                                  f"{queue} at {address}", -1), 0)

@@ -12,6 +12,7 @@ be found: a pull of that message alone ends where it ends.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from twistmq.client.messages import PullResult, ReceivedMessage
@@ -47,6 +48,7 @@ class Sorted(NamedTuple):
 def sort_out(
     option: str, result: PullResult, whole: list[ReceivedMessage[T]],
     damaged: list[DamagedMessage[T]], reader: str, *, was_alone: bool,
+    say: Callable[..., object] = log.error,
 ) -> Sorted:
     """Treat the damaged messages of an answer as the option says.
 
@@ -54,6 +56,7 @@ def sort_out(
     :param damaged: at least one, in order.
     :param reader: who reads, for the log.
     :param was_alone: whether the pull asked for one message only.
+    :param say: writes a line into the log.
     """
     messages: list[ReceivedMessage[object]] = list(whole)  # type: ignore[arg-type]
     left: list[DamagedMessage[object]] = list(damaged)  # type: ignore[arg-type]
@@ -64,8 +67,8 @@ def sort_out(
         messages = [message for message in messages if message.offset < each.offset]
         return Sorted(messages, each.offset, each, False, 0)
     for each in left:
-        log.error("%s: %r is %s: %s", reader, each,
-                  "left out" if option == "skip" else "handed over as it is", each.damage)
+        say("%s: %r is %s: %s", reader, each,
+            "left out" if option == "skip" else "handed over as it is", each.damage)
     if option == "skip":
         return Sorted(messages, next_offset, None, is_alone, len(left))
     messages = sorted([*messages, *left], key=lambda message: message.offset)

@@ -104,4 +104,7 @@ class Differences:
     def _tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            log.warning("%s", text)
+            from twistmq.broker.printable import one_line
+
+            # It names what another client has sent.
+            log.warning("%s", one_line(text))

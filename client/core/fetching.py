@@ -222,7 +222,8 @@ class Fetcher(Generic[T]):
         """Treat damaged messages as the option says; :returns: the messages for the window."""
         member = self._member
         found = sort_out(member.options.damaged, result, messages, damaged,
-                         f"group {member.group}", was_alone=held.is_alone)
+                         f"group {member.group}", was_alone=held.is_alone,
+                         say=member.log_damaged)
         member.damaged_count += found.skipped
         held.is_alone = found.is_alone
         if found.next_offset != held.next_offset:

@@ -255,7 +255,10 @@ class Link:
         text = f"{self.address}: the connection was lost: {reason}"
         if kind is not RemotingSendError:
             text = f"connect to {self.address} failed: {reason}"
-        self.failure = kind(text)
+        from twistmq.broker.printable import one_line
+
+        # The address is a name server's word, and the reason may be the server's.
+        self.failure = kind(one_line(text))
         self._output.clear()
         self._deadlines.clear()
         waiting, self.waiting = self.waiting, {}

@@ -174,7 +174,10 @@ class NameServers:
         try:
             found = await self._engine.in_thread(lambda: fetch(self._url))
         except (OSError, ValueError) as error:
-            log.warning("%s gives no name servers: %s", self._url, error)
+            from twistmq.broker.printable import one_line
+
+            # Its text may be the server's.
+            log.warning("%s gives no name servers: %s", self._url, one_line(str(error)))
             return
         if found and set(found) != set(self.addresses):
             log.info("the name servers are now %s", ";".join(found))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -22,13 +22,16 @@ from twistmq.broker.wire.bodies import Body, MessageQueue, TopicList
 from twistmq.broker.wire.header import Int64
 from twistmq.broker.wire.headers import offset as headers
 from twistmq.broker.wire.headers.topic import QueryTopicsByConsumerRequestHeader
+from twistmq.client.answers import OFFSET_MAX, checked_offset
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.tasks import Future, Task
-from twistmq.client.errors import Undecodable, refusal
+from twistmq.client.errors import refusal
 
 __all__ = [
     "Familiarity", "FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets",
 ]
+
+R = TypeVar("R")
 
 log = logging.getLogger("twistmq.client")
 
@@ -104,9 +107,9 @@ class RemoteOffsets:
             return None
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
-        offset = reply.header(headers.QueryConsumerOffsetResponseHeader).offset
-        if offset < 0:
-            raise Undecodable(f"{address} says that the group is at offset {offset}")
+        offset = checked_offset(
+            reply.header(headers.QueryConsumerOffsetResponseHeader).offset,
+            f"{address} says that the group")
         # 4.9.4 answers 0 for a group that has no offset yet.
         if offset:
             self._known.add((queue.topic, queue.broker_name))
@@ -250,10 +253,10 @@ class FileAccess(Protocol):
     def name(self) -> str:
         """Names the file in errors and log lines."""
 
-    def read(self, check: Callable[[bytes], object]) -> bytes | None:
-        """The content, or that of the backup when it is missing, empty or damaged.
+    def read(self, parse: Callable[[bytes], R]) -> R | None:
+        """Read the content, or that of the backup when it is missing, empty or damaged.
 
-        :param check: raises ``WireError`` for a content that is damaged.
+        :param parse: makes the result; raises ``WireError`` for a content that is damaged.
         :returns: None when there is neither file nor backup.
         :raises WireError, OSError: when what there is cannot be read.
         """
@@ -279,50 +282,68 @@ class LocalOffsets:
         self._written_ms = 0
         #: When this member wrote the offset of a queue last; Unix ms.
         self._times_ms: dict[MessageQueue, int] = {}
-        #: The last write of the file, under way or done.
+        #: The read of the file that is under way.
+        self._reading: Future[tuple[dict[MessageQueue, int], int]] | None = None
+        #: The last write of the file, under way or done, and the one that is to begin then.
         self._writing = _nothing()
+        self._next_write: Task[bool] | None = None
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See :class:`OffsetStore`."""
         return (await self._load()).get(queue)
 
     async def _load(self) -> dict[MessageQueue, int]:
+        """The table; the queues that ask for it together share one read of the file."""
         if self._table is None:
-            table: dict[MessageQueue, int] = {}
-            written_ms = 0
             file = self._file
-            if file is not None:
-                try:
-                    data, written_ms = await self._client.engine.in_thread(
-                        lambda: (file.read(_table_of), file.written_ms()))
-                except (WireError, OSError) as error:
-                    raise BrokerError(
-                        f"neither the file of offsets {file.name} nor its backup can be read, "
-                        "and nothing is consumed until one of them is put right or both are "
-                        f"removed: {error}") from None
-                if data:
-                    table = _table_of(data)
-            # Another one may have read the file meanwhile, and changed the table.
+            if file is None:
+                self._table = {}
+                return self._table
+            reading = self._reading
+            if reading is None:
+                reading = self._reading = self._client.engine.in_thread(
+                    lambda: (file.read(_table_of) or {}, file.written_ms()))
+            try:
+                table, written_ms = await reading
+            except (WireError, OSError) as error:
+                raise BrokerError(
+                    f"neither the file of offsets {file.name} nor its backup can be read, "
+                    "and nothing is consumed until one of them is put right or both are "
+                    f"removed: {error}") from None
+            finally:
+                # The next one after a failure reads again.
+                if reading.is_done and self._reading is reading:
+                    self._reading = None
+            # Another one may have had the table first, and changed it.
             if self._table is None:
                 self._table, self._written_ms = table, written_ms
         return self._table
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """See :class:`OffsetStore`. The file is written once at a time, with all that is known."""
+        """See :class:`OffsetStore`. The file is written once at a time, with all that is known.
+
+        Those who come while it is written share the next write.
+        """
         table = await self._load()
         table.update(offsets)
         self._times_ms.update(dict.fromkeys(offsets, self._client.tasks.clock.wall_ms()))
-        while not self._writing.is_done:
-            await self._client.tasks.all_of([self._writing])
-        data = OffsetTable(offset_table=dict(table)).encode()
-        # It goes on when the commit is cancelled.
+        if self._next_write is None:
+            # A task of its own: it goes on when the commit is cancelled.
+            self._next_write = self._client.tasks.spawn(self._write_next(), "file of offsets")
+        return dict(offsets) if await self._next_write else {}
+
+    async def _write_next(self) -> bool:
+        """Write the table once the write under way has ended; :returns: whether it is saved."""
+        await self._client.tasks.all_of([self._writing])
+        self._next_write = None
+        data = OffsetTable(offset_table=dict(self._table or {})).encode()
         self._writing = self._write(data)
         try:
             await self._writing
         except OSError as error:
             log.error("the offsets of a broadcasting consumer cannot be saved: %s", error)
-            return {}
-        return dict(offsets)
+            return False
+        return True
 
     async def familiarity(
         self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
@@ -358,7 +379,7 @@ def _table_of(data: bytes) -> dict[MessageQueue, int]:
     """The offsets of a file's content; :raises WireError: when it is damaged."""
     table = OffsetTable.decode_reply(data).offset_table
     for queue, offset in table.items():
-        if offset < 0:
+        if not 0 <= offset <= OFFSET_MAX:
             raise WireError(f"the offset of {queue} is {offset}")
     return dict(table)
 

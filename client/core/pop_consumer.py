@@ -191,6 +191,9 @@ class PopMember(Member[T]):
         for held in list(self._ready):
             waiting: list[Any] = held.window.waiting()
             stale = [message for message in waiting if self._is_stale(message)]
+            if stale:
+                log.info("group %s: %d messages of %s waited here for too long, and come again",
+                         self.group, len(stale), held.named)
             # A message of an order does not come before the one ahead of it.
             held.window.forget(waiting if stale and self.options.in_order else stale)
         batch = super().take(most)
@@ -201,7 +204,8 @@ class PopMember(Member[T]):
     def _is_stale(self, message: ReceivedMessage[T]) -> bool:
         if not isinstance(message, PoppedMessage):
             return False
-        least_ms = message.receipt.invisible_ms * _LEAST_PART
+        # Not the time of the receipt: it is the broker's, which may say anything.
+        least_ms = message.hidden_ms * _LEAST_PART
         return message.expires_ms - self.tasks.now_ms < min(least_ms, HOLD_MS)
 
     async def ready(self) -> None:

@@ -30,7 +30,8 @@ class PoppedMessage(ReceivedMessage[T]):
     :param expires_ms: when its receipt is worth nothing any more; steady clock.
     """
 
-    __slots__ = ("changing", "expires_ms", "is_ending", "is_received", "line", "receipt")
+    __slots__ = ("changing", "expires_ms", "hidden_ms", "is_ending", "is_received", "line",
+                 "receipt")
 
     def __init__(
         self, record: StoredMessage, queue: MessageQueue, offset: int, topic: str,
@@ -41,6 +42,8 @@ class PoppedMessage(ReceivedMessage[T]):
         self.receipt = receipt
         self.line = line
         self.expires_ms = expires_ms
+        #: For how long it was to be hidden when that was asked for last.
+        self.hidden_ms = 0.0
         #: Whether the program asked for it, and hides it for longer itself.
         self.is_received = False
         #: Whether the program acknowledged it, and its broker has not answered.

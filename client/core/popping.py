@@ -11,6 +11,7 @@ here for the next demand.
     the answer                    the next pop
     messages, no messages         at once, if something waits
     no messages, and not held     100 ms later
+    no message that can be read   1 s later
     too many pops are held        1 s later
     an error, no answer           1 s later; with a heartbeat if the broker does not know the group
 
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RemotingError
+from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
@@ -115,13 +117,19 @@ class Popping(Generic[T]):
         #: Pops that were begun, those under way, and the messages that these may bring.
         self.begun = self.under_way = 0
         self._expected = 0
+        #: Lines about brokers that say another time than the one that was asked for.
+        self._time_lines = LineRate()
 
     # --- demand
 
     @contextmanager
-    def wanted(self, until_ms: float) -> Iterator[None]:
-        """While the block waits, until a time of the steady clock, messages are popped."""
-        want = until_ms, self.begun
+    def wanted(self, until_ms: float, first: int | None = None) -> Iterator[None]:
+        """While the block waits, until a time of the steady clock, messages are popped.
+
+        :param first: the number of the first pop that counts for it, if it waits once more; None:
+            that of the next one.
+        """
+        want = until_ms, self.begun if first is None else first
         self._wants.append(want)
         self.wake()
         try:
@@ -235,7 +243,7 @@ class Popping(Generic[T]):
                 return 0
         finally:
             member.flow.end(under_way)
-        if reply.code == ResponseCode.POLLING_FULL:
+        if reply.code in (ResponseCode.POLLING_FULL, ResponseCode.SUCCESS):
             return FAILED_MS
         return _SOON_MS if hold_ms > duration_ms < _SOON_MS else 0
 
@@ -269,15 +277,28 @@ class Popping(Generic[T]):
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
         damaged: list[DamagedMessage[T]] = []
+        answer = reply.header(PopMessageResponseHeader)
         messages = popped_messages(
-            reply.header(PopMessageResponseHeader), reply.body, source.queue, self._member.group,
-            source.named.topic, self._member.decode,
-            self._client.tasks.now_ms + header.invisible_time, damaged)
+            answer, reply.body, source.queue, self._member.group, source.named.topic,
+            self._member.decode, self._client.tasks.now_ms + header.invisible_time, damaged)
+        for message in messages:
+            message.hidden_ms = header.invisible_time
+        if messages and answer.invisible_time != header.invisible_time:
+            self._log_other_time(header.invisible_time, answer.invisible_time, address)
         self._member.damaged_count += len(damaged)
         for each in damaged:
-            log.error("group %s: %r is left to the retries of its broker: %s", self._member.group,
-                      each, each.damage)
+            self._member.log_damaged("group %s: %r is left to the retries of its broker: %s",
+                                     self._member.group, each, each.damage)
         return messages
+
+    def _log_other_time(self, asked_ms: int, said_ms: int, address: str) -> None:
+        """Log that a broker hides messages for another time than it was asked to."""
+        left_out = self._time_lines.left_out(int(self._client.tasks.now_ms))
+        if left_out is not None:
+            log.warning("group %s: %s was asked to hide messages for %d ms, and says that it hides "
+                        "them for %d ms: the time that was asked for counts here%s",
+                        self._member.group, address, asked_ms, said_ms,
+                        f" ({left_out} more since the last line)" if left_out else "")
 
     def _after(self, source: Source, error: BrokerError) -> float:
         """The wait after a pop that failed, ms."""

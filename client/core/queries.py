@@ -12,6 +12,7 @@ from twistmq.broker.errors import BrokerError, RemotingError
 from twistmq.broker.wire.bodies import ClusterInfo, KVTable, MessageQueue, TopicList, TopicRouteData
 from twistmq.broker.wire.headers import offset as offsets
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
+from twistmq.client.answers import checked_offset
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.link import Outcome
 from twistmq.client.core.pulling import pull_header, pull_result
@@ -84,13 +85,15 @@ class Queries:
         """The first offset that can be read."""
         header = offsets.GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self._client.ask_queue(queue, RequestCode.GET_MIN_OFFSET, header)
-        return reply.header(offsets.GetMinOffsetResponseHeader).offset
+        return checked_offset(reply.header(offsets.GetMinOffsetResponseHeader).offset,
+                              f"the beginning of {queue}", -1)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message will have."""
         header = offsets.GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self._client.ask_queue(queue, RequestCode.GET_MAX_OFFSET, header)
-        return reply.header(offsets.GetMaxOffsetResponseHeader).offset
+        return checked_offset(reply.header(offsets.GetMaxOffsetResponseHeader).offset,
+                              f"the end of {queue}")
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at that Unix ms or later; the queue's end without one."""
@@ -98,7 +101,8 @@ class Queries:
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
         reply = await self._client.ask_queue(
             queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return reply.header(offsets.SearchOffsetResponseHeader).offset
+        return checked_offset(reply.header(offsets.SearchOffsetResponseHeader).offset,
+                              f"the first message of a time in {queue}")
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The first offset that a group has not consumed; None when it never had the queue."""
@@ -110,7 +114,8 @@ class Queries:
             taken=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND))
         if reply.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return reply.header(offsets.QueryConsumerOffsetResponseHeader).offset
+        return checked_offset(reply.header(offsets.QueryConsumerOffsetResponseHeader).offset,
+                              f"group {group} in {queue}")
 
     async def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set how far a group has come: the first offset that it has not consumed."""

@@ -31,6 +31,7 @@ from twistmq.broker.wire.headers.pop import (
 )
 from twistmq.broker.wire.properties import POP_CK
 from twistmq.broker.wire.record import StoredMessage
+from twistmq.client.answers import OFFSET_MAX
 from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.pulling import unwrap
 from twistmq.client.errors import Undecodable
@@ -47,8 +48,10 @@ BITS_MAX: Final = 1 << 16
 _NORMAL, _RETRY_V1, _RETRY_V2 = "0", "1", "2"
 _SEPARATORS: Final = {_RETRY_V1: "_", _RETRY_V2: "+"}
 _PARTS: Final = 8
-#: Digits of an int64.
+#: Digits of an int64, and the greatest int32 and int64.
 _DIGITS_MAX: Final = 19
+_INT32_MAX: Final = (1 << 31) - 1
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 class Receipt(NamedTuple):
@@ -76,10 +79,16 @@ class Receipt(NamedTuple):
         parts = text.split(" ")
         try:
             start, popped, invisible, revive, mark, name, queue_id, offset = parts[:_PARTS]
-            return cls(int(start), int(popped), int(invisible), int(revive), mark, name,
-                       int(queue_id), int(offset))
+            receipt = cls(int(start), int(popped), int(invisible), int(revive), mark, name,
+                          int(queue_id), int(offset))
         except ValueError:
             raise Undecodable(f"{text[:80]!r} is not the receipt of a popped message") from None
+        # Greater ones could not be sent back.
+        if not (max(map(abs, (receipt.start_offset, receipt.pop_ms, receipt.invisible_ms,
+                              receipt.offset))) <= _INT64_MAX
+                and max(abs(receipt.revive_queue), abs(receipt.queue_id)) <= _INT32_MAX):
+            raise Undecodable(f"{text[:80]!r} has a number that no receipt has")
+        return receipt
 
     @property
     def may_be_batched(self) -> bool:
@@ -147,7 +156,12 @@ def _receipt(
     record: StoredMessage, answer: PopMessageResponseHeader, starts: dict[tuple[str, str], int],
     broker_name: str,
 ) -> Receipt:
-    """The receipt of a message; :raises Undecodable: when the answer does not have it."""
+    """The receipt of a message.
+
+    :raises Undecodable: when the answer does not have it, or no queue has the message's offset.
+    """
+    if not 0 <= record.queue_offset < OFFSET_MAX:
+        raise Undecodable(f"its offset is {record.queue_offset}, which no queue has")
     text = record.properties_map().get(POP_CK)
     if text is not None:
         # A producer may have set the property, to acknowledge what others have by its message.
@@ -180,7 +194,9 @@ def _numbers(text: str | None) -> dict[tuple[str, str], int]:
     for part in (text or "").split(";"):
         words = part.split(" ")
         if len(words) == 3 and words[2].isdecimal() and len(words[2]) <= _DIGITS_MAX:
-            found[words[0], words[1]] = int(words[2])
+            number = int(words[2])
+            if number <= OFFSET_MAX:
+                found[words[0], words[1]] = number
     return found
 
 
@@ -188,7 +204,8 @@ def _earlier(receipt: Receipt, counts: dict[tuple[str, str], int]) -> int:
     """How often a message of an order was delivered before; a record does not say it."""
     queue_id, offset = receipt.queue_id, receipt.offset
     one = counts.get((receipt.mark, f"qo{queue_id}%{offset}"))
-    return counts.get((receipt.mark, str(queue_id)), 0) if one is None else one
+    count = counts.get((receipt.mark, str(queue_id)), 0) if one is None else one
+    return min(count, _INT32_MAX)
 
 
 def batch_of(

@@ -84,7 +84,7 @@ class Receiving(Generic[T]):
             if found or self._is_over(until_ms, begun):
                 await self._hide_as_asked(found)
                 return found
-            await self._wait(until_ms)
+            await self._wait(until_ms, begun)
 
     def _take_all(self, most: int) -> list[Batch[T]]:
         found: list[Batch[T]] = []
@@ -116,8 +116,12 @@ class Receiving(Generic[T]):
         return (not popping.sources or (popping.begun > begun and not popping.under_way)
                 or now_ms >= until_ms + self._client.options.timeout_ms)
 
-    async def _wait(self, until_ms: float) -> None:
-        """Wait for messages, the end of a pop, or the time."""
+    async def _wait(self, until_ms: float, first: int) -> None:
+        """Wait for messages, the end of a pop, or the time.
+
+        :param first: the number of the first pop of this demand. One that ended is not made again
+            once the time is over.
+        """
         member = self._member
         end: Future[None] = Future()
         self._ends.append(end)
@@ -126,7 +130,7 @@ class Receiving(Generic[T]):
             left_ms += self._client.options.timeout_ms
         timer = member.tasks.later(left_ms, end.set_result, None)
         try:
-            with self._popping.wanted(until_ms), member.waiting(end):
+            with self._popping.wanted(until_ms, first), member.waiting(end):
                 await end
         finally:
             timer.cancel()

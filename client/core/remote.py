@@ -37,6 +37,7 @@ from twistmq.broker.wire.headers.client import (
 )
 from twistmq.broker.wire.properties import RETRY_TOPIC
 from twistmq.broker.wire.record import decode_record
+from twistmq.client.answers import OFFSET_MAX
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.engine import Connection
@@ -94,7 +95,7 @@ def _reset(client: ClientCore, connection: Connection, request: RemotingCommand)
     member = _present(client, header.group)
     offsets = {queue: offset
                for queue, offset in ResetOffsetBody.decode_reply(request.body).offset_table.items()
-               if queue.topic == header.topic and offset >= 0}
+               if queue.topic == header.topic and 0 <= offset <= OFFSET_MAX}
     client.tasks.spawn(member.move_to(offsets), "reset of offsets")
     connection.link.answer(request, ResponseCode.SUCCESS)
 

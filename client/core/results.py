@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.observe.log_rate import LineRate
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.handing_out import HandingOut
 from twistmq.client.core.held import Held, MemberOptions
@@ -40,6 +41,8 @@ _INT32_MAX: Final = 2**31 - 1
 _DIRECT_MAX: Final = 64
 #: How often messages that run for too long are looked for, ms at most.
 _EXPIRE_MS: Final = 60_000
+#: Lines about damaged messages of a minute: each names a message that a person may look for.
+_DAMAGED_LINES: Final = 100
 #: The delay level of a message whose handler takes too long. Source: cleanExpiredMsg.
 _TIMEOUT_LEVEL: Final = 3
 
@@ -57,6 +60,7 @@ class Results(HandingOut[T]):
         self.stats = MemberStats()
         #: Damaged messages that were left out.
         self.damaged_count = 0
+        self._damaged_lines = LineRate(_DAMAGED_LINES)
         self._idle: Future[None] | None = None
         #: The waits of failed messages for their next attempt here.
         self._pauses: set[Future[None]] = set()
@@ -65,6 +69,13 @@ class Results(HandingOut[T]):
 
     def sent_back(self) -> None:
         """A message was sent back: it comes again by the group's retry topic."""
+
+    def log_damaged(self, text: str, *arguments: object) -> None:
+        """Log an error about a damaged message: many a minute, then only their number."""
+        left_out = self._damaged_lines.left_out(int(self.tasks.now_ms))
+        if left_out is not None:
+            more = f" ({left_out} more since the last line)" if left_out else ""
+            log.error(text + "%s", *arguments, more)
 
     @property
     def max_attempts(self) -> int:
