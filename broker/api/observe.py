@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from twistmq.broker.compiled import describe_build
 from twistmq.broker.interfaces import ServeHttp
-from twistmq.broker.observe.log_rate import LineRate, Outage
+from twistmq.broker.observe.log_rate import LimitedLog, LineRate, Outage
 from twistmq.broker.observe.metrics import MetricKind, single
 from twistmq.broker.observe.statistics import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, Sums
 from twistmq.broker.observe.supervisor_pages import BrokerPages, PageAnswer, SupervisorPages
@@ -17,6 +17,7 @@ __all__ = [
     "HOUR_SECONDS",
     "MINUTE_SECONDS",
     "BrokerPages",
+    "LimitedLog",
     "LineRate",
     "MetricKind",
     "Outage",

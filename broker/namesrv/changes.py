@@ -22,6 +22,7 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import CHANGES_BYTES_FREE, CHANGES_BYTES_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.room import host_of
+from twistmq.broker.observe.log_rate import LimitedLog
 from twistmq.broker.remoting.host_shares import Shares
 from twistmq.broker.remoting.messages import Channel, Handled, Reply, now_or_later
 from twistmq.broker.scheduling.scheduler import Scheduler
@@ -37,11 +38,14 @@ class Changes:
     """The changes of one name server.
 
     :param scheduler: gives them slices.
+    :param now_ms: the clock.
     """
 
     log = Logger()
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._lines = LimitedLog(self.log)
         #: A turn is a host and a channel id.
         self._lane = scheduler.lane(one_at_a_time=True)
         #: Bytes that wait, by host.
@@ -76,9 +80,10 @@ class Changes:
         if (waiting and size_bytes > CHANGES_BYTES_FREE
                 and waiting + size_bytes > self._bytes.most(host, CHANGES_BYTES_MAX)):
             change.close()
-            self.log.warn("refused a change of {size} bytes from {peer}: {waiting} bytes from its "
-                          "host already wait", size=size_bytes, peer=channel.remote_address,
-                          waiting=waiting)
+            self._lines.warn(
+                self._now_ms(), "refused a change of {size} bytes from {peer}: {waiting} bytes "
+                "from its host already wait", size=size_bytes, peer=channel.remote_address,
+                waiting=waiting)
             raise RequestRefused(ResponseCode.SYSTEM_BUSY,
                                  f"{waiting} bytes of this host's changes wait already")
         self._bytes.add(host, size_bytes)

@@ -17,6 +17,7 @@ from twistmq.broker.config.settings_update import change_settings, changed_reply
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX, SETTINGS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.kv_config import KVConfig
+from twistmq.broker.observe.log_rate import LimitedLog
 from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.namesrv import (
@@ -42,6 +43,7 @@ class ConfigRequests:
     def __init__(self, kv_config: KVConfig, settings: Settings) -> None:
         self._kv_config = kv_config
         self._settings = settings
+        self._lines = LimitedLog(self.log)
 
     def handlers(self) -> list[AnyHandler]:
         code = RequestCode
@@ -90,7 +92,8 @@ class ConfigRequests:
 
         Differs from Apache: there any client changes any setting, also the address to listen on.
         """
-        self.log.info("settings changed by {peer}", peer=request.channel.remote_address)
+        self._lines.info(request.now_ms, "settings changed by {peer}",
+                         peer=request.channel.remote_address)
         settings = self._settings
         closed = {row.name for row in settings.rows} - NAMESRV_OPEN
         changes, _ = change_settings(

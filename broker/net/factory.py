@@ -18,6 +18,7 @@ from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
 from twistmq.broker.net.run_queue import RunQueue
 from twistmq.broker.net.slices import Slice
+from twistmq.broker.observe.log_rate import LimitedLog
 from twistmq.broker.observe.slow_requests import SlowRequests
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
@@ -108,6 +109,8 @@ class RemotingFactory(ServerFactory):
         slow: SlowRequests | None = None,
         run_queue: RunQueue | None = None, steady: SteadyClock | None = None,
     ) -> None:
+        #: Lines that connections cause.
+        self.lines = LimitedLog(self.log)
         self.reactor = reactor
         self.dispatcher = dispatcher
         self.channels = channels
@@ -179,5 +182,6 @@ class RemotingFactory(ServerFactory):
             elif channel.closing:
                 channel.abort("does not read the data sent before the close")
             else:
-                channel.log.info("connection of {peer} closed: idle", peer=channel.remote_address)
+                self.lines.info(self.now_ms(), "connection of {peer} closed: idle",
+                                peer=channel.remote_address)
                 channel.close()

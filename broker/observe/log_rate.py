@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["LINES_A_MINUTE", "LineRate", "Outage"]
+if TYPE_CHECKING:
+    # Clients count their lines with this module too, and load no part of Twisted.
+    from twisted.logger import Logger
+    from twisted.python.failure import Failure
+
+__all__ = ["EVENTS_A_MINUTE", "LINES_A_MINUTE", "LimitedLog", "LineRate", "Outage"]
 
 #: Lines that are written of each minute, before the others are only counted.
 LINES_A_MINUTE: Final = 10
+#: The same of lines about what is no fault, such as a client that comes.
+EVENTS_A_MINUTE: Final = 100
 _MINUTE_MS: Final = 60_000
 
 
@@ -33,6 +40,52 @@ class LineRate:
             self._begin_ms, self._lines = now_ms, 0
         self._lines += 1
         return left if self._lines <= self._lines_max else None
+
+
+class LimitedLog:
+    """Writes the lines of a logger that requests or connections cause, each kind at a LineRate.
+
+    Lines of one text, with whatever values, are one kind. A text is never made of what others sent:
+    the rates of all texts are kept.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._rates: dict[str, LineRate] = {}
+
+    def info(self, now_ms: int, text: str, **values: object) -> None:
+        """Write a line about what is no fault."""
+        limited = self._text(now_ms, text, EVENTS_A_MINUTE)
+        if limited is not None:
+            self._log.info(limited, **values)
+
+    def warn(self, now_ms: int, text: str, **values: object) -> None:
+        limited = self._text(now_ms, text)
+        if limited is not None:
+            self._log.warn(limited, **values)
+
+    def error(self, now_ms: int, text: str, **values: object) -> None:
+        limited = self._text(now_ms, text)
+        if limited is not None:
+            self._log.error(limited, **values)
+
+    def failure(
+        self, now_ms: int, text: str, failure: Failure | None = None, **values: Any
+    ) -> None:
+        """Write a line with the stack of a failure, or of the exception that is being handled."""
+        limited = self._text(now_ms, text)
+        if limited is not None:
+            self._log.failure(limited, failure, **values)
+
+    def _text(self, now_ms: int, text: str, lines_max: int = LINES_A_MINUTE) -> str | None:
+        """The text to write now; None: the line is only counted."""
+        rate = self._rates.get(text)
+        if rate is None:
+            rate = self._rates[text] = LineRate(lines_max)
+        left_out = rate.left_out(now_ms)
+        if not left_out:
+            return text if left_out == 0 else None
+        return f"{text} ({left_out} such lines were left out before)"
 
 
 class Outage:

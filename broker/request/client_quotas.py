@@ -22,6 +22,7 @@ from twistmq.broker.constants import (
     EXPRESSION_LENGTH_MAX,
 )
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.observe.log_rate import LimitedLog
 from twistmq.broker.request.filters import is_tag_type
 from twistmq.broker.topic_names import GROUP_LENGTH_MAX
 from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
@@ -86,12 +87,13 @@ class ClientSpace:
         self._connection_free = connection_free
         self._connection_max = connection_max
         self._total_max = total_max
+        self._lines = LimitedLog(self.log)
         self.total_bytes = 0
         #: Channel id, group, bytes.
         self._sizes: dict[int, dict[GroupKey, int]] = {}
         self._connection_bytes: dict[int, int] = {}
 
-    def check(self, channel_id: int, heartbeat: HeartbeatData) -> None:
+    def check(self, channel_id: int, heartbeat: HeartbeatData, now_ms: int) -> None:
         """Look whether there is room for what a heartbeat brings.
 
         A heartbeat that needs no more than before always passes, and a small one is not refused
@@ -119,8 +121,8 @@ class ClientSpace:
                 f"the groups and subscriptions of this connection would take {size} bytes, more "
                 f"than {self._connection_max}")
         if size > self._connection_free and self.total_bytes + growth > self._total_max:
-            self.log.warn("a heartbeat is refused: all clients together have {size} bytes of "
-                          "groups and subscriptions", size=self.total_bytes)
+            self._lines.warn(now_ms, "a heartbeat is refused: all clients together have {size} "
+                             "bytes of groups and subscriptions", size=self.total_bytes)
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
                 "the groups and subscriptions of all clients have used up this broker's space for "

@@ -24,7 +24,7 @@ from twistmq.broker.constants import (
     TOPIC_ROWS_SIZE_MAX,
 )
 from twistmq.broker.errors import RequestRefused, WireError
-from twistmq.broker.observe.log_rate import LineRate
+from twistmq.broker.observe.log_rate import EVENTS_A_MINUTE, LimitedLog, LineRate
 from twistmq.broker.request.attributes import (
     BATCH_QUEUE,
     CLEAN_UP,
@@ -53,8 +53,6 @@ _ROW_SIZE: Final = 200
 _NAMED_MAX: Final = 20
 #: Topics of another broker that are compared between two looks at the clock.
 _ROWS_AT_ONCE: Final = 100
-#: Lines of topics created on demand that are written of a minute.
-_LINES_A_MINUTE: Final = 100
 
 
 def _is_no_group(group: str) -> bool:
@@ -93,8 +91,9 @@ class TopicConfigTable(SavedTable):
         self.rows_size = 0
         self.is_group = is_group
         self._was_saved = False
-        self._created_lines = LineRate(_LINES_A_MINUTE)
+        self._created_lines = LineRate(EVENTS_A_MINUTE)
         self._full_lines = LineRate()
+        self._lines = LimitedLog(self.log)
         self._file_rows = FileRows(self._file_row)
         self._create_system_topics(settings)
 
@@ -373,8 +372,10 @@ class TopicConfigTable(SavedTable):
             self._enter(template)
         if template is None or not template.perm & PERM_INHERIT:
             why = "does not exist" if template is None else f"has permission {template.perm}"
-            self.log.warn("topic {topic} is not created for {peer}: its template {template} {why}",
-                          topic=topic, peer=remote_address, template=default_topic, why=why)
+            self._lines.warn(
+                self._now_ms(),
+                "topic {topic} is not created for {peer}: its template {template} {why}",
+                topic=topic, peer=remote_address, template=default_topic, why=why)
             return None
         queues = max(min(client_queue_nums, template.write_queue_nums), 0)
         config = TopicConfig(topic, queues, queues, template.perm & ~PERM_INHERIT,
@@ -409,9 +410,10 @@ class TopicConfigTable(SavedTable):
         count = min(queue_nums, TOPIC_QUEUES_MAX)
         if config is None or min(config.read_queue_nums, config.write_queue_nums) >= count:
             return False
-        self.log.info("topic {topic} gets more queues: it had {reads} to read and {writes} to "
-                      "write, and has {count} now", topic=topic, reads=config.read_queue_nums,
-                      writes=config.write_queue_nums, count=count)
+        self._lines.info(
+            self._now_ms(), "topic {topic} gets more queues: it had {reads} to read and {writes} "
+            "to write, and has {count} now", topic=topic, reads=config.read_queue_nums,
+            writes=config.write_queue_nums, count=count)
         self._changed(replace(config, read_queue_nums=max(config.read_queue_nums, count),
                               write_queue_nums=max(config.write_queue_nums, count)))
         return True
@@ -442,7 +444,7 @@ class TopicConfigTable(SavedTable):
         old = self.table.get(config.topic_name)
         config.attributes = alter_attributes(
             old is None, TOPIC_ATTRIBUTES, old.attributes if old else {}, attribute_changes)
-        self.log.info("topic {config} replaces {old}", config=config, old=old)
+        self._lines.info(self._now_ms(), "topic {config} replaces {old}", config=config, old=old)
         self._changed(config)
 
     def delete(self, topic: str) -> bool:

@@ -94,7 +94,7 @@ class Plugin:
         # Only here: the parser takes a tenth of a second and some MiB.
         from twistmq.plugins.filter_sql92.language import Sql92
 
-        return {"SQL92": Sql92()}
+        return {"SQL92": Sql92(self._broker.now_ms)}
 
     @hookimpl
     def provide_consumer_filters(self) -> IConsumerFilters | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingSendError, RemotingTimeout
+from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer, SentRequest
@@ -157,6 +159,27 @@ class PushTests(ReplyTestCase):
         self.assertEqual((told.code, told.remark),
                          (ResponseCode.SYSTEM_ERROR,
                           "reply message properties[REPLY_TO_CLIENT] is null"))
+
+    def test_lines_of_the_log(self) -> None:
+        """Replies that reach nobody, however many, fill no log."""
+        for properties in ({**ASKED, "REPLY_TO_CLIENT": "nobody"}, {"CORRELATION_ID": "c1"}):
+            with capturedLogs() as events:
+                for _ in range(50):
+                    self.assertIsNotNone(self.answer(properties))
+            self.assertEqual(len([event for event in events
+                                  if event["log_level"] is LogLevel.warn]), LINES_A_MINUTE)
+        with capturedLogs() as events:
+            for _ in range(50):
+                self.answer()
+            for code in (ResponseCode.SYSTEM_ERROR, None):
+                for push in self.asker.requests[:25] if code else self.asker.requests[25:]:
+                    assert push.reply is not None
+                    if code is None:
+                        push.reply.errback(RemotingTimeout("silent"))
+                    else:
+                        push.reply.callback(RemotingCommand(code, flag=1, remark="no room"))
+        self.assertEqual(len([event for event in events
+                              if event["log_level"] is LogLevel.warn]), 2 * LINES_A_MINUTE)
 
     def test_asker_is_back_on_another_connection(self) -> None:
         """The newest live connection of the client id gets it, also when the old one goes later."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from twisted.logger import Logger, LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.observe.log_rate import LineRate, Outage
+from twistmq.broker.observe.log_rate import LimitedLog, LineRate, Outage
 
 
 class LineRateTests(SynchronousTestCase):
@@ -23,6 +24,37 @@ class LineRateTests(SynchronousTestCase):
         rate = LineRate(1)
         for now_ms in (10**12, 10**12 + 60_000, 10**12 + 120_000, 10**12):
             self.assertEqual(rate.left_out(now_ms), 0)
+
+
+class LimitedLogTests(SynchronousTestCase):
+    """Lines of a logger, each kind at a rate of its own."""
+
+    def test_faults_and_events(self) -> None:
+        """Ten faults of a kind are written of a minute, and a hundred events."""
+        log = LimitedLog(Logger())
+        with capturedLogs() as events:
+            for number in range(200):
+                log.info(0, "client {number} comes", number=number)
+                log.warn(0, "client {number} is odd", number=number)
+                log.error(0, "client {number} is bad", number=number)
+            log.warn(60_000, "client {number} is odd", number=200)
+            log.warn(60_001, "client {number} is odd", number=201)
+        self.assertEqual([[event["number"] for event in events if event["log_level"] is level]
+                          for level in (LogLevel.info, LogLevel.warn, LogLevel.error)],
+                         [[*range(100)], [*range(10), 200, 201], [*range(10)]])
+        self.assertEqual([formatEvent(event) for event in events[-2:]], [
+            "client 200 is odd (190 such lines were left out before)", "client 201 is odd"])
+
+    def test_failures(self) -> None:
+        """A failure is the one that is given, or the exception that is being handled."""
+        log = LimitedLog(Logger())
+        for number in range(20):
+            try:
+                raise ValueError(number)
+            except ValueError:
+                log.failure(0, "broken")
+        self.assertEqual([failure.value.args for failure in self.flushLoggedErrors(ValueError)],
+                         [(number,) for number in range(10)])
 
 
 class OutageTests(SynchronousTestCase):

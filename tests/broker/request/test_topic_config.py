@@ -12,6 +12,7 @@ from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused, StoreDamaged
+from twistmq.broker.observe.log_rate import EVENTS_A_MINUTE, LINES_A_MINUTE
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
@@ -112,6 +113,18 @@ class CreationTests(TableCase):
         self.assertIsNone(table.create_in_send("U", "nope", PEER, 4, 0))
         self.assertNotIn("U", table.table)
         self.assertEqual(table.data_version.counter, 1)
+
+    def test_lines_of_the_log(self) -> None:
+        """Topics without a template, or that a tool makes, however many, fill no log."""
+        table = self.make()
+        with capturedLogs() as events:
+            for number in range(200):
+                table.create_in_send(f"T{number}", "nope", PEER, 4, 0)
+                table.update(TopicConfig("U"), {})
+        lines = [str(event["log_format"]) for event in events]
+        self.assertEqual([len([line for line in lines if words in line])
+                          for words in ("is not created", "replaces")],
+                         [LINES_A_MINUTE, EVENTS_A_MINUTE])
 
     def test_switched_off(self) -> None:
         """A template left in the file by a broker that did create topics loses its bit."""
