@@ -40,6 +40,8 @@ _KEY_LENGTH: Final = 6
 #: Limits of the cache of permitted requests: entries, and characters of the names of one entry.
 _PASSED_MAX: Final = 4096
 _PASSED_LENGTH_MAX: Final = 512
+#: An ending that no name of a group's offsets has.
+_BROADCAST_SUFFIXES: Final = 8 * BROADCAST_GROUP_SUFFIX
 #: The text shown in place of a secret key.
 HIDDEN: Final = "******"
 
@@ -161,6 +163,9 @@ class Account:
             return owned
         if resource.startswith(RETRY_GROUP_TOPIC_PREFIX):
             # Differs from Apache: the offsets of a broadcast group have a group name of their own.
+            if resource.endswith(_BROADCAST_SUFFIXES):
+                # A client may repeat the suffix more often than calls may be nested.
+                return Permission.DENY
             if resource.endswith(BROADCAST_GROUP_SUFFIX):
                 return self._owned(resource.removesuffix(BROADCAST_GROUP_SUFFIX), names)
             # Differs from Apache: the broker itself acts for these groups.

@@ -112,7 +112,8 @@ class Plugin:
         return (PlainAccessValidator(self._table, KnownNames(
             lambda name: broker.topic_config.get(name) is not None,
             broker.subscription_group.has, broker.send_forbidden_topics,
-            f"{broker.cluster_name}_REPLY_TOPIC")),)
+            f"{broker.cluster_name}_REPLY_TOPIC"),
+            lambda: broker.settings.int("maxMessageSize")),)
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:

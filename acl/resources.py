@@ -12,7 +12,7 @@ Source: PlainAccessValidator.parse @4.9.4, PlainAccessResource.parse @5.2.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -34,8 +34,8 @@ from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, retry_topic
 from twistmq.broker.api.wire import TIMER_DEL_UNIQKEY, decode_batch
 from twistmq.broker.api.wire import properties as names
 
-__all__ = ["CLUSTER", "DecidingValues", "Fields", "Needed", "PopRetries", "Resource",
-           "deciding_values", "needed_resources", "touched_resources"]
+__all__ = ["CLUSTER", "NAMES_MAX", "DecidingValues", "Fields", "Needed", "PopRetries", "Resource",
+           "deciding_values", "needed_by_batch_header", "needed_resources", "touched_resources"]
 
 
 class _Whole(Enum):
@@ -122,11 +122,14 @@ def _pops(topic: str | None, group: str | None) -> Needed:
 
 
 def _old_send(fields: Fields, body: bytes) -> Needed:
-    needed = {**_sends(fields.get("topic"), fields.get("group"), fields.get("producerGroup")),
-              **_named_by_properties(fields.get("properties"))}
-    if _has_mark(body) and _is_batch(fields, "batch"):
+    needed = {**_old_header(fields), **_named_by_properties([fields.get("properties") or ""])}
+    if _is_batch(fields, "batch") and _has_mark(body):
         needed |= _named_by_batch(body)
     return needed
+
+
+def _old_header(fields: Fields) -> Needed:
+    return _sends(fields.get("topic"), fields.get("group"), fields.get("producerGroup"))
 
 
 def _is_batch(fields: Fields, name: str) -> bool:
@@ -139,38 +142,39 @@ def _is_said_later(topic: str | None, group: str | None) -> Needed:
     return {}
 
 
-def _named_by_properties(properties: str | None) -> Needed:
-    """Return the permissions for the topics named by the properties of a message.
+def _named_by_properties(texts: Iterable[str]) -> Needed:
+    """Return the permissions for the topics named by the properties of messages.
 
-    :raises AclError: when the text has too many readings, or names too many topics.
+    :param texts: the properties of each message.
+    :raises AclError: when a text has too many readings, or the texts name too many topics.
     """
-    if properties is None:
-        return {}
-    fields = parse_properties(properties)
-    return {**_recalled(fields.get(TIMER_DEL_UNIQKEY)),
-            **_light_queues(fields.get(names.INNER_MULTI_DISPATCH))}
+    # Names are collected instead of permissions, because all messages of a batch may name the same
+    # topics.
+    topics: dict[str, None] = {}
+    for text in texts:
+        if TIMER_DEL_UNIQKEY not in text and names.INNER_MULTI_DISPATCH not in text:
+            continue
+        fields = parse_properties(text)
+        topics.update(dict.fromkeys(_recalled_topics(fields.get(TIMER_DEL_UNIQKEY))))
+        topics.update(dict.fromkeys((fields.get(names.INNER_MULTI_DISPATCH) or "").split(",")))
+        if len(topics) > NAMES_MAX:
+            raise AclError(f"the properties name more than {NAMES_MAX} topics")
+    topics.pop("", None)
+    resources: Needed = {}
+    for topic in topics:
+        resources |= _sends(topic)
+    return resources
 
 
-def _recalled(text: str | None) -> Needed:
-    """Return the permission for a message that recalls a timed message."""
+def _recalled_topics(text: str | None) -> list[str]:
+    """Return the possible topics of the timed message that a message recalls."""
     if text is None:
-        return {}
+        return []
     # The topic's name and the message's key may contain a plus, so every reading is considered.
     parts = text.split("+")
     if len(parts) > _PLUS_MAX:
         raise AclError(f"{TIMER_DEL_UNIQKEY} has more than {_PLUS_MAX - 1} plus signs")
-    resources: Needed = {}
-    for count in range(1, len(parts)):
-        resources |= _sends("+".join(parts[:count]))
-    return resources
-
-
-def _light_queues(text: str | None) -> Needed:
-    """Return the permissions for a message that goes into light queues."""
-    resources: Needed = {}
-    for name in filter(None, (text or "").split(",")):
-        resources |= _sends(name)
-    return resources
+    return ["+".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def _named_by_batch(body: bytes) -> Needed:
@@ -179,10 +183,7 @@ def _named_by_batch(body: bytes) -> Needed:
         messages = decode_batch(body)
     except BrokerError as error:
         raise AclError(str(error)) from None
-    resources: Needed = {}
-    for _, _, properties in messages:
-        resources |= _named_by_properties(properties)
-    return resources
+    return _named_by_properties([properties for _, _, properties in messages])
 
 
 def _locks(fields: Fields, body: bytes) -> Needed:
@@ -305,6 +306,9 @@ class _BatchAcks(msgspec.Struct):
 _MARKS: Final = (TIMER_DEL_UNIQKEY.encode("ascii"), names.INNER_MULTI_DISPATCH.encode("ascii"))
 #: Limit of parts in a TIMER_DEL_UNIQKEY; the text of a real message has fewer.
 _PLUS_MAX: Final = 8
+#: Limit of topics named by the properties of one request; a message has room for about 4,700 light
+#: queues. Other connections wait while the names are checked.
+NAMES_MAX: Final = 5000
 _OF_ACTION: Final = {
     Action.PUB: Permission.PUB, Action.SUB: Permission.SUB, Action.GET: Permission.ANY}
 
@@ -408,6 +412,19 @@ def _has_mark(body: bytes) -> bool:
     return any(mark in body for mark in _MARKS)
 
 
+def needed_by_batch_header(code: int, fields: Fields, body: bytes) -> Needed | None:
+    """Return the permissions to check before the messages of a batch are read.
+
+    :returns: None if the request is not a batch, or if its messages name no other topics.
+    """
+    if code == RequestCode.SEND_MESSAGE:
+        return _old_header(fields) if _is_batch(fields, "batch") and _has_mark(body) else None
+    row = _ROWS.get(code)
+    if row is None or not _batch_names_more(row, fields, body):
+        return None
+    return row.needed(fields.get(row.topic_field), fields.get(row.group_field))
+
+
 def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
     """Return the permission that each resource of a request needs.
 
@@ -418,7 +435,7 @@ def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
     if row is not None:
         needed = row.needed(fields.get(row.topic_field), fields.get(row.group_field))
         if row.properties_field and _names_more(row, fields, body):
-            needed = {**needed, **_named_by_properties(fields.get(row.properties_field))}
+            needed = {**needed, **_named_by_properties([fields.get(row.properties_field) or ""])}
             if _batch_names_more(row, fields, body):
                 needed |= _named_by_batch(body)
         return needed

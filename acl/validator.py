@@ -13,18 +13,21 @@ Source: PlainPermissionManager.validate @4.9.4.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from zope.interface import implementer
 
+from twistmq.acl.accounts import Account
 from twistmq.acl.errors import AccessDenied, AclError
 from twistmq.acl.known_names import NO_NAMES, KnownNames
 from twistmq.acl.leading_sends import passing_sends
 from twistmq.acl.permissions import Permission
 from twistmq.acl.resources import (
     Fields,
+    Needed,
     deciding_values,
+    needed_by_batch_header,
     needed_resources,
     touched_resources,
 )
@@ -36,9 +39,9 @@ from twistmq.broker.api import (
     Request,
     RequestCode,
 )
-from twistmq.broker.api.errors import HeaderError
+from twistmq.broker.api.errors import HeaderError, MessageIllegal
 from twistmq.broker.api.topics import TRACE_TOPIC
-from twistmq.broker.api.wire import ACCESS_KEY
+from twistmq.broker.api.wire import ACCESS_KEY, FRAME_SIZE_MAX
 
 __all__ = ["PlainAccessValidator"]
 
@@ -50,11 +53,16 @@ class PlainAccessValidator:
     """Checks requests against the accounts of a table.
 
     :param names: the topics and groups of the broker.
+    :param body_size_max: returns the current limit for the body of a message, bytes.
     """
 
-    def __init__(self, table: AccountTable, names: KnownNames = NO_NAMES) -> None:
+    def __init__(
+        self, table: AccountTable, names: KnownNames = NO_NAMES,
+        body_size_max: Callable[[], int] = lambda: FRAME_SIZE_MAX,
+    ) -> None:
         self._table = table
         self._names = names
+        self._body_size_max = body_size_max
 
     def passing(self, requests: Sequence[Request[Any]]) -> int:
         """Count the leading requests that certainly pass."""
@@ -62,7 +70,11 @@ class PlainAccessValidator:
         return 0 if table.has_white else passing_sends(requests, table.accounts)
 
     def validate(self, request: Request[Any]) -> None:
-        """:raises AccessDenied: when the request may not be served."""
+        """Check a request; it passes if this method returns.
+
+        :raises AccessDenied: when the request may not be served.
+        :raises MessageIllegal: when the request is a batch that is too long to be examined.
+        """
         table = self._table
         if table.has_white and table.is_white(host_of(request.channel.remote_address)):
             return
@@ -90,15 +102,26 @@ class PlainAccessValidator:
             values = deciding_values(code, fields, body)
             if values is not None and values in account.passed:
                 return
-            needed = needed_resources(code, fields, body)
-            if needed.get(TRACE_TOPIC) is _PUB:
-                # Other permissions, such as for the topic of a recalled message, are still needed.
-                needed = {name: each for name, each in needed.items() if name != TRACE_TOPIC}
-            is_lasting = account.check(code, needed.items(), self._names)
+            # Other requests wait while a batch is read, so its sender needs permission first.
+            header_needed = (
+                None if values is not None else needed_by_batch_header(code, fields, body))
+            if header_needed is not None:
+                self._check(account, code, header_needed)
+                if len(body) > self._body_size_max():
+                    raise MessageIllegal(f"the message body has {len(body)} bytes, more than "
+                                         f"{self._body_size_max()}")
+            is_lasting = self._check(account, code, needed_resources(code, fields, body))
             if values is not None and is_lasting:
                 account.note_passed(values)
         except (AclError, HeaderError) as error:
             raise AccessDenied(str(error)) from None
+
+    def _check(self, account: Account, code: int, needed: Needed) -> bool:
+        """Check as ``Account.check`` does, except that every account may send traces."""
+        if needed.get(TRACE_TOPIC) is _PUB:
+            # Other permissions, such as for the topic of a recalled message, are still needed.
+            needed = {name: each for name, each in needed.items() if name != TRACE_TOPIC}
+        return account.check(code, needed.items(), self._names)
 
     def require(
         self, request: Request[Any], publishes: Collection[str], consumes: Collection[str],

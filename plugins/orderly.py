@@ -38,6 +38,7 @@ from twistmq.broker.api.bodies import (
     UnlockBatchRequestBody,
 )
 from twistmq.broker.api.limits import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.topics import group_fault
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ class QueueLocks:
     def __init__(self, age_max_ms: int = LOCK_AGE_MAX_MS) -> None:
         self._age_max_ms = age_max_ms
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._lines = LimitedLog(self.log)
+        #: The time of the latest call that passed one.
+        self._now_ms = 0
         self.count = 0
         #: The approximate size of all locks.
         self.size_bytes = 0
@@ -107,6 +111,7 @@ class QueueLocks:
             another client, or there are too many locks.
         :raises RequestRefused: SYSTEM_BUSY when no queue is locked because there are too many.
         """
+        self._now_ms = now_ms
         locks = self._groups.setdefault(group, {})
         held: list[MessageQueue] = []
         new: list[MessageQueue] = []
@@ -138,21 +143,25 @@ class QueueLocks:
         if not locks:
             del self._groups[group]
         if new:
-            self.log.info("{group} locks {queue}{more} for {client}", group=group, queue=new[0],
-                          more=_and_more(new), client=client_id)
+            self._lines.info(
+                now_ms, "{group} locks {queue}{more} for {client}", group=group, queue=new[0],
+                more=_and_more(new), client=client_id)
         if expired:
-            self.log.warn("{client} of {group} takes {queue}{more}: the lock of {holder} expired",
-                          client=client_id, group=group, queue=expired[0][0], holder=expired[0][1],
-                          more=_and_more(expired))
+            self._lines.warn(
+                now_ms, "{client} of {group} takes {queue}{more}: the lock of {holder} expired",
+                client=client_id, group=group, queue=expired[0][0], holder=expired[0][1],
+                more=_and_more(expired))
         if refused:
             # This happens for a moment when the queues of a group are rebalanced.
-            self.log.info("{client} of {group} does not get {queue}{more}: {holder} holds it",
-                          client=client_id, group=group, queue=refused[0][0],
-                          holder=refused[0][1], more=_and_more(refused))
+            self._lines.info(
+                now_ms, "{client} of {group} does not get {queue}{more}: {holder} holds it",
+                client=client_id, group=group, queue=refused[0][0],
+                holder=refused[0][1], more=_and_more(refused))
         if left_out:
-            self.log.warn("{client} of {group} does not get {left_out} queues: there are {count} "
-                          "locks already", client=client_id, group=group, left_out=left_out,
-                          count=self.count)
+            self._lines.warn(
+                now_ms, "{client} of {group} does not get {left_out} queues: there are {count} "
+                "locks already", client=client_id, group=group, left_out=left_out,
+                count=self.count)
             if not held:
                 raise RequestRefused(ResponseCode.SYSTEM_BUSY,
                                      f"there are {self.count} locks of queues already")
@@ -179,22 +188,25 @@ class QueueLocks:
         if not locks:
             self._groups.pop(group, None)
         if unlocked:
-            self.log.info("{client} of {group} unlocks {queue}{more}", client=client_id,
-                          group=group, queue=unlocked[0], more=_and_more(unlocked))
+            self._lines.info(
+                self._now_ms, "{client} of {group} unlocks {queue}{more}", client=client_id,
+                group=group, queue=unlocked[0], more=_and_more(unlocked))
         if others:
             # This happens after a restart of this broker, which forgets the locks.
-            self.log.info("{client} of {group} unlocks {queue}{more}, but {holder} holds the lock",
-                          client=client_id, group=group, queue=others[0][0],
-                          holder=others[0][1], more=_and_more(others))
+            self._lines.info(
+                self._now_ms, "{client} of {group} unlocks {queue}{more}, but {holder} holds the "
+                "lock", client=client_id, group=group, queue=others[0][0],
+                holder=others[0][1], more=_and_more(others))
 
     def expire(self, now_ms: int) -> None:
         """Remove the expired locks; periodic."""
+        self._now_ms = now_ms
         for group, locks in list(self._groups.items()):
             expired = [queue for queue, lock in locks.items() if self._is_expired(lock, now_ms)]
             if not expired:
                 continue
-            self.log.info("locks of {group} on {queue}{more} expired", group=group,
-                          queue=expired[0], more=_and_more(expired))
+            self._lines.info(now_ms, "locks of {group} on {queue}{more} expired", group=group,
+                             queue=expired[0], more=_and_more(expired))
             for queue in expired:
                 self._count(-1, -_size(queue, locks.pop(queue).client_id))
             if not locks:
@@ -225,6 +237,7 @@ class LockRequests:
 
     def __init__(self, broker: Broker, age_max_ms: int) -> None:
         self._broker = broker
+        self._lines = LimitedLog(self.log)
         self.locks = QueueLocks(age_max_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -240,9 +253,9 @@ class LockRequests:
         group, client_id = _required(body)
         queues = [queue for queue in body.mq_set if self._may_exist(queue)]
         if len(queues) < len(body.mq_set):
-            self.log.warn("{peer} cannot lock {count} queues of topics that do not exist",
-                          peer=request.channel.remote_address,
-                          count=len(body.mq_set) - len(queues))
+            self._lines.warn(
+                request.now_ms, "{peer} cannot lock {count} queues of topics that do not exist",
+                peer=request.channel.remote_address, count=len(body.mq_set) - len(queues))
         held = self.locks.lock(group, client_id, queues, self._broker.steady.awake_ms(),
                                self._broker.subscription_group.has(group))
         return Reply(body=LockBatchResponseBody(held).encode())

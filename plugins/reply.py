@@ -43,6 +43,7 @@ from twistmq.broker.api.headers import (
     SendRefusedResponseHeader,
 )
 from twistmq.broker.api.limits import LONG_HEADER_SIZE_MAX
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.requests import SendTopics, queue_refusal
 from twistmq.broker.api.wire import (
     FRAME_SIZE_MAX,
@@ -83,6 +84,7 @@ class ReplyRequests:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._lines = LimitedLog(self.log)
         self._region = broker.settings.text("regionId")
         self._topics = SendTopics(broker.settings, broker.topic_config, broker.subscription_group,
                                   broker.send_forbidden_topics)
@@ -139,6 +141,10 @@ class ReplyRequests:
         properties[names.TRACE_ON] = "true" if self._trace_on else "false"
         return _Answer(request, queue_id, properties)
 
+    def _warn(self, text: str, **values: object) -> None:
+        """Log a fault of a request, at a limited rate."""
+        self._lines.warn(self._broker.now_ms(), text, **values)
+
     # --- delivery to the producer
 
     def _push(self, answer: _Answer) -> Deferred[str | None] | str | None:
@@ -148,14 +154,14 @@ class ReplyRequests:
         """
         client_id = answer.properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
-            self.log.warn("a reply message from {peer} does not name the client that sent the "
-                          "request",
-                          peer=answer.request.channel.remote_address)
+            self._warn("a reply message from {peer} does not name the client that sent the "
+                       "request", peer=answer.request.channel.remote_address)
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
         client = self._broker.clients.find_producer(client_id)
         if client is None:
             remark = f"push reply message fail, channel of <{client_id}> not found."
-            self.log.warn("{remark}", remark=remark)
+            self._warn("a reply message from {peer} did not reach {client}, which is not connected",
+                       peer=answer.request.channel.remote_address, client=client_id)
             return remark
         # Apache's text has no space before "fail.".
         refused = f"push reply message to {client_id}fail."
@@ -163,14 +169,14 @@ class ReplyRequests:
         def answered(command: RemotingCommand) -> str | None:
             if command.code == ResponseCode.SUCCESS:
                 return None
-            self.log.warn("{client} refused a reply message: {remark}", client=client_id,
-                          remark=command.remark)
+            self._warn("{client} refused a reply message: {remark}", client=client_id,
+                       remark=command.remark)
             return refused
 
         def failed(failure: Failure) -> str:
             failure.trap(RemotingError)
-            self.log.warn("a reply message did not reach {client}: {error}", client=client_id,
-                          error=failure.getErrorMessage())
+            self._warn("a reply message did not reach {client}: {error}", client=client_id,
+                       error=failure.getErrorMessage())
             return refused
 
         return client.channel.call(
@@ -224,8 +230,8 @@ class ReplyRequests:
             for error in broker.append([record]).values():
                 raise error
         except BrokerError as error:
-            self.log.warn("a reply message from {peer} is not stored: {error}",
-                          peer=request.channel.remote_address, error=str(error))
+            self._warn("a reply message from {peer} is not stored: {error}",
+                       peer=request.channel.remote_address, error=str(error))
             return None
         broker.stats.messages_put([record])
         return record

@@ -37,6 +37,7 @@ from twistmq.broker.api import (
 )
 from twistmq.broker.api.bodies import SubscriptionGroupConfig, TopicConfig
 from twistmq.broker.api.headers import ConsumerSendMsgBackRequestHeader
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.topics import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -74,6 +75,7 @@ class SendBack:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._lines = LimitedLog(_log)
 
     def handle(
         self, request: Request[ConsumerSendMsgBackRequestHeader]
@@ -123,9 +125,11 @@ class SendBack:
         broker.stats.message_sent_back(header.group, origin)
         if is_dead:
             broker.stats.dead_letter(header.group, origin)
-            _log.info("message {key} of {topic} goes to {dlq}: {group} tried it {times} times",
-                      key=properties.get(names.UNIQ_KEY), topic=header.origin_topic, dlq=topic,
-                      group=header.group, times=message.reconsume_times)
+            self._lines.info(
+                request.now_ms,
+                "message {key} of {topic} goes to {dlq}: {group} tried it {times} times",
+                key=properties.get(names.UNIQ_KEY), topic=header.origin_topic, dlq=topic,
+                group=header.group, times=message.reconsume_times)
         safe = broker.acknowledgement.wait(record.next_offset)
         return Reply() if safe is None else safe.addCallback(_reply_when_safe)
 
@@ -214,6 +218,7 @@ class Plugin:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._lines = LimitedLog(_log)
 
     def _redirect(self, request: Request[Any], record: MessageRecord) -> None:
         broker = self._broker
@@ -223,9 +228,10 @@ class Plugin:
         keeps_order = locks is not None and locks.keeps_order(name)
         if record.reconsume_times <= _max_tries(request, group) and not keeps_order:
             return
-        _log.info("message {key} goes to the dead letters of {group} after {times} tries",
-                  key=record.keys[0] if record.keys else None, group=name,
-                  times=record.reconsume_times)
+        self._lines.info(
+            request.now_ms,
+            "message {key} goes to the dead letters of {group} after {times} tries",
+            key=record.keys[0] if record.keys else None, group=name, times=record.reconsume_times)
         record.topic = _dead_letter_queue(broker, name)
         record.queue_id = 0
         properties = parse_properties(record.properties)

@@ -230,10 +230,12 @@ def record_keys(record: TraceRecord) -> list[str]:
 def _apart(fields: list[str]) -> list[list[str]]:
     """Split a SubAfter that was not closed from the records that follow it."""
     parts: list[list[str]] = []
-    while fields[0] == "SubAfter" and len(fields) > 8 and fields[7] in _DECODERS:
-        parts.append(fields[:7])
-        fields = fields[7:]
-    return [*parts, fields]
+    begin, count = 0, len(fields)
+    # An index is used, because copying the remaining fields for each part takes quadratic time.
+    while fields[begin] == "SubAfter" and count - begin > 8 and fields[begin + 7] in _DECODERS:
+        parts.append(fields[begin:begin + 7])
+        begin += 7
+    return [*parts, fields[begin:] if begin else fields]
 
 
 def _number(text: str) -> int:

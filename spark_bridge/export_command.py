@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from twistmq.client.commands.common import print_error
 from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.printable import one_line
 from twistmq.spark_bridge.export_plan import FORMATS, ExportError, ExportPlan, missing_packages
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ def export(
             missing = "there is no topic of traces: no client has traced yet"
             if not topics:
                 raise ExportError(missing)
-            click.echo(f"twistmq: this run exports no traces: {missing}", err=True)
+            print_error(f"this run exports no traces: {missing}")
             traces = False
         plan = ExportPlan(connection, tuple(dict.fromkeys(topics)), traces, output, format_name,
                           continuous, round(interval * 1000), batch, master, settings)
@@ -103,7 +105,7 @@ def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def _fail(text: str) -> None:
-    click.echo(f"twistmq: {text}", err=True)
+    print_error(text)
     sys.exit(EXIT_FAILED)
 
 
@@ -116,7 +118,7 @@ def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     with client_settings(Options(connection, BATCH_READ)).client() as client:
         exports = ask_brokers(client)
     for text in exports.silent:
-        click.echo(f"twistmq: could not ask a broker for its exports: {text}", err=True)
+        print_error(f"could not ask a broker for its exports: {text}")
     return exports.topics, exports.traces
 
 
@@ -138,8 +140,9 @@ def _are_there_traces(connection: dict[str, str]) -> bool:
 
 def _run(plan: ExportPlan) -> None:
     """Run the job, show its progress, and print a summary."""
-    click.echo(f"exporting {', '.join([*plan.topics, *(['traces'] if plan.traces else [])])} "
-               f"to {plan.output} ({plan.format})", err=True)
+    names = ", ".join([*plan.topics, *(["traces"] if plan.traces else [])])
+    # The names of the topics may come from brokers.
+    click.echo(one_line(f"exporting {names} to {plan.output} ({plan.format})"), err=True)
     from twistmq.spark_bridge.export_job import ExportJob, end_session, make_session
 
     session = make_session(plan)

@@ -181,7 +181,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _int("minPartitions", "", _READS, "split queues so that there are at least this many "
          "partitions", minimum=1, maximum=100_000),
     _int("maxRecordsPerPartition", "", _READS, "split queues so that no partition has more "
-         "offsets than this", minimum=1),
+         "offsets than this; a read that needs more than 100,000 partitions is refused",
+         minimum=1),
     _int("pullBatchSize", "256", _READS, "the number of messages that a pull requests; by default, "
          "brokers return at most 32, so several pulls are in flight at a time", minimum=1,
          maximum=32_768),

@@ -25,16 +25,29 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from twistmq.client.base.errors import NoRoute
+from twistmq.client.base.codecs import decompress
+from twistmq.client.base.errors import NoRoute, Undecodable
 from twistmq.client.base.messages import MessageQueue, PullResult, PullStatus
 from twistmq.client.base.namespace import Namespace
 from twistmq.client.base.received_message import DamagedMessage
 from twistmq.client.blocking.client import Client
+from twistmq.protocol.batch import decode_batch
 from twistmq.protocol.codes import ResponseCode
-from twistmq.protocol.errors import BrokerError, RemotingError, RequestRefused, StoreDamaged
+from twistmq.protocol.errors import (
+    BrokerError,
+    MessageIllegal,
+    RemotingError,
+    RequestRefused,
+    StoreDamaged,
+)
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.properties import INNER_NUM
-from twistmq.protocol.record import SYS_INNER_BATCH, decode_record
+from twistmq.protocol.record import (
+    SYS_INNER_BATCH,
+    SYS_NEED_UNWRAP,
+    StoredMessage,
+    decode_record,
+)
 from twistmq.spark_bridge.availability import (
     BUSY_CODES,
     Availability,
@@ -72,6 +85,8 @@ _PULL_BYTES: Final = 1 << 30
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 _PARSE_FAILED: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.FILTER_DATA_NOT_EXIST})
+#: The digits of the largest number of messages in an inner batch.
+_BATCH_DIGITS_MAX: Final = 5
 _TAGS_COLUMN: Final = next(column for column in COLUMNS if column.name == "tags")
 
 
@@ -103,6 +118,24 @@ class ReadPlan:
     #: The names of brokers that a new query waits for, and of brokers that were removed for good.
     brokers: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+
+
+def _message_count(record: StoredMessage) -> int:
+    """Return the number of messages in a record, which is 1 unless it is an inner batch.
+
+    A producer can write any value into the property of the number; the body then shows it.
+
+    :raises StoreDamaged, Undecodable, MessageIllegal: when neither the property nor the body shows
+        the number.
+    """
+    if not record.sys_flag & SYS_INNER_BATCH:
+        return 1
+    text = record.properties_map().get(INNER_NUM, "")
+    if text.isascii() and text.isdecimal() and len(text) <= _BATCH_DIGITS_MAX and int(text):
+        return int(text)
+    if not record.sys_flag & SYS_NEED_UNWRAP:
+        return 1
+    return len(decode_batch(decompress(record.body, record.sys_flag)))
 
 
 def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
@@ -589,15 +622,14 @@ class QueueReader:
         while position < len(result.body):
             try:
                 record = decode_record(result.body, position, False)
-            except StoreDamaged:
+                message_count = _message_count(record)
+            except (StoreDamaged, Undecodable, MessageIllegal):
                 # The batch that is built from this response reports the damage.
                 return
             if record.queue_offset > offset:
                 self._lost(offset, f"the next message there is {record.queue_offset}",
                            record.queue_offset)
-            is_batch = record.sys_flag & SYS_INNER_BATCH
-            messages = int(record.properties_map().get(INNER_NUM, "1")) if is_batch else 1
-            offset = record.queue_offset + messages
+            offset = max(offset, record.queue_offset + message_count)
             position += record.size
 
     # --- failures

@@ -6,13 +6,21 @@ The module contains only arithmetic. Offsets are logical indices in a queue, and
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from twistmq.protocol.bodies import MessageQueue
+from twistmq.spark_bridge.offsets import queue_name
+from twistmq.spark_bridge.options import OptionError
 
-__all__ = ["QueueRange", "limited", "split"]
+__all__ = ["PARTITIONS_MAX", "QueueRange", "limited", "split"]
+
+#: The largest number of partitions, which is also the limit of minPartitions: the driver holds all
+#: partitions, and a broker may report any offset as the end of a queue.
+PARTITIONS_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,17 +54,28 @@ def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
 
     :param min_partitions: the least number of partitions, if there are enough offsets.
     :param max_records: the largest number of offsets in a partition.
+    :raises OptionError: when this requires more partitions than the driver can hold.
     """
     nonempty = sorted(one for one in ranges if one.size > 0)
     pieces = [1] * len(nonempty)
     if max_records is not None:
         pieces = [-(-one.size // max_records) for one in nonempty]
+        if sum(pieces) > max(PARTITIONS_MAX, len(nonempty)):
+            longest = max(nonempty, key=lambda one: one.size)
+            raise OptionError(
+                f"option maxRecordsPerPartition: {max_records} would make {sum(pieces)} "
+                f"partitions, of {PARTITIONS_MAX} at most; the longest range is that of "
+                f"{queue_name(longest.queue)}, from offset {longest.start} to {longest.end}")
     if min_partitions is not None:
-        total = sum(one.size for one in nonempty)
+        missing = min(min_partitions, sum(one.size for one in nonempty)) - sum(pieces)
         # The largest pieces are split first, so that all pieces have about the same size.
-        while sum(pieces) < min(min_partitions, total):
-            index = max(range(len(nonempty)), key=lambda i: nonempty[i].size / pieces[i])
+        by_size = [(-one.size / count, index)
+                   for index, (one, count) in enumerate(zip(nonempty, pieces, strict=True))]
+        heapq.heapify(by_size)
+        for _ in range(missing):
+            index = by_size[0][1]
             pieces[index] += 1
+            heapq.heapreplace(by_size, (-nonempty[index].size / pieces[index], index))
     return [piece for one, count in zip(nonempty, pieces, strict=True) for piece in one.cut(count)]
 
 

@@ -74,7 +74,7 @@ def _common(function: F) -> F:
 
 def _say(line: str, err: bool = False) -> None:
     """Print a line that may contain names of files, topics or keys of a foreign store."""
-    from twistmq.broker.store.inspect.printable import escaped
+    from twistmq.protocol.printable import escaped
 
     click.echo(escaped(line), err=err)
 
@@ -267,7 +267,7 @@ def _rows(
     import msgspec
 
     from twistmq.broker.store.inspect.plugin_files import isolated_rows
-    from twistmq.broker.store.inspect.printable import escaped, json_printable
+    from twistmq.protocol.printable import escaped, json_printable
 
     for row, text in isolated_rows(view, files, criteria, report):
         yield (json_printable(msgspec.json.encode(row).decode()) if as_lines

@@ -150,9 +150,8 @@ class ServerTrace:
                 client = client_key(host, group, False)
             records = records_of[index]
             if is_trace:
-                for record in records:
-                    self.clients.traced(
-                        host, record.body, self._broker.steady.now_ms())
+                self.clients.traced(
+                    host, (record.body for record in records), self._broker.steady.now_ms())
             elif not wants_topic or _NO_TRACE in properties:
                 continue
             elif room <= 0:

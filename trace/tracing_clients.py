@@ -13,11 +13,17 @@ Source: AsyncTraceDispatcher @4.4.0 to @5.3.3 (flushTraceInterval, genGroupNameF
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from twistmq.protocol.trace_records import SubAfter, SubBefore, decode_records
+from twistmq.protocol.trace_records import (
+    RECORD_SEPARATOR,
+    SubAfter,
+    SubBefore,
+    decode_records,
+)
 
 __all__ = ["TRACE_GROUP_PREFIX", "ClientKey", "TracingClients", "Verdict"]
 
@@ -27,8 +33,13 @@ TRACE_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
 WATCH_MS: Final = 6000
 #: A client that was idle for this long is forgotten, ms.
 FORGET_MS: Final = 600_000
+_RECORD_END: Final = RECORD_SEPARATOR.encode()
 #: Number of remembered clients; any other client is treated as one that does not trace.
 CLIENTS_MAX: Final = 20_000
+#: Limit of the bytes that are decoded of one request. Clients send at most 128,000, but anyone may
+#: send more to a trace topic, and other connections wait while records are decoded.
+#: Source: AsyncTraceDispatcher.maxMsgSize @5.3.3.
+DECODED_MAX: Final = 256 * 1024
 
 
 class ClientKey(NamedTuple):
@@ -72,14 +83,24 @@ class TracingClients:
     def __init__(self) -> None:
         self._activities: dict[ClientKey, _Activity] = {}
 
-    def traced(self, host: bytes, body: bytes, now_ms: int) -> None:
+    def traced(self, host: bytes, bodies: Iterable[bytes], now_ms: int) -> None:
         """Note that a client sent trace records.
 
         :param host: the client's address and port.
-        :param body: the body of its message.
+        :param bodies: the bodies of the messages of one request; bytes over the limit are not read.
         """
-        groups = {(record.group, isinstance(record, SubBefore | SubAfter))
-                  for record in decode_records(body).records if record.group is not None}
+        groups: set[tuple[str, bool]] = set()
+        remaining = DECODED_MAX
+        for body in bodies:
+            if len(body) > remaining:
+                # The record at the cut is left out, because it would name only a part of a group.
+                body = body[:remaining].rpartition(_RECORD_END)[0]
+                remaining = 0
+            remaining -= len(body)
+            groups.update((record.group, isinstance(record, SubBefore | SubAfter))
+                          for record in decode_records(body).records if record.group is not None)
+            if remaining <= 0:
+                break
         for group, is_consumer in groups:
             activity = self._find(client_key(host, group, is_consumer), now_ms)
             if activity is not None:

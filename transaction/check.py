@@ -36,6 +36,7 @@ from twistmq.broker.api import (
 )
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.headers import CheckTransactionStateRequestHeader
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.requests import Shares
 from twistmq.broker.api.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from twistmq.broker.api.wire import PERM_READ_WRITE, offset_message_id
@@ -97,6 +98,7 @@ class HalfQueue:
         offset: int, op_offset: int,
     ) -> None:
         self._broker = broker
+        self._lines = LimitedLog(self.log)
         self._batches = batches
         self._metrics = metrics
         self.queue_id = queue_id
@@ -354,9 +356,10 @@ class HalfQueue:
             self._advance()
             return True
         broker.stats.messages_put([record])
-        self.log.warn("half message {key} of {topic} is given up after {checks} checks: no "
-                      "producer reported how it ended", key=properties.get(names.UNIQ_KEY),
-                      topic=properties.get(names.REAL_TOPIC), checks=checks_of(properties))
+        self._lines.warn(
+            broker.now_ms(), "half message {key} of {topic} is given up after {checks} checks: no "
+            "producer reported how it ended", key=properties.get(names.UNIQ_KEY),
+            topic=properties.get(names.REAL_TOPIC), checks=checks_of(properties))
         self._metrics.add({properties.get(names.REAL_TOPIC, ""): -1})
         self._advance()
         data = broker.store.look_message(message.physical_offset)

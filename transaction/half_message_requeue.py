@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twistmq.broker.api import BrokerError, Reply, Request, StoredMessage, decode_record
 from twistmq.broker.api.errors import MessageIllegal
 from twistmq.broker.api.headers import ResumeCheckHalfMessageRequestHeader
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from twistmq.broker.api.wire import parse_offset_message_id
 from twistmq.broker.api.wire import properties as names
@@ -37,6 +38,7 @@ class ResumeCheck:
 
     def __init__(self, broker: Broker, metrics: TransactionMetrics) -> None:
         self._broker = broker
+        self._lines = LimitedLog(self.log)
         self._metrics = metrics
 
     def handle(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Reply:
@@ -47,14 +49,15 @@ class ResumeCheck:
         message = self._find(request.header.msg_id or "")
         record = resumed_record(message)
         for error in self._broker.append([record]).values():
-            self.log.warn("half message at {place} cannot be put back: {error}",
-                          place=message.physical_offset, error=str(error))
+            self._lines.warn(
+                request.now_ms, "half message at {place} cannot be put back: {error}",
+                place=message.physical_offset, error=str(error))
             raise BrokerError(_FAILED)
         self._broker.stats.messages_put([record])
         if message.topic == CHECK_MAX_TIME_TOPIC:
             self._metrics.add({message.properties_map()[names.REAL_TOPIC]: 1})
-        self.log.info("half message at {place} is put back, at {offset}",
-                      place=message.physical_offset, offset=record.queue_offset)
+        self._lines.info(request.now_ms, "half message at {place} is put back, at {offset}",
+                         place=message.physical_offset, offset=record.queue_offset)
         return Reply()
 
     def _find(self, message_id: str) -> StoredMessage:

@@ -10,13 +10,14 @@ from twistmq.broker.observe.metrics import MetricKind, single
 from twistmq.broker.observe.statistics import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, Sums
 from twistmq.broker.observe.supervisor_pages import BrokerPages, PageAnswer, SupervisorPages
 from twistmq.broker.remoting.interfaces import ServeHttp
-from twistmq.broker.scheduling.log_rate import LineRate, Outage
+from twistmq.protocol.log_rate import LimitedLog, LineRate, Outage
 
 __all__ = [
     "DAY_SECONDS",
     "HOUR_SECONDS",
     "MINUTE_SECONDS",
     "BrokerPages",
+    "LimitedLog",
     "LineRate",
     "MetricKind",
     "Outage",

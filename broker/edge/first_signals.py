@@ -13,7 +13,7 @@ import contextlib
 import os
 import signal
 import sys
-from _thread import get_ident
+from _thread import allocate_lock, get_ident, start_new_thread
 from types import FrameType
 from typing import Final
 
@@ -23,6 +23,13 @@ __all__ = ["MEANINGLESS", "SERVERS", "hang_up", "hold_signals", "print_stacks_at
 SERVERS: Final = ("broker", "namesrv", "up")
 #: The signals that a server ignores.
 MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2)
+#: The number of texts that may wait for the standard error; further ones are dropped.
+TEXTS_MAX: Final = 16
+
+#: The waiting texts, the oldest first.
+_texts: list[bytes] = []
+#: The lock of the thread that writes these texts.
+_writing = allocate_lock()
 
 
 def hold_signals() -> None:
@@ -53,7 +60,9 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
 
     ``faulthandler.register`` is not used, because it reads the frames of threads while they run,
     and has ended a server with SIGSEGV. A handler in Python holds the interpreter lock instead.
-    This function imports nothing, because the signal may arrive in the middle of any import.
+    This function imports nothing, because the signal may arrive in the middle of any import. It
+    does not write the text itself, because the standard error may be a pipe that nobody reads: the
+    server would stand still until the pipe is read, and no signal could end it.
     """
     own = get_ident()
     lines = []
@@ -66,8 +75,26 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
             lines.append(f'  File "{code.co_filename}", line {called.f_lineno} in {code.co_name}')
             called = called.f_back
         lines.append("")
-    with contextlib.suppress(OSError):  # standard error is closed
-        os.write(2, "\n".join(lines).encode(errors="backslashreplace"))
+    if len(_texts) < TEXTS_MAX:
+        _texts.append("\n".join(lines).encode(errors="backslashreplace"))
+        # If no thread can be started, the next one writes the text.
+        with contextlib.suppress(RuntimeError):
+            start_new_thread(_write_texts, ())
+
+
+def _write_texts() -> None:
+    """Write the waiting texts, unless another thread writes them."""
+    # The outer loop sees a text that arrives after the last look of the thread that writes.
+    while _texts and _writing.acquire(blocking=False):
+        try:
+            while _texts:
+                remaining = _texts[0]
+                with contextlib.suppress(OSError):  # standard error is closed
+                    while remaining:
+                        remaining = remaining[os.write(2, remaining):]
+                del _texts[0]
+        finally:
+            _writing.release()
 
 
 def _end(number: int, frame: object) -> None:

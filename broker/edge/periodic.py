@@ -11,9 +11,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.net.factory import StallWatch
-from twistmq.broker.scheduling.log_rate import Outage
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.protocol.errors import StoreError
+from twistmq.protocol.log_rate import Outage
 
 __all__ = ["PeriodicService"]
 

@@ -26,6 +26,7 @@ from twistmq.broker.remoting.messages import Channel, Handled, Reply, now_or_lat
 from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.log_rate import LimitedLog
 
 __all__ = ["Changes"]
 
@@ -38,11 +39,14 @@ class Changes:
     """The changes of one name server.
 
     :param scheduler: gives slices to them.
+    :param now_ms: the clock.
     """
 
     log = Logger()
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._lines = LimitedLog(self.log)
         #: The lane of the changes. A turn consists of a host and a channel id.
         self._lane = scheduler.lane(one_at_a_time=True)
         #: The bytes of waiting changes by host.
@@ -77,9 +81,10 @@ class Changes:
         if (waiting and size_bytes > CHANGES_BYTES_FREE
                 and waiting + size_bytes > self._bytes.maximum(host, CHANGES_BYTES_MAX)):
             change.close()
-            self.log.warn("refused a change of {size} bytes from {peer}: {waiting} bytes from its "
-                          "host already wait", size=size_bytes, peer=channel.remote_address,
-                          waiting=waiting)
+            self._lines.warn(
+                self._now_ms(), "refused a change of {size} bytes from {peer}: {waiting} bytes "
+                "from its host already wait", size=size_bytes, peer=channel.remote_address,
+                waiting=waiting)
             raise RequestRefused(ResponseCode.SYSTEM_BUSY,
                                  f"{waiting} bytes of this host's changes wait already")
         self._bytes.add(host, size_bytes)

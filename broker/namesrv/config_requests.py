@@ -26,6 +26,7 @@ from twistmq.protocol.headers.namesrv import (
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
+from twistmq.protocol.log_rate import LimitedLog
 
 __all__ = ["ConfigRequests"]
 
@@ -42,6 +43,7 @@ class ConfigRequests:
     def __init__(self, kv_config: KVConfig, settings: Settings) -> None:
         self._kv_config = kv_config
         self._settings = settings
+        self._lines = LimitedLog(self.log)
 
     def handlers(self) -> list[AnyHandler]:
         code = RequestCode
@@ -90,7 +92,8 @@ class ConfigRequests:
 
         Differs from Apache: there any client may change any setting, even the listening address.
         """
-        self.log.info("settings changed by {peer}", peer=request.channel.remote_address)
+        self._lines.info(request.now_ms, "settings changed by {peer}",
+                         peer=request.channel.remote_address)
         settings = self._settings
         closed = {row.name for row in settings.rows} - NAMESRV_OPEN
         changes, _ = change_settings(

@@ -29,6 +29,7 @@ from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.protocol.bodies import Body, KVTable
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused, StoreError, WireError
+from twistmq.protocol.log_rate import LimitedLog
 
 __all__ = ["ORDER_TOPIC_NAMESPACE", "KVConfig"]
 
@@ -64,14 +65,18 @@ class KVConfig:
     :param path: the absolute path of the file.
     :param limit: returns ``kv.value_size_max`` or ``kv.total_size_max``; called each time.
     :param in_thread: runs the function that writes the file on a thread; None to write at once.
+    :param now_ms: the clock.
     """
 
     log = Logger()
 
     def __init__(
         self, io: IStoreIO, path: str, limit: Callable[[str], int],
-        in_thread: Callable[[Callable[[], bool]], Deferred[bool]] | None = None,
+        in_thread: Callable[[Callable[[], bool]], Deferred[bool]] | None = None, *,
+        now_ms: Callable[[], int],
     ) -> None:
+        self._now_ms = now_ms
+        self._lines = LimitedLog(self.log)
         self._file = ConfigFile(io, path)
         self._limit = limit
         self._in_thread = in_thread or maybeDeferred
@@ -136,7 +141,7 @@ class KVConfig:
         return self._change(_Change(namespace, key, None))
 
     def _refused(self, why: str) -> RequestRefused:
-        self.log.warn("key-value configuration: value refused: {why}", why=why)
+        self._lines.warn(self._now_ms(), "key-value configuration: value refused: {why}", why=why)
         return RequestRefused(ResponseCode.SYSTEM_ERROR, why)
 
     def _change(self, change: _Change) -> Deferred[None]:
@@ -191,13 +196,14 @@ class KVConfig:
         self.fault = ""
         for change in applied:
             if change.value is None:
-                self.log.info("key-value configuration: value deleted: {namespace} {key}",
-                              namespace=change.namespace,
-                              key=change.key)
+                self._lines.info(
+                    self._now_ms(), "key-value configuration: value deleted: {namespace} {key}",
+                    namespace=change.namespace, key=change.key)
             else:
-                self.log.info("key-value configuration: value set: {namespace} {key}, {size} "
-                              "characters",
-                              namespace=change.namespace, key=change.key, size=len(change.value))
+                self._lines.info(
+                    self._now_ms(), "key-value configuration: value set: {namespace} {key}, {size} "
+                    "characters", namespace=change.namespace, key=change.key,
+                    size=len(change.value))
             change.done.callback(None)
         self._save_next()
 
@@ -206,9 +212,9 @@ class KVConfig:
         if isinstance(error, OSError):
             error = StoreError(f"{self._file.path}: {error.strerror}")
         self.fault = str(error)
-        self.log.warn("key-value configuration cannot be saved, {count} changes are undone: "
-                      "{error}",
-                      count=len(applied), error=str(error))
+        self._lines.warn(
+            self._now_ms(), "key-value configuration cannot be saved, {count} changes are undone: "
+            "{error}", count=len(applied), error=str(error))
         for change in applied:
             change.done.errback(error)
         self._save_next()

@@ -82,11 +82,12 @@ class NameServer:
             "answers": self._answers_fault, "key-value configuration": self._kv_fault}
         self._running = False
         path = os.path.abspath(settings.text("kvConfigPath"))
-        self.kv_config = KVConfig(io or RealDisk(), path, settings.int, in_thread)
+        self.kv_config = KVConfig(
+            io or RealDisk(), path, settings.int, in_thread, now_ms=now_ms)
         tables = RouteTables(room=RouteRoom(lambda: settings.int("routes.size_max")))
         #: Gives slices to long registrations, long lists and routes of many brokers.
         self.background = Scheduler(self.steady.now_ms)
-        changes = self._changes = Changes(self.background)
+        changes = self._changes = Changes(self.background, self.now_ms)
         #: The registered brokers; ``tables`` contains them by name, with their topics.
         self.routes = RouteInfoManager(tables, settings.flag, later=changes.begin)
         self.views = RouteViews(tables, settings.flag)

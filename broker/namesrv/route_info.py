@@ -34,6 +34,7 @@ from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 from twistmq.protocol.limits import ROUTE_TEXT_SIZE_MAX
+from twistmq.protocol.log_rate import LimitedLog
 from twistmq.protocol.run_to_completion import run_to_completion
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class RouteInfoManager:
         later: Callable[[Generator[None, None, None]], None] = run_to_completion,
     ) -> None:
         self.tables = tables
+        self._lines = LimitedLog(self.log)
         self._flag = flag
         self.notify = notify
         self._later = later
@@ -76,6 +78,14 @@ class RouteInfoManager:
         self.refused_count = 0
         #: The number of brokers that were removed, by reason.
         self.left_counts: Counter[str] = Counter()
+
+    def _warn(self, text: str, **values: object) -> None:
+        """Log a fault of a request, at a limited rate."""
+        self._lines.warn(self.tables.room.now_ms, text, **values)
+
+    def _info(self, text: str, **values: object) -> None:
+        """Log the effect of a request, at a limited rate."""
+        self._lines.info(self.tables.room.now_ms, text, **values)
 
     # --- registration
 
@@ -108,9 +118,8 @@ class RouteInfoManager:
             return MasterOfGroup()
         if new.broker_id not in addresses and len(new.topics.topic_config_table) == 1:
             self.refused_count += 1
-            self.log.warn("the broker {name} at {address} sent a single topic before its full "
-                          "registration",
-                          address=new.address, name=new.broker_name)
+            self._warn("the broker {name} at {address} sent a single topic before its full "
+                       "registration", address=new.address, name=new.broker_name)
             return None
         self.taken_count += 1
         lowest_before = min(addresses, default=MASTER_ID)
@@ -128,9 +137,8 @@ class RouteInfoManager:
             self.tables, new, is_changed, is_current=is_current,
             drop_missing=self._flag("deleteTopicWithBrokerRegistration"))
         if not is_current():
-            self.log.info("{address} disconnected during its registration as {name}",
-                          address=new.address,
-                          name=new.broker_name)
+            self._info("{address} disconnected during its registration as {name}",
+                       address=new.address, name=new.broker_name)
             return None
         if new.broker_id < lowest_before:
             self._notify_lowest_id(new.broker_name, ha_address=new.ha_address)
@@ -142,9 +150,9 @@ class RouteInfoManager:
 
     def _refused(self, new: Registration, why: str) -> RequestRefused:
         self.refused_count += 1
-        self.log.warn("the registration of {name} at {address} by {peer} is refused: {why}",
-                      name=new.broker_name, address=new.address,
-                      peer=new.channel.remote_address, why=why)
+        self._warn("the registration of {name} at {address} by {peer} is refused: {why}",
+                   name=new.broker_name, address=new.address,
+                   peer=new.channel.remote_address, why=why)
         return RequestRefused(ResponseCode.SYSTEM_ERROR, why)
 
     def _see(self, now_ms: int) -> None:
@@ -161,10 +169,10 @@ class RouteInfoManager:
             return False
         theirs, ours = live.data_version.state_version, new.topics.data_version.state_version
         if theirs > ours:
-            self.log.warn("{address} is not registered as {name} {broker_id}: {holder} has the "
-                          "newer state version {theirs}, it has {ours}",
-                          address=new.address, name=new.broker_name,
-                          broker_id=new.broker_id, holder=holder, theirs=theirs, ours=ours)
+            self._warn("{address} is not registered as {name} {broker_id}: {holder} has the "
+                       "newer state version {theirs}, it has {ours}",
+                       address=new.address, name=new.broker_name,
+                       broker_id=new.broker_id, holder=holder, theirs=theirs, ours=ours)
         return theirs > ours
 
     def _reject(self, new: Registration) -> None:
@@ -212,9 +220,9 @@ class RouteInfoManager:
     def _put_live(self, new: Registration, now_ms: int) -> BrokerLive:
         tables = self.tables
         if new.key not in tables.live:
-            self.log.info("new broker {name} {broker_id} at {address} in {cluster}",
-                          name=new.broker_name, broker_id=new.broker_id, address=new.address,
-                          cluster=new.cluster)
+            self._info("new broker {name} {broker_id} at {address} in {cluster}",
+                       name=new.broker_name, broker_id=new.broker_id, address=new.address,
+                       cluster=new.cluster)
         timeout_ms = BROKER_TIMEOUT_MS if new.timeout_ms is None else min(
             new.timeout_ms, BROKER_TIMEOUT_MS_MAX)
         live = BrokerLive(new.broker_name, now_ms, timeout_ms, new.topics.data_version,
@@ -260,13 +268,13 @@ class RouteInfoManager:
         unknown = [each.broker_name for each in queues
                    if each.broker_name not in self.tables.brokers]
         if unknown:
-            self.log.warn("topic {topic} is not registered: broker {name} is not known",
-                          topic=topic, name=unknown[0])
+            self._warn("topic {topic} is not registered: broker {name} is not known",
+                       topic=topic, name=unknown[0])
             return False
         for each in queues:
             if not self.tables.put_queues(topic, each):
-                self.log.warn("topic {topic} of {name} is not registered: there is no room",
-                              topic=topic, name=each.broker_name)
+                self._warn("topic {topic} of {name} is not registered: there is no room",
+                           topic=topic, name=each.broker_name)
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, "there is no room for the topic")
         return True
 
@@ -302,8 +310,8 @@ class RouteInfoManager:
         Differs from Apache: nothing is removed if the address registered with another name.
         """
         if self.tables.live_as(cluster, address, broker_name) is None:
-            self.log.info("{address} of {cluster} unregistered as {name}, but was not registered",
-                          address=address, cluster=cluster, name=broker_name)
+            self._info("{address} of {cluster} unregistered as {name}, but was not registered",
+                       address=address, cluster=cluster, name=broker_name)
             return False
         self._leave([BrokerKey(cluster, address, broker_name)], "unregistered")
         return True
@@ -337,8 +345,8 @@ class RouteInfoManager:
         """
         lost = self.tables.keys_on(channel)
         if lost:
-            self.log.warn("the connection of the broker at {address} is lost",
-                          address=lost[0].address)
+            self._warn("the connection of the broker at {address} is lost",
+                       address=lost[0].address)
             self._leave(lost, "connection_lost")
 
     def _leave(self, keys: Iterable[BrokerKey], why: str) -> None:
@@ -362,10 +370,10 @@ class RouteInfoManager:
         if removed_names:
             self._later(tables.dropping())
         for name in removed_names[:_NAMES_LOGGED_MAX]:
-            self.log.info("the last broker named {name} is gone", name=name)
+            self._info("the last broker named {name} is gone", name=name)
         if len(removed_names) > _NAMES_LOGGED_MAX:
-            self.log.info("{count} more broker names are gone",
-                          count=len(removed_names) - _NAMES_LOGGED_MAX)
+            self._info("{count} more broker names are gone",
+                       count=len(removed_names) - _NAMES_LOGGED_MAX)
 
     def _wiping(self, name: str) -> Generator[None, None, None]:
         """Keep producers away from a name as long as it has no master."""

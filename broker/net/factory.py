@@ -22,6 +22,7 @@ from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.interfaces import IFlowControl
 from twistmq.broker.scheduling.steady_clock import SteadyClock
+from twistmq.protocol.log_rate import LimitedLog
 
 __all__ = ["InFlight", "RemotingFactory", "StallWatch"]
 
@@ -108,6 +109,8 @@ class RemotingFactory(ServerFactory):
         slow: SlowRequests | None = None,
         run_queue: RunQueue | None = None, steady: SteadyClock | None = None,
     ) -> None:
+        #: The log of lines that connections cause.
+        self.lines = LimitedLog(self.log)
         self.reactor = reactor
         self.dispatcher = dispatcher
         self.channels = channels
@@ -179,5 +182,6 @@ class RemotingFactory(ServerFactory):
             elif channel.closing:
                 channel.abort("does not read the data sent before the close")
             else:
-                channel.log.info("connection of {peer} closed: idle", peer=channel.remote_address)
+                self.lines.info(self.now_ms(), "connection of {peer} closed: idle",
+                                peer=channel.remote_address)
                 channel.close()

@@ -376,8 +376,9 @@ class RemotingProtocol(Protocol):
         elif self._backlog or self._waiting:
             self._queue_slice()
         elif self._decoder.failure:
-            self.log.warn("connection of {peer} closed: {failure}", peer=self.remote_address,
-                          failure=self._decoder.failure)
+            self.factory.lines.warn(
+                self.factory.now_ms(), "connection of {peer} closed: {failure}",
+                peer=self.remote_address, failure=self._decoder.failure)
             self.close()
         elif self._kept_bytes or self._decoder.pending_bytes > KEPT_BYTES_LEAST:
             self._note_kept()
@@ -556,8 +557,8 @@ class RemotingProtocol(Protocol):
     def abort(self, why: str) -> None:
         """Abort the connection and log the reason; the write buffer is lost."""
         if self.active:
-            self.log.warn("connection of {peer} cut off: it {why}", peer=self.remote_address,
-                          why=why)
+            self.factory.lines.warn(self.factory.now_ms(), "connection of {peer} cut off: it {why}",
+                                    peer=self.remote_address, why=why)
             self.cut_off()
 
     def cut_off(self) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
 from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
 
 from twistmq.broker.constants import FIRST_BYTES_SECONDS
 
@@ -37,15 +36,15 @@ class FirstBytesStage(Interface):
 class TlsRefused:
     """Closes TLS clients of a port without TLS, and logs the reason."""
 
-    log = Logger()
-
     def recognise(self, data: bytes) -> bool | None:
         # 0x16 begins a TLS handshake record. As a frame's length it would be 369 MB.
         return data[:1] == b"\x16"
 
     def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
-        self.log.warn("connection of {peer} closed: it speaks TLS, which is not enabled",
-                      peer=connection.remote_address)
+        connection.factory.lines.warn(
+            connection.factory.now_ms(),
+            "connection of {peer} closed: it speaks TLS, which is not enabled",
+            peer=connection.remote_address)
         connection.close()
         return b""
 

@@ -26,7 +26,7 @@ from twisted.logger import Logger
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import PROXY_HEADER_SIZE_MAX
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.scheduling.log_rate import LineRate
+from twistmq.protocol.log_rate import LineRate
 
 if TYPE_CHECKING:
     from twistmq.broker.net.protocol import RemotingProtocol

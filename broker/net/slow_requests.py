@@ -19,12 +19,12 @@ from twisted.logger import Logger
 from twistmq.broker.config.settings import Settings, SettingValue
 from twistmq.broker.constants import HEADER_SIZE_MAX
 from twistmq.broker.remoting.messages import AnyHandler, Request
-from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import decode_command
 from twistmq.protocol.errors import HeaderError
 from twistmq.protocol.frame import Frame
 from twistmq.protocol.frame_peek import sketch
+from twistmq.protocol.log_rate import LineRate
 
 __all__ = ["SLOW_REQUEST_SETTING", "SlowRequests"]
 

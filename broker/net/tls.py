@@ -34,10 +34,10 @@ from twistmq.broker.net.tls_options import (
     tls_enabled,
     tls_server_options,
 )
-from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.protocol.addresses import split_address
 from twistmq.protocol.errors import RemotingConnectError
+from twistmq.protocol.log_rate import LineRate
 
 if TYPE_CHECKING:
     from twistmq.broker.net.protocol import RemotingProtocol

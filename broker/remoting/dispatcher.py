@@ -51,6 +51,7 @@ from twistmq.protocol.errors import BrokerError, HeaderError, ReplyTooLong, Requ
 from twistmq.protocol.field_sets import ReadRequest
 from twistmq.protocol.frame import Frame
 from twistmq.protocol.frame_peek import Sketch, sketch
+from twistmq.protocol.log_rate import LimitedLog
 from twistmq.protocol.request_reader import RequestReader, SignedRequestReader
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Dispatcher:
         validators: Sequence[IAccessValidator] = (),
     ) -> None:
         self._hooks = hooks
+        self._lines = LimitedLog(self.log)
         self.serve(handlers, validators)
 
     def serve(
@@ -242,7 +244,7 @@ class Dispatcher:
                 too_long = _header_excess(
                     frame, None if header_sketch.code is None else handlers.get(header_sketch.code))
                 if too_long is not None:
-                    ends = not self._refuse_unread(channel, header_sketch, too_long, ready)
+                    ends = not self._refuse_unread(channel, header_sketch, too_long, now_ms, ready)
                     if ends:
                         break
                     continue
@@ -250,7 +252,7 @@ class Dispatcher:
                 command, header, texts = read_ahead or read(frame)
                 read_ahead = None
             except HeaderError as error:
-                ready.append(self._unreadable(channel, frame, error))
+                ready.append(self._unreadable(channel, frame, error, now_ms))
                 continue
             if command.flag & RESPONSE_FLAG:
                 channel.response_received(command)
@@ -303,14 +305,15 @@ class Dispatcher:
         return ready
 
     def _refuse_unread(
-        self, channel: Connection, header_sketch: Sketch, error: RequestRefused, ready: list[bytes]
+        self, channel: Connection, header_sketch: Sketch, error: RequestRefused, now_ms: int,
+        ready: list[bytes],
     ) -> bool:
         """Refuse a frame whose header is too long to be read.
 
         :returns: whether the connection can go on: without an opaque the peer cannot match replies.
         """
-        self.log.warn("request {code} from {peer} refused: {error}", peer=channel.remote_address,
-                      code=header_sketch.code, error=str(error))
+        self._lines.warn(now_ms, "request {code} from {peer} refused: {error}",
+                         peer=channel.remote_address, code=header_sketch.code, error=str(error))
         if header_sketch.opaque is None:
             return False
         if header_sketch.flag & RESPONSE_FLAG:
@@ -521,8 +524,9 @@ class Dispatcher:
             self.log.debug("request {code} from {peer} refused: {error}", error=str(error),
                            code=request.command.code, peer=request.channel.remote_address)
             return Reply(error.response_code, remark=str(error))
-        self.log.failure("request {code} from {peer} failed", failure=failure or Failure(error),
-                         code=request.command.code, peer=request.channel.remote_address)
+        self._lines.failure(
+            request.now_ms, "request {code} from {peer} failed", failure or Failure(error),
+            code=request.command.code, peer=request.channel.remote_address)
         return Reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
     def _unsendable(self, request: Request[Any], error: Exception) -> Reply:
@@ -531,14 +535,17 @@ class Dispatcher:
             # The text of such an error may be too long as well; it is in the log.
             self._refusal(request, error)
             return Reply(ResponseCode.SYSTEM_ERROR, remark=type(error).__name__)
-        self.log.warn("reply to request {code} of {peer} refused: {error}", error=str(error),
-                      code=request.command.code, peer=request.channel.remote_address)
+        self._lines.warn(
+            request.now_ms, "reply to request {code} of {peer} refused: {error}",
+            error=str(error), code=request.command.code, peer=request.channel.remote_address)
         return Reply(error.response_code, remark=str(error))
 
-    def _unreadable(self, channel: Channel, frame: Frame, error: HeaderError) -> bytes:
+    def _unreadable(
+        self, channel: Channel, frame: Frame, error: HeaderError, now_ms: int
+    ) -> bytes:
         """Answer a frame whose header cannot be parsed, with the opaque found in it."""
-        self.log.warn("unreadable header from {peer}: {error}", peer=channel.remote_address,
-                      error=str(error))
+        self._lines.warn(now_ms, "unreadable header from {peer}: {error}",
+                         peer=channel.remote_address, error=str(error))
         match = _OPAQUE.search(frame[1])
         opaque = int(match[1]) if match else 0
         if opaque not in _INT32:  # the reply could not be read either

@@ -25,6 +25,7 @@ from twistmq.broker.request.filters import is_tag_type
 from twistmq.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.log_rate import LimitedLog
 from twistmq.protocol.topic_names import GROUP_LENGTH_MAX
 
 __all__ = ["ClientSpace", "GroupKey", "consumer_key", "consumer_size", "producer_key",
@@ -87,12 +88,13 @@ class ClientSpace:
         self._connection_free = connection_free
         self._connection_max = connection_max
         self._total_max = total_max
+        self._lines = LimitedLog(self.log)
         self.total_bytes = 0
         #: The bytes by channel id and group.
         self._sizes: dict[int, dict[GroupKey, int]] = {}
         self._connection_bytes: dict[int, int] = {}
 
-    def check(self, channel_id: int, heartbeat: HeartbeatData) -> None:
+    def check(self, channel_id: int, heartbeat: HeartbeatData, now_ms: int) -> None:
         """Check whether there is room for the content of a heartbeat.
 
         A heartbeat that does not need additional space always passes, and a small heartbeat is not
@@ -122,8 +124,8 @@ class ClientSpace:
                 f"the groups and subscriptions of this connection would take {size} bytes, more "
                 f"than {self._connection_max}")
         if size > self._connection_free and self.total_bytes + growth > self._total_max:
-            self.log.warn("a heartbeat is refused: all clients together have {size} bytes of "
-                          "groups and subscriptions", size=self.total_bytes)
+            self._lines.warn(now_ms, "a heartbeat is refused: all clients together have {size} "
+                             "bytes of groups and subscriptions", size=self.total_bytes)
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
                 "the groups and subscriptions of all clients have used up this broker's space for "

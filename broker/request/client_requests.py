@@ -90,7 +90,7 @@ class ClientRequests:
         """Register the groups of a heartbeat one by one, as long as its connection lives."""
         heartbeat = HeartbeatData.decode(request.body)
         clients = self._tables.clients
-        clients.space.check(request.channel.channel_id, heartbeat)
+        clients.space.check(request.channel.channel_id, heartbeat, request.now_ms)
         language = request.command.language
         client = Client(heartbeat.client_id, request.channel, str(language or "OTHER"),
                         request.command.version, request.now_ms,

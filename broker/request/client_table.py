@@ -24,6 +24,7 @@ from twistmq.broker.request.client_quotas import (
 )
 from twistmq.broker.request.filters import MadeFilters
 from twistmq.protocol.bodies import ConsumerData, MessageModel, SubscriptionData
+from twistmq.protocol.log_rate import LimitedLog
 
 __all__ = ["ChangeKind", "Client", "ClientChange", "ClientTable", "ConsumerGroup"]
 
@@ -135,6 +136,9 @@ class ClientTable:
         self._next_producer = 0
         #: The memory that all clients use.
         self.space = ClientSpace()
+        self._lines = LimitedLog(self.log)
+        #: The time of the latest heartbeat or check, by the clock of ``heard_ms``.
+        self._now_ms = 0
 
     # --- look-up
 
@@ -186,12 +190,13 @@ class ClientTable:
 
         :param known_count: the number of the connection's groups before the heartbeat.
         """
+        self._now_ms = client.heard_ms
         groups = self.space.groups(client.channel.channel_id)
         if len(groups) > known_count:
-            self.log.info("client {client} of {groups} connected from {peer}",
-                          client=client.client_id,
-                          groups=_some_names(list(groups)[known_count:]),
-                          peer=client.channel.remote_address)
+            self._lines.info(
+                self._now_ms, "client {client} of {groups} connected from {peer}",
+                client=client.client_id, groups=_some_names(list(groups)[known_count:]),
+                peer=client.channel.remote_address)
 
     def register_producer(self, group: str, client: Client) -> None:
         clients = self.producers.setdefault(group, {})
@@ -201,10 +206,10 @@ class ClientTable:
             self._forget_id(group, previous)
         same_id = self._producers_by_id.setdefault(client.client_id, {})
         if previous is None and any(other.owner != client.owner for other in same_id.values()):
-            self.log.warn("a producer of {group} at {peer} says that it is {client}, which is a "
-                          "client of another account: it gets no reply messages",
-                          group=group, peer=client.channel.remote_address,
-                          client=client.client_id)
+            self._lines.warn(
+                client.heard_ms, "a producer of {group} at {peer} says that it is {client}, which "
+                "is a client of another account: it gets no reply messages", group=group,
+                peer=client.channel.remote_address, client=client.client_id)
         same_id[group, client.channel.channel_id] = client
         if previous is None:
             self.space.set(client.channel.channel_id, producer_key(group), producer_size(group))
@@ -304,8 +309,9 @@ class ClientTable:
         # Producers come first.
         groups = sorted(self.space.groups(channel.channel_id), key=lambda key: key[0])
         if groups:
-            self.log.info("the client of {groups} at {peer} is gone", groups=_some_names(groups),
-                          peer=channel.remote_address)
+            self._lines.info(
+                self._now_ms, "the client of {groups} at {peer} is gone",
+                groups=_some_names(groups), peer=channel.remote_address)
         for is_consumer, group in groups:
             if is_consumer:
                 self.unregister_consumer(group, channel)
@@ -317,11 +323,12 @@ class ClientTable:
 
         :param now_ms: the time of the same clock as ``heard_ms``.
         """
+        self._now_ms = now_ms
         for group, client, leave in list(self._all()):
             if now_ms - client.heard_ms > silence_max_ms:
-                self.log.warn("no heartbeat from client {client} of {group} for {silence} ms",
-                              client=client.client_id, group=group,
-                              silence=now_ms - client.heard_ms)
+                self._lines.warn(
+                    now_ms, "no heartbeat from client {client} of {group} for {silence} ms",
+                    client=client.client_id, group=group, silence=now_ms - client.heard_ms)
                 leave(group, client.channel)
                 client.channel.close()
 

@@ -12,7 +12,6 @@ from twisted.logger import Logger
 
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
-from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID
 from twistmq.protocol.bodies import (
@@ -23,6 +22,7 @@ from twistmq.protocol.bodies import (
 from twistmq.protocol.bodies.rows import encode_with_rows, map_row
 from twistmq.protocol.errors import WireError
 from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.log_rate import LineRate
 from twistmq.protocol.run_to_completion import run_to_completion
 from twistmq.protocol.topic_names import is_light
 

@@ -24,7 +24,6 @@ from twistmq.broker.request.providers import Providers
 from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 from twistmq.broker.request.tables import Tables
-from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.store.message_store import (
     GetMessageResult,
     GetMessageStatus,
@@ -47,6 +46,7 @@ from twistmq.protocol.headers.pull import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
 )
+from twistmq.protocol.log_rate import LineRate
 from twistmq.protocol.topic_names import (
     LMQ_PREFIX,
     SAME_GROUP_SUGGESTION,

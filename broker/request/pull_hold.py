@@ -33,9 +33,9 @@ from twistmq.broker.remoting.messages import Handled, Reply, Request
 from twistmq.broker.request.filters import wants_any
 from twistmq.broker.request.host import Host
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
-from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.message_store import MessageFilter, MessageStore
+from twistmq.protocol.log_rate import LineRate
 from twistmq.protocol.record import MessageRecord
 
 __all__ = ["PullHold"]

@@ -15,7 +15,6 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
 from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
-from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.protocol.bodies import (
     DataVersion,
@@ -27,6 +26,7 @@ from twistmq.protocol.bodies.rows import map_row
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused, WireError
 from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LimitedLog, LineRate
 from twistmq.protocol.topic_names import (
     GROUP_LENGTH_MAX,
     SYSTEM_GROUPS,
@@ -45,8 +45,6 @@ _MASK_SIZE: Final = 20
 _POLICY: Final = GroupRetryPolicy()
 #: The number of another broker's groups that are compared between two checks of the clock.
 _ROWS_AT_ONCE: Final = 100
-#: The number of log lines a minute about groups that are created on demand.
-_LINES_A_MINUTE: Final = 100
 
 
 def _has_room(group: str) -> bool:
@@ -83,8 +81,9 @@ class SubscriptionGroupTable(SavedTable):
         #: The approximate size of the groups in a reply to a tool, bytes.
         self.rows_size = 0
         self.has_room_for_topics = has_room_for_topics
-        self._created_lines = LineRate(_LINES_A_MINUTE)
+        self._created_lines = LineRate(EVENTS_A_MINUTE)
         self._full_lines = LineRate()
+        self._lines = LimitedLog(self.log)
         self._file_rows = FileRows(self._file_row)
         for group in self.table:
             self._file_rows.changed(group)
@@ -207,7 +206,7 @@ class SubscriptionGroupTable(SavedTable):
             old is None, GROUP_ATTRIBUTES, old.attributes if old else {}, attribute_changes)
         if not self._has_room(config):
             raise self._full()
-        self.log.info("group {config} replaces {old}", config=config, old=old)
+        self._lines.info(self._now_ms(), "group {config} replaces {old}", config=config, old=old)
         self._enter(config)
 
     def disable_consume(self, group: str) -> bool:
@@ -299,8 +298,10 @@ class SubscriptionGroupTable(SavedTable):
             return
         if not old and not self._fits(_forbidden_size(group, topic)):
             raise self._full()
-        self.log.info("forbidden operations of group {group} in {topic}: {old} becomes {mask}",
-                      group=group, topic=topic, old=old, mask=mask)
+        self._lines.info(
+            self._now_ms(),
+            "forbidden operations of group {group} in {topic}: {old} becomes {mask}",
+            group=group, topic=topic, old=old, mask=mask)
         topics = self.forbidden.setdefault(group, {})
         if mask:
             topics[topic] = mask

@@ -29,7 +29,6 @@ from twistmq.broker.request.attributes import (
     alter_attributes,
 )
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
-from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.protocol import topic_names
 from twistmq.protocol.bodies import (
@@ -43,6 +42,7 @@ from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused, WireError
 from twistmq.protocol.flags import PERM_INHERIT, PERM_READ_WRITE
 from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LimitedLog, LineRate
 from twistmq.protocol.topic_names import can_be_directory, group_of_topic, retry_topic
 
 __all__ = ["TopicConfigTable", "is_batch_topic"]
@@ -54,8 +54,6 @@ _ROW_SIZE: Final = 200
 _NAMED_MAX: Final = 20
 #: The number of another broker's topics that are compared between two checks of the clock.
 _ROWS_AT_ONCE: Final = 100
-#: The number of log lines a minute about topics that are created on demand.
-_LINES_A_MINUTE: Final = 100
 
 
 def _is_no_group(group: str) -> bool:
@@ -94,8 +92,9 @@ class TopicConfigTable(SavedTable):
         self.rows_size = 0
         self.is_group = is_group
         self._was_saved = False
-        self._created_lines = LineRate(_LINES_A_MINUTE)
+        self._created_lines = LineRate(EVENTS_A_MINUTE)
         self._full_lines = LineRate()
+        self._lines = LimitedLog(self.log)
         self._file_rows = FileRows(self._file_row)
         self._create_system_topics(settings)
 
@@ -379,8 +378,10 @@ class TopicConfigTable(SavedTable):
             self._enter(template)
         if template is None or not template.perm & PERM_INHERIT:
             why = "does not exist" if template is None else f"has permission {template.perm}"
-            self.log.warn("topic {topic} is not created for {peer}: its template {template} {why}",
-                          topic=topic, peer=remote_address, template=default_topic, why=why)
+            self._lines.warn(
+                self._now_ms(),
+                "topic {topic} is not created for {peer}: its template {template} {why}",
+                topic=topic, peer=remote_address, template=default_topic, why=why)
             return None
         queues = max(min(client_queue_nums, template.write_queue_nums), 0)
         config = TopicConfig(topic, queues, queues, template.perm & ~PERM_INHERIT,
@@ -415,9 +416,10 @@ class TopicConfigTable(SavedTable):
         count = min(queue_nums, TOPIC_QUEUES_MAX)
         if config is None or min(config.read_queue_nums, config.write_queue_nums) >= count:
             return False
-        self.log.info("topic {topic} gets more queues: it had {reads} to read and {writes} to "
-                      "write, and has {count} now", topic=topic, reads=config.read_queue_nums,
-                      writes=config.write_queue_nums, count=count)
+        self._lines.info(
+            self._now_ms(), "topic {topic} gets more queues: it had {reads} to read and {writes} "
+            "to write, and has {count} now", topic=topic, reads=config.read_queue_nums,
+            writes=config.write_queue_nums, count=count)
         self._changed(replace(config, read_queue_nums=max(config.read_queue_nums, count),
                               write_queue_nums=max(config.write_queue_nums, count)))
         return True
@@ -448,7 +450,7 @@ class TopicConfigTable(SavedTable):
         old = self.table.get(config.topic_name)
         config.attributes = alter_attributes(
             old is None, TOPIC_ATTRIBUTES, old.attributes if old else {}, attribute_changes)
-        self.log.info("topic {config} replaces {old}", config=config, old=old)
+        self._lines.info(self._now_ms(), "topic {config} replaces {old}", config=config, old=old)
         self._changed(config)
 
     def delete(self, topic: str) -> bool:

@@ -16,10 +16,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.constants import PAGE_SIZE_BYTES
-from twistmq.broker.scheduling.log_rate import Outage
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.protocol.errors import StoreError
+from twistmq.protocol.log_rate import Outage
 
 __all__ = ["CommitFlush", "RunSync"]
 

@@ -10,10 +10,15 @@ from typing import Final
 
 import msgspec
 
+from twistmq.client.base.errors import Undecodable
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import ResponseCode
 
-__all__ = ["STORED", "PullResult", "PullStatus", "SendResult"]
+__all__ = ["OFFSET_MAX", "STORED", "PullResult", "PullStatus", "SendResult", "checked_offset"]
+
+#: The greatest offset of the end of a queue, and of a group. The next number is still an int64, so
+#: every sum that a client computes fits into the fields of requests and files.
+OFFSET_MAX: Final = (1 << 63) - 2
 
 #: The response codes of a broker that has stored a message, in words.
 STORED: Final = {
@@ -86,3 +91,16 @@ class PullResult(msgspec.Struct, frozen=True, gc=False):
     broker_id: int = 0
     #: For a static topic: the number to add to the offsets in the records.
     offset_delta: int = 0
+
+
+def checked_offset(offset: int, subject: str, lowest: int = 0) -> int:
+    """Return an offset that a server reported.
+
+    :param subject: what has the offset, for the error.
+    :param lowest: -1 for the beginning of a queue, because Apache's broker reports -1 for a queue
+        that it does not have.
+    :raises Undecodable: when no queue can have such an offset.
+    """
+    if not lowest <= offset <= OFFSET_MAX:
+        raise Undecodable(f"{subject} is at offset {offset}, which no queue has")
+    return offset

@@ -218,10 +218,15 @@ def refusal(code: int, remark: str | None, address: str) -> RequestRefused:
 
     :param code: the response code.
     """
+    from twistmq.protocol.printable import one_line
+
     kind = _BY_CODE.get(code, RequestRefused)
     text = remark or "no remark"
-    if len(text) > REMARK_MAX:
-        text = f"{text[:REMARK_MAX]}... ({len(text)} characters)"
+    length = len(text)
+    # Programs print and log errors, so the text of a server must not act on a terminal.
+    text = one_line(text[:REMARK_MAX])
+    if length > REMARK_MAX:
+        text = f"{text}... ({length} characters)"
     return kind(code, f"{address} answered {code}: {text}")
 
 

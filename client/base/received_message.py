@@ -8,7 +8,7 @@ Source: MessageExt, MessageDecoder @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar, cast
 
 from twistmq.client.base.errors import Undecodable
@@ -26,6 +26,10 @@ __all__ = ["DamagedMessage", "Read", "ReceivedMessage"]
 
 T = TypeVar("T")
 
+#: The first and the last time that a datetime can express, in Unix ms.
+_TIME_MS_MIN: Final = -62_135_596_800_000
+_TIME_MS_MAX: Final = 253_402_300_799_999
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: The number of digits of the greatest offset.
 _OFFSET_DIGITS: Final = 19
 
@@ -63,6 +67,11 @@ class _Decoded(Generic[T]):
         if self._fault is not None:
             raise Undecodable(self._fault)
         return cast(T, self._value)
+
+
+def _datetime_of(time_ms: int) -> datetime:
+    """Convert Unix ms; a record may have any int64, so the range of datetime is enforced here."""
+    return _EPOCH + timedelta(milliseconds=min(max(time_ms, _TIME_MS_MIN), _TIME_MS_MAX))
 
 
 def _picklable(error: Exception | None) -> Exception | None:
@@ -235,13 +244,16 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def born_at(self) -> datetime:
-        """When the producer made the message, by the producer's clock."""
-        return datetime.fromtimestamp(self.record.born_timestamp / 1000, UTC)
+        """When the producer made the message, by the producer's clock.
+
+        A time outside the range of datetime is replaced by the first or the last datetime.
+        """
+        return _datetime_of(self.record.born_timestamp)
 
     @property
     def stored_at(self) -> datetime:
-        """When the broker stored the message, by the broker's clock."""
-        return datetime.fromtimestamp(self.record.store_timestamp / 1000, UTC)
+        """When the broker stored the message, by the broker's clock; see :attr:`born_at`."""
+        return _datetime_of(self.record.store_timestamp)
 
     @property
     def born_host(self) -> str:
@@ -268,8 +280,12 @@ class ReceivedMessage(Read, Generic[T]):
         return ""
 
     def __repr__(self) -> str:
-        return (f"<{type(self).__name__} {self.id} of {self.queue.topic}, broker "
-                f"{self.queue.broker_name}, queue {self.queue.queue_id}, offset {self.offset}>")
+        from twistmq.protocol.printable import escaped
+
+        # The producer chose the id, and must not forge a line of a log with it.
+        return escaped(
+            f"<{type(self).__name__} {self.id} of {self.queue.topic}, broker "
+            f"{self.queue.broker_name}, queue {self.queue.queue_id}, offset {self.offset}>")
 
 
 class DamagedMessage(ReceivedMessage[T]):
@@ -313,6 +329,9 @@ class DamagedMessage(ReceivedMessage[T]):
         raise Undecodable(f"{self!r} is damaged: {self._damage}")
 
     def __repr__(self) -> str:
-        return (f"<{type(self).__name__} of {self.queue.topic}, broker {self.queue.broker_name}, "
-                f"queue {self.queue.queue_id}, offset {self.offset}, commit log offset "
-                f"{self.record.physical_offset}>")
+        from twistmq.protocol.printable import escaped
+
+        return escaped(
+            f"<{type(self).__name__} of {self.queue.topic}, broker {self.queue.broker_name}, "
+            f"queue {self.queue.queue_id}, offset {self.offset}, commit log offset "
+            f"{self.record.physical_offset}>")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 __all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_TERMINATED", "Bar", "arguments_of",
-           "client_options", "guarded", "run_command"]
+           "client_options", "guarded", "print_error", "run_command"]
 
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
@@ -42,6 +42,17 @@ def run_command(
     return status if isinstance(status, int) else 0
 
 
+def print_error(text: str) -> None:
+    """Print a text as one line on standard error.
+
+    The text may come from a server or from the producer of a message, which must not act on the
+    terminal.
+    """
+    from twistmq.protocol.printable import one_line
+
+    click.echo(f"twistmq: {one_line(text)}", err=True)
+
+
 def _terminated(number: int, frame: FrameType | None) -> None:
     sys.exit(EXIT_TERMINATED)
 
@@ -62,7 +73,7 @@ def guarded() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except (BrokerError, OSError, ValueError) as error:
-        click.echo(f"twistmq: {error}", err=True)
+        print_error(str(error))
         sys.exit(EXIT_FAILED)
 
 

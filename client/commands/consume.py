@@ -18,6 +18,7 @@ from twistmq.client.commands.common import (
     arguments_of,
     client_options,
     guarded,
+    print_error,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def consume(
         _print(messages if group else islice(messages, count or None), form, is_json, unreadable,
                at_once=bool(group))
         if unreadable.count:
-            click.echo(f"twistmq: {unreadable.count} messages could not be read", err=True)
+            print_error(f"{unreadable.count} messages could not be read")
             sys.exit(EXIT_FAILED)
 
 
@@ -120,7 +121,7 @@ def _print(
         except Undecodable as error:
             if unreadable.option == "stop":
                 raise
-            click.echo(f"twistmq: left out: {error}", err=True)
+            print_error(f"left out: {error}")
             unreadable.count += 1
         now = time.monotonic()
         if at_once or sys.stdout.isatty() or now - last > 0.05 or number == 1:
@@ -251,7 +252,7 @@ class _Away:
         """Report each unavailable broker once."""
         for name, error in self._unsaid.items():
             if error:
-                click.echo(f"twistmq: broker {name} is away, and is tried again: {error}", err=True)
+                print_error(f"broker {name} is away, and is tried again: {error}")
                 self._unsaid[name] = ""
 
     def note_answer(self, queue: MessageQueue) -> None:

@@ -15,6 +15,7 @@ from twistmq.client.commands.common import (
     arguments_of,
     client_options,
     guarded,
+    print_error,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def produce(
             _send_all(producer, paced(source, rate), batch, Bar(progress, "sent"), failed)
         finally:
             for outcome, count in failed.items():
-                click.echo(f"twistmq: {count} messages {outcome}", err=True)
+                print_error(f"{count} messages {outcome}")
         if failed:
             sys.exit(EXIT_FAILED)
 
@@ -107,7 +108,7 @@ def _send_all(
             error = future.exception()
             if error is not None:
                 if not failed:
-                    click.echo(f"twistmq: {error}", err=True)
+                    print_error(str(error))
                 failed[_outcome(error)] += count
             elif not future.result().safe:
                 unsafe[future.result().status] += count
@@ -136,4 +137,4 @@ def _send_all(
         settle(0)
         bar.end()
         for status, count in unsafe.items():
-            click.echo(f"twistmq: {count} messages were stored, but {status}", err=True)
+            print_error(f"{count} messages were stored, but {status}")

@@ -10,10 +10,13 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from twistmq.protocol.errors import WireError
 
 __all__ = ["OffsetFile"]
+
+R = TypeVar("R")
 
 log = logging.getLogger("twistmq.client")
 
@@ -40,20 +43,20 @@ class OffsetFile:
         """The path of the file."""
         return str(self.path)
 
-    def read(self, check: Callable[[bytes], object]) -> bytes | None:
-        """Return the content, or the backup's if the file is missing, empty or damaged.
+    def read(self, parse: Callable[[bytes], R]) -> R | None:
+        """Parse the content, or the backup's if the file is missing, empty or damaged.
 
-        :param check: raises ``WireError`` when the content is damaged.
-        :returns: None when there is neither a file nor a backup.
+        :param parse: returns the result; raises ``WireError`` when the content is damaged.
+        :returns: the result; None when there is neither a file nor a backup.
         :raises WireError, OSError: when the files that exist cannot be read.
         """
         fault: Exception | None = None
         for path in (self.path, self._backup):
             try:
-                data = path.read_bytes()
+                data = _regular_content(path)
                 if not data.strip():
                     continue
-                check(data)
+                result = parse(data)
             except FileNotFoundError:
                 continue
             except (OSError, WireError) as error:
@@ -63,7 +66,7 @@ class OffsetFile:
                 self._is_damaged = True
                 log.warning("the offsets of a broadcasting consumer were read from the backup %s, "
                             "because %s is damaged: %s", path, self.path, fault)
-            return data
+            return result
         if fault is not None:
             raise fault
         return None
@@ -79,7 +82,9 @@ class OffsetFile:
         """Replace the content atomically, and keep the old file as a backup if it was intact."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(f"{self.path}.tmp")
-        with temporary.open("wb") as file:
+        # An existing entry is not opened, because the write to a pipe may block the thread forever.
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -87,3 +92,14 @@ class OffsetFile:
             os.replace(self.path, self._backup)
         os.replace(temporary, self.path)
         self._is_damaged = False
+
+
+def _regular_content(path: Path) -> bytes:
+    """Return the bytes of a regular file.
+
+    :raises OSError: when it is missing or not a regular file: the read of a pipe may wait forever,
+        and the read of a device may not end.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is not a regular file")
+    return path.read_bytes()

@@ -46,6 +46,7 @@ from twistmq.broker.api.headers import (
     GetConsumerStatusRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.requests import Client, Work
 from twistmq.broker.api.wire import RemotingCommand, parse_offset_message_id
 from twistmq.plugins.admin.reset import TELLABLE_VERSION_MIN
@@ -71,6 +72,7 @@ class ClientQuestions:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._lines = LimitedLog(self.log)
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -169,8 +171,9 @@ class ClientQuestions:
         return Reply(body=encode_with_rows(GetConsumerStatusBody(), b'"consumerTable":{}', rows))
 
     def _no_status(self, client: Client, error: str) -> None:
-        self.log.warn("{client} at {peer} does not report its offsets: {error}",
-                      client=client.client_id, peer=client.channel.remote_address, error=error)
+        self._lines.warn(
+            self._broker.now_ms(), "{client} at {peer} does not report its offsets: {error}",
+            client=client.client_id, peer=client.channel.remote_address, error=error)
 
     # --- forwarded questions
 

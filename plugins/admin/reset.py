@@ -31,6 +31,7 @@ from twistmq.broker.api.bodies import (
     TopicConfig,
 )
 from twistmq.broker.api.headers import ResetOffsetRequestHeader
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.requests import Client, Work
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class ResetRequests:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._lines = LimitedLog(self.log)
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [RequestHandler(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self._reset,
@@ -57,7 +59,8 @@ class ResetRequests:
 
     def _reset(self, request: Request[ResetOffsetRequestHeader]) -> Handled:
         header = request.header
-        self.log.info(
+        self._lines.info(
+            request.now_ms,
             "{peer} resets {group} in {topic}-{queue_id} to {timestamp} or {offset}",
             peer=request.channel.remote_address, group=header.group, topic=header.topic,
             queue_id=header.queue_id, timestamp=header.timestamp, offset=header.offset)

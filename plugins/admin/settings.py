@@ -15,6 +15,7 @@ from twistmq.broker.api.bodies import DataVersion
 from twistmq.broker.api.config import change_settings, changed_reply
 from twistmq.broker.api.headers import GetBrokerConfigResponseHeader
 from twistmq.broker.api.limits import SETTINGS_SIZE_MAX
+from twistmq.broker.api.observe import LimitedLog
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -32,6 +33,7 @@ class SettingRequests:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._lines = LimitedLog(self.log)
         self._version = DataVersion(timestamp=broker.started_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -54,8 +56,9 @@ class SettingRequests:
         broker = self._broker
         changes, changed = change_settings(broker.settings, request.body, _NEVER_CHANGED)
         # Values are not logged, because the setting of a plugin may contain a secret.
-        self.log.info("{peer} changed the settings {names}", names=", ".join(sorted(changes)),
-                      peer=request.channel.remote_address)
+        self._lines.info(
+            request.now_ms, "{peer} changed the settings {names}",
+            names=", ".join(sorted(changes)), peer=request.channel.remote_address)
         self._version.next_version(broker.now_ms())
         reply = changed_reply(broker.settings, changes)
         if "brokerPermission" not in changed:

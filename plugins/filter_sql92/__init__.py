@@ -95,7 +95,7 @@ class Plugin:
         # Imported only here, because loading the parser takes a tenth of a second and some MiB.
         from twistmq.plugins.filter_sql92.language import Sql92
 
-        return {"SQL92": Sql92()}
+        return {"SQL92": Sql92(self._broker.now_ms)}
 
     @hookimpl
     def provide_consumer_filters(self) -> IConsumerFilters | None:

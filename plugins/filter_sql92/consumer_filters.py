@@ -22,6 +22,7 @@ from zope.interface import implementer
 
 from twistmq.broker.api import IConsumerFilters, RequestRefused, ResponseCode
 from twistmq.broker.api.bodies import SubscriptionData
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.requests import (
     Matches,
     PropertyFilter,
@@ -82,6 +83,7 @@ class ConsumerFilters(SavedTable):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker.store.config_file("consumerFilter.json"))
         self._broker = broker
+        self._lines = LimitedLog(self.log)
         self._now_ms = broker.now_ms
         settings = broker.settings
         self.bloom_filter = BloomFilter.of(settings.int("maxErrorRateOfBloomFilter"),
@@ -151,9 +153,9 @@ class ConsumerFilters(SavedTable):
         longest_ms = self._broker.settings.int("filterDataCleanTimeSpan")
         for each in [each for groups in self._topics.values() for each in groups.values()]:
             if each.is_dead and now_ms - each.data.dead_time >= longest_ms:
-                self.log.info("{group} no longer filters {topic}: it had no consumer for a long "
-                              "time",
-                              group=each.data.consumer_group, topic=each.data.topic)
+                self._lines.info(
+                    now_ms, "{group} no longer filters {topic}: it had no consumer for a long time",
+                    group=each.data.consumer_group, topic=each.data.topic)
                 self._remove(each.data.topic, each.data.consumer_group)
         self._bound_dead()
 
@@ -254,8 +256,8 @@ class ConsumerFilters(SavedTable):
                                self.bloom_filter.positions(f"{group}#{topic}"))
         self._add(ConsumerFilterData(bits, self._now_ms(), version, group, False, 0, expression,
                                      kind, topic), matches)
-        self.log.info("{group} filters {topic} by {expression}", group=group, topic=topic,
-                      expression=expression[:200])
+        self._lines.info(self._now_ms(), "{group} filters {topic} by {expression}", group=group,
+                         topic=topic, expression=expression[:200])
 
     def unregister(self, group: str) -> None:
         """Handle the loss of a group's last member."""
@@ -287,11 +289,11 @@ class ConsumerFilters(SavedTable):
             reason = str(error)
         except Exception as error:
             # A bug of the language: pulls of this group are refused, and the broker still starts.
-            self.log.failure("the filter language {kind} failed", kind=kind)
+            self._lines.failure(self._now_ms(), "the filter language {kind} failed", kind=kind)
             reason = repr(error)
-        self.log.error("{group} cannot filter {topic} by {kind} {expression}: {reason}",
-                       group=group, topic=topic, kind=kind, expression=expression[:200],
-                       reason=reason)
+        self._lines.error(
+            self._now_ms(), "{group} cannot filter {topic} by {kind} {expression}: {reason}",
+            group=group, topic=topic, kind=kind, expression=expression[:200], reason=reason)
         return None
 
     def _add(self, data: ConsumerFilterData, matches: Matches) -> None:
@@ -326,7 +328,7 @@ class ConsumerFilters(SavedTable):
 
     def _raised(self, topic: str) -> None:
         """Log the exception that is being handled."""
-        self.log.failure("a filter of {topic} failed", topic=topic)
+        self._lines.failure(self._now_ms(), "a filter of {topic} failed", topic=topic)
 
     def _forget_answers(self) -> int:
         """Make room for new results; :returns: how many remain."""

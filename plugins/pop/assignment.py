@@ -33,6 +33,7 @@ from twistmq.broker.api import (
     RequestHandler,
 )
 from twistmq.broker.api.bodies import Body, MessageModel, MessageQueue, TopicRouteData
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.topics import can_be_directory, is_light
 from twistmq.broker.api.wire import PERM_READ
 from twistmq.plugins.pop.request_mode import (
@@ -119,6 +120,7 @@ class Assignments:
 
     def __init__(self, broker: Broker, modes: RequestModes) -> None:
         self._broker = broker
+        self._lines = LimitedLog(self.log)
         self._modes = modes
         #: Topic to (its queues, the time at which they were fetched in Unix ms).
         self._routes: OrderedDict[str, tuple[list[MessageQueue], int]] = OrderedDict()
@@ -153,9 +155,11 @@ class Assignments:
         group = self._broker.clients.consumer_group(body.consumer_group)
         allocate = STRATEGIES.get(body.strategy_name)
         if group is None or allocate is None:
-            self.log.warn("no queues of {topic} are assigned to {client} of {group} by {strategy}",
-                          topic=body.topic, client=body.client_id, group=body.consumer_group,
-                          strategy=body.strategy_name)
+            self._lines.warn(
+                self._broker.now_ms(),
+                "no queues of {topic} are assigned to {client} of {group} by {strategy}",
+                topic=body.topic, client=body.client_id, group=body.consumer_group,
+                strategy=body.strategy_name)
             return None
         members = sorted(set(group.client_ids))
         if body.client_id not in members:
@@ -206,8 +210,8 @@ class Assignments:
     def _no_route(self, failure: Failure, topic: str) -> list[MessageQueue] | None:
         """Keep using the known route when no name server answers."""
         failure.trap(BrokerError)
-        self.log.warn("no route of {topic}: {error}", topic=topic,
-                      error=failure.getErrorMessage())
+        self._lines.warn(self._broker.now_ms(), "no route of {topic}: {error}", topic=topic,
+                         error=failure.getErrorMessage())
         route = self._routes.get(topic)
         return None if route is None else route[0]
 

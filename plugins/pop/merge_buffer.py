@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.plugins.pop.check_point import CheckPoint, PointKey, ReviveRecord, ReviveRecords
 from twistmq.plugins.pop.offsets import SETTLED, TakenRange
 from twistmq.plugins.pop.settings import PopSettings
@@ -57,6 +58,7 @@ class MergeBuffer:
         self, settings: PopSettings, records: ReviveRecords, steady_ms: Callable[[], int]
     ) -> None:
         self._steady_ms = steady_ms
+        self._lines = LimitedLog(self.log)
         self._settings = settings
         self._records = records
         self._points: dict[PointKey, _Buffered] = {}
@@ -100,7 +102,8 @@ class MergeBuffer:
             return False
         for offset in offsets:
             if not buffered.point.acknowledge(offset):
-                self.log.warn("check point {key} has no message {offset}", key=key, offset=offset)
+                self._lines.warn(self._steady_ms(), "check point {key} has no message {offset}",
+                                 key=key, offset=offset)
         buffered.safe_from = max(buffered.safe_from, safe_from)
         if buffered.point.is_done:
             buffered.taken_range.safe_from = buffered.safe_from

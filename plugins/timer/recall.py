@@ -32,6 +32,7 @@ from twistmq.broker.api.headers import (
     RecallRefusedResponseHeader,
     SendMessageResponseHeader,
 )
+from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.requests import DeferredReply
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.api.wire import PERM_WRITE, index_keys, tags_code, utf8
@@ -106,6 +107,7 @@ class RecallMessage:
 
     def __init__(self, broker: Broker, has_wheel: bool) -> None:
         self._broker = broker
+        self._lines = LimitedLog(self.log)
         self._has_wheel = has_wheel
         self._region = broker.settings.text("regionId")
 
@@ -124,8 +126,8 @@ class RecallMessage:
             return self._refused(ResponseCode.SYSTEM_ERROR, _NOT_DONE)
         record = self._record(request, handle)
         for error in self._broker.append([record]).values():
-            self.log.warn("a message of {topic} cannot be recalled: {error}",
-                          topic=handle.topic, error=str(error))
+            self._lines.warn(request.now_ms, "a message of {topic} cannot be recalled: {error}",
+                             topic=handle.topic, error=str(error))
             return self._refused(ResponseCode.SYSTEM_ERROR, _NOT_DONE)
         self._broker.stats.messages_put([record])
         reply = Reply(header=RecallMessageResponseHeader(

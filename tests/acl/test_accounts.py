@@ -58,6 +58,9 @@ class CheckTests(SynchronousTestCase):
         account = account_of(config(default_group_perm="DENY", group_perms=["own=SUB"]))
         self.assertEqual(fault(account, 14, **{"%RETRY%own@broadcast": sub}), "")
         self.assertNotEqual(fault(account, 14, **{"%RETRY%other@broadcast": sub}), "")
+        for count in (8, 3000):
+            name = "%RETRY%own" + "@broadcast" * count
+            self.assertNotEqual(fault(account, 14, **{name: sub}), "")
 
     def test_no_defaults(self) -> None:
         """Who is given nothing has nothing."""

@@ -10,9 +10,11 @@ from twistmq.acl.errors import AclError
 from twistmq.acl.permissions import Permission
 from twistmq.acl.resources import (
     CLUSTER,
+    NAMES_MAX,
     Needed,
     PopRetries,
     deciding_values,
+    needed_by_batch_header,
     needed_resources,
     touched_resources,
 )
@@ -148,6 +150,36 @@ class NeededTests(SynchronousTestCase):
             fields = {"topic": "T", "b": "T", field: "true"}
             self.assertEqual(needed_resources(code, fields, batch), {"T": PUB, **light})
             self.assertIsNone(deciding_values(code, fields, batch))
+
+    def test_too_many_names(self) -> None:
+        """The messages of a request name a bounded number of topics; the same ones count once."""
+        def named(begin: int, end: int) -> tuple[int, bytes, str]:
+            names = ",".join([f"%{number:x}" for number in range(begin, end)])
+            return 0, b"x", f"INNER_MULTI_DISPATCH\x01{names}\x02"
+
+        half = NAMES_MAX // 2
+        fields = {"b": "T", "m": "true"}
+        messages = [named(0, half), named(half, NAMES_MAX), named(0, half)]
+        self.assertEqual(len(needed_resources(320, fields, encode_batch(messages))),
+                         NAMES_MAX + 1)
+        messages.append(named(NAMES_MAX, NAMES_MAX + 1))
+        self.assertRaises(AclError, needed_resources, 320, fields, encode_batch(messages))
+        self.assertRaises(AclError, needed_resources, 310,
+                          {"b": "T", "i": named(0, NAMES_MAX + 1)[2]}, b"")
+
+    def test_what_the_header_of_a_batch_needs(self) -> None:
+        """It is known before the messages are read, and only of a batch that names topics."""
+        marked, plain = b"INNER_MULTI_DISPATCH", encode_batch([(0, b"x", "KEYS\x01k\x02")])
+        for code, topic, batch, group in ((10, "topic", "batch", "producerGroup"),
+                                          (310, "b", "m", "a"), (320, "b", "m", "a")):
+            fields = {topic: "T", batch: "true", group: "g"}
+            self.assertEqual(needed_by_batch_header(code, fields, marked), {"T": PUB})
+            self.assertIsNone(needed_by_batch_header(code, fields, plain))
+            self.assertIsNone(needed_by_batch_header(code, {topic: "T"}, marked))
+            fields[topic] = "%RETRY%h"
+            self.assertEqual(needed_by_batch_header(code, fields, marked),
+                             {"%RETRY%h": SUB, "%RETRY%g": SUB})
+        self.assertIsNone(needed_by_batch_header(11, TOPIC_AND_GROUP, marked))
 
     def test_a_checked_subscription_needs_its_group_and_topic(self) -> None:
         """Whoever asks whether a subscription is taken must be able to have it."""

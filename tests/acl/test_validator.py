@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.acl.box import ADMIN, ALICE, BOB, PREFIX, AclTestCase
-from twistmq.acl import validator
+from twistmq.acl import resources, validator
 from twistmq.acl.resources import needed_resources
 from twistmq.acl.validator import host_of
 from twistmq.broker.testing.raw_client import pull_header, send_header
+from twistmq.protocol.batch import decode_batch, encode_batch
 from twistmq.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import VERSION, decode_command, encode_request
@@ -135,6 +136,33 @@ class ValidatorTests(AclTestCase):
                              "No default permission for topic:write")
             self.assertEqual(self.refusal(ALICE, code, pull_header("hers", group="not-hers")),
                              "No default permission for group:not-hers")
+
+    def test_a_batch_is_read_last(self) -> None:
+        """Neither of an account that may not send it, nor of one that is too long, is it read."""
+        calls: list[bytes] = []
+
+        def count(body: bytes) -> list[tuple[int, bytes, str]]:
+            calls.append(body)
+            return decode_batch(body)
+
+        self.patch(resources, "decode_batch", count)
+        body_max = self.box.kernel.settings.int("maxMessageSize")
+        batch = encode_batch([(0, b"x", "INNER_MULTI_DISPATCH\x01%LMQ%a\x02")])
+        for code, topic, is_batch in (
+            (RequestCode.SEND_MESSAGE, "topic", "batch"), (RequestCode.SEND_MESSAGE_V2, "b", "m"),
+            (RequestCode.SEND_BATCH_MESSAGE, "b", "m"),
+        ):
+            for name in ("read", "other"):
+                reply = self.ask_fields(ALICE, code, {topic: name, is_batch: "true"}, batch)
+                self.assertEqual(reply.remark, f"{PREFIX}No default permission for topic:{name}")
+            reply = self.ask_fields(ALICE, code, {topic: "hers", is_batch: "true"},
+                                    batch.ljust(body_max + 1))
+            self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL, msg=reply.remark)
+            self.assertEqual(calls, [])
+            reply = self.ask_fields(ALICE, code, {topic: "hers", is_batch: "true"}, batch)
+            self.assertEqual(reply.remark, f"{PREFIX}No default permission for topic:%LMQ%a")
+            self.assertEqual(calls, [batch])
+            calls.clear()
 
     def test_what_passed_before(self) -> None:
         """A request that passed lets the same ones pass, no others, and only as long as it may."""

@@ -338,6 +338,30 @@ class CommandTests(TestCase):
         self.addCleanup(server.close)
         return deferToThread(run)
 
+    def test_what_others_say_does_not_act_on_a_terminal(self) -> Deferred[Any]:
+        """Remarks of a server, and the unique key of a message that cannot be read: a line each."""
+        evil = "\x1b]0;owned\x07\x1b[2J\ntwistmq: forged \u202e"
+        server = ScriptedServer(lambda request: answer(request, 1, remark=evil))
+        self.addCleanup(server.close)
+
+        def run() -> None:
+            for words in (("produce", "t"), ("consume", "t"), ("consume", "t", "-g", "g"),
+                          ("request", "t", "x"), ("bench", "producer", "--seconds", "1")):
+                found = CliRunner().invoke(twistmq, [*words, "-n", server.address], input="x")
+                self.assertEqual(found.exit_code, 1, words)
+                lines = found.output.splitlines()
+                self.assertTrue(all(map(str.isprintable, lines)), msg=f"{words} {lines}")
+                self.assertFalse([line for line in lines if line.startswith("twistmq: forged")])
+            producer: Any
+            with Producer(self.where, group="p") as producer:
+                producer.send("t", b"no zlib", sys_flag=1, properties={"UNIQ_KEY": evil})
+            found = self.run_command("consume", "t", "--from", "first", "--to", "end")
+            [line, _] = found.output.splitlines()
+            self.assertTrue(line.isprintable(), msg=line)
+            self.assertIn(r"left out: <ReceivedMessage \x1b]0;owned\x07\x1b[2J\ntwistmq:", line)
+
+        return deferToThread(run)
+
     def test_a_group_of_what_is_not_there_is_an_error(self) -> Deferred[Any]:
         """As it is without a group, and of a load."""
         def run() -> None:

@@ -51,7 +51,7 @@ class MutationTests(SynchronousTestCase):
 
     def test_messages_are_handed_out_after_the_queue_is_lost(self) -> None:
         """A lost queue keeps what waits."""
-        self.assert_found(QueueWindow, "lose", lambda window: [], text="PromiseBroken")
+        self.assert_found(QueueWindow, "stop_handing_out", lambda window: [], text="PromiseBroken")
 
     def test_the_notice_of_a_cancelled_wait_is_lost(self) -> None:
         """Another worker that waits does not hear of the messages."""

@@ -24,6 +24,7 @@ from twistmq.protocol.bodies import (
 )
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE
 
 QUEUES = (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
 START_MS = 1_000_000
@@ -38,6 +39,20 @@ class QueueLocksTests(SynchronousTestCase):
         self.assertEqual(locks.lock("g", "one", QUEUES[:1], START_MS), QUEUES[:1])
         self.assertEqual(locks.lock("g", "two", QUEUES, START_MS), QUEUES[1:])
         self.assertEqual(locks.lock("g", "one", QUEUES, START_MS), QUEUES[:1])
+
+    def test_lines_of_the_log(self) -> None:
+        """Locks that change hands, however often, fill no log."""
+        locks = QueueLocks()
+        with capturedLogs() as events:
+            for number in range(200):
+                locks.lock("g", "one", QUEUES, START_MS + number)
+                locks.lock("g", "two", QUEUES, START_MS + number)
+                locks.unlock("g", "two", QUEUES)
+                locks.unlock("g", "one", QUEUES)
+        lines = [str(event["log_format"]) for event in events]
+        self.assertEqual([len([line for line in lines if words in line]) for words in (
+            "locks {queue}{more} for", "does not get", "but {holder}", "unlocks {queue}{more}")],
+            [EVENTS_A_MINUTE, EVENTS_A_MINUTE, EVENTS_A_MINUTE, 2 * EVENTS_A_MINUTE])
 
     def test_named_twice(self) -> None:
         """A queue that a request names twice is locked, counted and answered once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.request.client_table import Client
@@ -19,6 +20,7 @@ from twistmq.protocol.headers.send import (
     SendMessageRequestHeader,
     SendMessageResponseHeader,
 )
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 from twistmq.protocol.message_id import offset_message_id
 from twistmq.protocol.properties import parse_properties
 from twistmq.protocol.record import StoredMessage, decode_record
@@ -157,6 +159,27 @@ class PushTests(ReplyTestCase):
         self.assertEqual((told.code, told.remark),
                          (ResponseCode.SYSTEM_ERROR,
                           "reply message properties[REPLY_TO_CLIENT] is null"))
+
+    def test_lines_of_the_log(self) -> None:
+        """Replies that reach nobody, however many, fill no log."""
+        for properties in ({**ASKED, "REPLY_TO_CLIENT": "nobody"}, {"CORRELATION_ID": "c1"}):
+            with capturedLogs() as events:
+                for _ in range(50):
+                    self.assertIsNotNone(self.answer(properties))
+            self.assertEqual(len([event for event in events
+                                  if event["log_level"] is LogLevel.warn]), LINES_A_MINUTE)
+        with capturedLogs() as events:
+            for _ in range(50):
+                self.answer()
+            for code in (ResponseCode.SYSTEM_ERROR, None):
+                for push in self.asker.requests[:25] if code else self.asker.requests[25:]:
+                    assert push.reply is not None
+                    if code is None:
+                        push.reply.errback(RemotingTimeout("silent"))
+                    else:
+                        push.reply.callback(RemotingCommand(code, flag=1, remark="no room"))
+        self.assertEqual(len([event for event in events
+                              if event["log_level"] is LogLevel.warn]), 2 * LINES_A_MINUTE)
 
     def test_asker_is_back_on_another_connection(self) -> None:
         """The newest live connection of the client id gets it, also when the old one goes later."""

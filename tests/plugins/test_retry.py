@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
@@ -22,6 +23,7 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
 from twistmq.protocol.frame import FrameDecoder
 from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE
 from twistmq.protocol.message_id import offset_message_id
 from twistmq.protocol.record import StoredMessage, decode_record
 from twistmq.protocol.topic_names import SCHEDULE_TOPIC
@@ -152,6 +154,19 @@ class SendBackTests(RetryTestCase):
         config = self.kernel.topic_config.get(DLQ)
         assert config is not None
         self.assertEqual((config.write_queue_nums, config.perm), (1, 6))
+
+    def test_lines_of_the_log(self) -> None:
+        """Dead letters, however many, fill no log."""
+        with capturedLogs() as events:
+            for _ in range(200):
+                self.assert_back(level=-1)
+                header = send_header(RETRY, self.box.now_ms)
+                header.reconsume_times, header.max_reconsume_times = 3, 2
+                self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"").code, 0)
+        lines = [str(event["log_format"]) for event in events]
+        self.assertEqual([len([line for line in lines if words in line])
+                          for words in ("goes to {dlq}", "goes to the dead letters")],
+                         [EVENTS_A_MINUTE] * 2)
 
     def test_tries_of_the_client(self) -> None:
         """A client that says how often it wants to try is asked, if it is not too old to know."""

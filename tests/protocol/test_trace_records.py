@@ -20,6 +20,7 @@ from twistmq.protocol.trace_records import (
     SubAfter,
     SubBefore,
     TraceRecord,
+    _apart,
     decode_records,
     encode_records,
     record_keys,
@@ -153,6 +154,19 @@ class FormTests(SynchronousTestCase):
         self.assertEqual((pub.message_type, pub.client_host), (17, "c"))
 
 
+class _Fields(list[str]):
+    """Fields that count how many of them are copied."""
+
+    copied = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if isinstance(index, slice):
+            _Fields.copied += len(found)
+            return _Fields(found)
+        return found
+
+
 class JunkTests(SynchronousTestCase):
     """What is no record."""
 
@@ -164,6 +178,14 @@ class JunkTests(SynchronousTestCase):
         found = decode_records(good + b"\x02".join(bad) + b"\x02" + good)
         self.assertEqual(found.records, decode_records(good).records * 2)
         self.assertEqual(found.bad_count, len(bad) - 1)  # the empty one is nothing
+
+    def test_records_that_are_not_closed_are_read_in_linear_time(self) -> None:
+        """Each field is copied once, however many records follow each other without an end."""
+        fields = _Fields(["SubAfter", "r", "m", "1", "true", "k", "0"] * 1000)
+        found = _apart(fields)
+        self.assertEqual((len(found), sum(map(len, found))), (1000, 7000))
+        # Compiled code does not ask the class: then nothing is counted.
+        self.assertLessEqual(_Fields.copied, 7000)
 
     @given(st.binary())
     def test_no_bytes_make_it_fail(self, body: bytes) -> None:

@@ -13,6 +13,7 @@ from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.spark_bridge.records import encoded
 from tests.spark_bridge.topics import BROKER, Topics, topics
 from twistmq.client import Message
+from twistmq.protocol.batch import encode_batch
 from twistmq.protocol.bodies import BrokerData, ClusterInfo
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -22,6 +23,7 @@ from twistmq.protocol.headers.pull import (
     PullMessageResponseHeader,
 )
 from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.record import SYS_INNER_BATCH, SYS_NEED_UNWRAP
 from twistmq.spark_bridge import queue_reader
 from twistmq.spark_bridge.columns import select_columns
 from twistmq.spark_bridge.connection import ClientSettings
@@ -249,6 +251,29 @@ class FailureTests(SynchronousTestCase):
         self.assertIn("queue 0, offset 155 is not there", error)
         left = [offset for offset in range(300) if offset != 155]
         self.assertEqual(self.read(fail_on_data_loss=False), left)
+
+    def test_the_number_of_an_inner_batch_is_a_lie(self) -> None:
+        """Its body says how many messages it has; one that is missing behind it is missed."""
+        for text in ("abc", "-9", "0", "", "9" * 5000):
+            def record(offset: int, text: str = text) -> bytes:
+                if offset % 2:
+                    return b""
+                body = encode_batch([(0, b"%d" % one, "") for one in (offset, offset + 1)])
+                return encoded("orders", body, f"INNER_NUM\x01{text}\x02", queue_offset=offset,
+                               sys_flag=SYS_INNER_BATCH | SYS_NEED_UNWRAP)
+
+            self.patch(self, "record", record)
+            plan, part = plan_for(self.name_server.address), QueueRange("orders", BROKER, 0, 0, 10)
+            self.missing = set()
+            self.assertEqual(rows_of(plan, part), [(one, b"%d" % one) for one in range(10)])
+            self.missing = {6}
+            error = str(self.assertRaises(DataLoss, rows_of, plan, part))
+            self.assertIn("queue 0, offset 6 is not there: the next message there is 8", error)
+            self.patch(self, "record", lambda offset, text=text: encoded(
+                "orders", b"junk", f"INNER_NUM\x01{text}\x02", queue_offset=offset,
+                sys_flag=SYS_INNER_BATCH | SYS_NEED_UNWRAP))
+            error = str(self.assertRaises(BodyUnreadable, rows_of, plan, part))
+            self.assertIn("offset 0 (commit log offset 0) is damaged", error)
 
     def test_topic_removed(self) -> None:
         """A topic that goes in mid-read is a loss."""

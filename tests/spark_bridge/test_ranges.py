@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.protocol.bodies import MessageQueue
-from twistmq.spark_bridge.ranges import QueueRange, limited, split
+from twistmq.spark_bridge.options import OptionError
+from twistmq.spark_bridge.ranges import PARTITIONS_MAX, QueueRange, limited, split
 
 SIZES = st.lists(st.integers(0, 50), min_size=1, max_size=6)
 
@@ -29,6 +30,32 @@ class SplitTests(SynchronousTestCase):
     def test_a_queue_without_messages_is_no_partition(self) -> None:
         """A queue without messages is no partition."""
         self.assertEqual(split(ranges_of([0, 0]), min_partitions=4), [])
+
+    def test_more_partitions_than_the_driver_can_hold(self) -> None:
+        """They are refused before one is made, whatever a broker says of the end of a queue."""
+        ranges = [*ranges_of([10]), QueueRange("t", "a", 7, 5, 1 << 62)]
+        for least in (None, 4):
+            error = self.assertRaises(OptionError, split, ranges, least, 10_000)
+            self.assertIn("option maxRecordsPerPartition: 10000 would make 461168601842740 "
+                          f"partitions, of {PARTITIONS_MAX} at most", str(error))
+            self.assertIn(f"topic t, broker a, queue 7, from offset 5 to {1 << 62}", str(error))
+        self.assertEqual(len(split([QueueRange("t", "a", 7, 0, PARTITIONS_MAX)], max_records=1)),
+                         PARTITIONS_MAX)
+        self.assertEqual(len(split(ranges, PARTITIONS_MAX)), PARTITIONS_MAX)
+
+    def test_the_work_of_many_partitions(self) -> None:
+        """Each cut looks at the largest piece only, and not at all queues."""
+        looks = 0
+
+        class Counted(QueueRange):
+            @property
+            def size(self) -> int:
+                nonlocal looks
+                looks += 1
+                return self.end - self.start
+
+        split([Counted("t", "a", queue_id, 0, 1000) for queue_id in range(300)], 3000)
+        self.assertLess(looks, 10 * 3300)
 
     @given(SIZES, st.none() | st.integers(1, 30), st.none() | st.integers(1, 20))
     @settings(max_examples=200, deadline=None)

@@ -7,9 +7,17 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.protocol.record import host_bytes
-from twistmq.protocol.trace_records import Pub, SubBefore, encode_records
+from twistmq.protocol.trace_records import (
+    DecodedRecords,
+    Pub,
+    SubBefore,
+    decode_records,
+    encode_records,
+)
+from twistmq.trace import tracing_clients
 from twistmq.trace.tracing_clients import (
     CLIENTS_MAX,
+    DECODED_MAX,
     FORGET_MS,
     WATCH_MS,
     TracingClients,
@@ -43,7 +51,7 @@ class VerdictTests(SynchronousTestCase):
         """Its first own record decides, from whichever port; the consumer of the group is another.
         """
         self.verdict(0)
-        self.clients.traced(host_bytes("10.0.0.1", 6001), PUB, NOW_MS + 4000)
+        self.clients.traced(host_bytes("10.0.0.1", 6001), [PUB], NOW_MS + 4000)
         self.assertIs(self.verdict(4001), Verdict.SKIP)
         self.assertIs(self.verdict(4001, is_consumer=True), Verdict.WAIT)
         self.assertIs(self.verdict(4001, OTHER), Verdict.WAIT)
@@ -51,24 +59,24 @@ class VerdictTests(SynchronousTestCase):
 
     def test_records_that_came_first(self) -> None:
         """A client whose record is there before what it is about."""
-        self.clients.traced(HOST, PUB, NOW_MS)
+        self.clients.traced(HOST, [PUB], NOW_MS)
         self.assertIs(self.verdict(0), Verdict.SKIP)
 
     def test_records_leave_the_namespace_of_a_group_out(self) -> None:
         """Records leave the namespace of a group out."""
-        self.clients.traced(HOST, PUB, NOW_MS)
+        self.clients.traced(HOST, [PUB], NOW_MS)
         self.assertIs(self.verdict(0, group="ns%g"), Verdict.SKIP)
 
     def test_consumer_that_traces(self) -> None:
         """SubBefore and SubAfter are a consumer's."""
         body = encode_records([SubBefore(1, "R", "g", "q", "i", 0, None)])
-        self.clients.traced(HOST, body, NOW_MS)
+        self.clients.traced(HOST, [body], NOW_MS)
         self.assertIs(self.verdict(0, is_consumer=True), Verdict.SKIP)
         self.assertIs(self.verdict(0), Verdict.WAIT)
 
     def test_idle_clients_are_forgotten(self) -> None:
         """They are watched anew when they come again."""
-        self.clients.traced(HOST, PUB, NOW_MS)
+        self.clients.traced(HOST, [PUB], NOW_MS)
         self.clients.forget_idle(NOW_MS + FORGET_MS - 1)
         self.assertIs(self.verdict(FORGET_MS - 1), Verdict.SKIP)
         self.clients.forget_idle(NOW_MS + 2 * FORGET_MS)
@@ -88,11 +96,30 @@ class VerdictTests(SynchronousTestCase):
             ("java-5.3.3/0.bin", "TraceC", True), ("java-5.3.3/1.bin", "TraceP", False),
             ("go-2.1.2/0.bin", "TraceGoP", False), ("go-2.1.2/1.bin", "TraceGoC", True),
         ):
-            self.clients.traced(HOST, (GOLDEN / file).read_bytes(), NOW_MS)
+            self.clients.traced(HOST, [(GOLDEN / file).read_bytes()], NOW_MS)
             self.assertIs(self.verdict(0, group=group, is_consumer=is_consumer), Verdict.SKIP,
                           msg=file)
 
     def test_an_invalid_record_decides_nothing(self) -> None:
         """What is no record decides nothing."""
-        self.clients.traced(HOST, b"\xff\x01\x02Pub\x02", NOW_MS)
+        self.clients.traced(HOST, [b"\xff\x01\x02Pub\x02"], NOW_MS)
         self.assertIs(self.verdict(0), Verdict.WAIT)
+
+    def test_a_request_of_too_many_records(self) -> None:
+        """Its first records count, in however many messages they come; the others are not read."""
+        decoded: list[int] = []
+
+        def count(body: bytes) -> DecodedRecords:
+            decoded.append(len(body))
+            return decode_records(body)
+
+        self.patch(tracing_clients, "decode_records", count)
+        many = PUB * (DECODED_MAX // len(PUB))
+        last = PUB.replace(b"\x01g\x01", b"\x01h\x01")
+        for bodies in ([many + last], [many, last], [PUB, many, last]):
+            self.clients = TracingClients()
+            self.clients.traced(HOST, bodies, NOW_MS)
+            self.assertIs(self.verdict(0), Verdict.SKIP)
+            self.assertIs(self.verdict(0, group="h"), Verdict.WAIT)
+            self.assertLessEqual(sum(decoded), DECODED_MAX)
+            decoded.clear()

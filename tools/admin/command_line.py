@@ -283,11 +283,10 @@ def _collect(rows: Iterable[Row], collected: list[Row]) -> None:
 
 def _say(text: str) -> None:
     """Print a text as one line of standard error."""
-    from twistmq.broker.store.inspect.printable import escaped
+    from twistmq.protocol.printable import one_line
 
     # The text may come from a server, and must not control the terminal.
-    line = escaped(" ".join(text.split()))
-    click.echo(click.style("twistmq: ", fg="red") + line, err=True)
+    click.echo(click.style("twistmq: ", fg="red") + one_line(text), err=True)
 
 
 def _tls(file: str | None) -> ssl.SSLContext:

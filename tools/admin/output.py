@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from twistmq.broker.store.inspect.printable import json_printable
+from twistmq.protocol.printable import json_printable
 from twistmq.tools.admin.rows import Cell, Millis, Row
 
 __all__ = ["as_json", "as_table", "is_coloured", "time_text"]

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from twistmq.broker.store.inspect.printable import escaped, json_printable
+from twistmq.protocol.printable import escaped, json_printable
 
 __all__ = ["Finding", "Level", "as_json", "as_table", "broken", "fine", "summary", "warning"]
 

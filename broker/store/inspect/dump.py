@@ -19,10 +19,10 @@ from twistmq.broker.store.extension_unit import ExtensionUnit
 from twistmq.broker.store.inspect.index_view import IndexView, key_hash
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.log_walk import LogWalk
-from twistmq.broker.store.inspect.printable import escaped, json_printable
 from twistmq.broker.store.inspect.report import Report
 from twistmq.protocol.batch import decode_batch
 from twistmq.protocol.errors import MessageIllegal
+from twistmq.protocol.printable import escaped, json_printable
 from twistmq.protocol.properties import TAGS, index_keys, parse_properties
 from twistmq.protocol.record import SYS_INNER_BATCH, StoredMessage, host_text
 

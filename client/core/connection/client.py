@@ -234,7 +234,8 @@ class ClientCore:
             return False
         self.versions[address] = reply.version
         if reply.code != ResponseCode.SUCCESS:
-            log.warning("%s refuses the heartbeat: %d %s", address, reply.code, reply.remark)
+            log.warning("the heartbeat is refused: %s",
+                        refusal(reply.code, reply.remark, address))
             return False
         for listener in list(self.on_heartbeat):
             listener(address)

@@ -460,7 +460,10 @@ class Engine:
             self._complaints[code] = last_ms, left_out + 1
             return
         self._complaints[code] = now_ms, 0
-        log.warning("a request of %s with the code %d failed: %s%s", address, code, error,
+        from twistmq.protocol.printable import one_line
+
+        log.warning("a request of %s with the code %d failed: %s%s", address, code,
+                    one_line(str(error)),
                     f" ({left_out} more since the last line)" if left_out else "")
 
     # --- the shell's loop

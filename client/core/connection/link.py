@@ -257,7 +257,10 @@ class Link:
         text = f"{self.address}: the connection was lost: {reason}"
         if kind is not RemotingSendError:
             text = f"connect to {self.address} failed: {reason}"
-        self.failure = kind(text)
+        from twistmq.protocol.printable import one_line
+
+        # The address comes from a name server, and the reason may come from the server.
+        self.failure = kind(one_line(text))
         self._output.clear()
         self._deadlines.clear()
         waiting, self.waiting = self.waiting, {}

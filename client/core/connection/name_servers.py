@@ -176,7 +176,10 @@ class NameServers:
         try:
             addresses = await self._engine.in_thread(lambda: fetch(self._url))
         except (OSError, ValueError) as error:
-            log.warning("%s returned no name servers: %s", self._url, error)
+            from twistmq.protocol.printable import one_line
+
+            # The text of the error may come from the server.
+            log.warning("%s returned no name servers: %s", self._url, one_line(str(error)))
             return
         if addresses and set(addresses) != set(self.addresses):
             log.info("the name servers are now %s", ";".join(addresses))

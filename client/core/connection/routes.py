@@ -44,8 +44,10 @@ NEW_TOPIC_QUEUES: Final = 4
 #: have some hundred brokers, and topics some thousand queues.
 BROKERS_MAX: Final = 4096
 QUEUES_MAX: Final = 1 << 17
-#: The maximum number of broker names in the text of an error.
+#: The maximum number of broker names in the text of an error, and the maximum number of characters
+#: of a name that is not printable.
 _NAMED_MAX: Final = 8
+_NAME_SHOWN_MAX: Final = 40
 #: The maximum number of digits of a number of queues.
 _DIGITS_MAX: Final = 10
 #: The broker name of the logical queues of a static topic. Source: MixAll.getLogicalQueueMockName.
@@ -140,8 +142,18 @@ def _static_queues(topic: str, data: TopicRouteData) -> dict[MessageQueue, str]:
 
 
 def _route_data(topic: str, reply: RemotingCommand) -> TopicRouteData:
-    """Return the route in a response; :raises WireError: when it is unreadable or too large."""
+    """Return the route in a response; :raises WireError: when it is unreadable or too large.
+
+    The names of brokers appear in errors and in the log, so they must be printable.
+    """
     data = TopicRouteData.decode_reply(reply.body)
+    for name in (*(each.broker_name or "" for each in data.broker_datas),
+                 *(each.broker_name for each in data.queue_datas),
+                 *(name for name, _ in _ordered_counts(data)),
+                 *(data.topic_queue_mapping_by_broker or {})):
+        if not name.isprintable():
+            raise WireError(f"the name {name[:_NAME_SHOWN_MAX]!r} of a broker of topic {topic} is "
+                            "not printable")
     if len(data.broker_datas) > BROKERS_MAX:
         raise WireError(f"{len(data.broker_datas)} brokers of topic {topic}, of {BROKERS_MAX} at "
                         "most")

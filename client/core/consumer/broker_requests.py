@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from twistmq.client.base.answers import OFFSET_MAX
 from twistmq.client.base.errors import Busy, Closed
 from twistmq.client.base.handlers import failure_outcome
 from twistmq.client.base.messages import ReceivedMessage
@@ -94,7 +95,7 @@ def _reset(client: ClientCore, connection: Connection, request: RemotingCommand)
     member = _present(client, header.group)
     offsets = {queue: offset
                for queue, offset in ResetOffsetBody.decode_reply(request.body).offset_table.items()
-               if queue.topic == header.topic and offset >= 0}
+               if queue.topic == header.topic and 0 <= offset <= OFFSET_MAX}
     client.tasks.spawn(member.move_to(offsets), "reset of offsets")
     connection.link.answer(request, ResponseCode.SUCCESS)
 

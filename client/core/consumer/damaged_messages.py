@@ -13,6 +13,7 @@ ends where the record ends.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from twistmq.client.base.messages import PullResult, ReceivedMessage
@@ -48,6 +49,7 @@ class Sorted(NamedTuple):
 def sort_out(
     option: str, result: PullResult, whole: list[ReceivedMessage[T]],
     damaged: list[DamagedMessage[T]], reader: str, *, was_alone: bool,
+    log_error: Callable[..., object] = log.error,
 ) -> Sorted:
     """Treat the damaged messages of a response as the option specifies.
 
@@ -55,6 +57,7 @@ def sort_out(
     :param damaged: at least one message, in order.
     :param reader: the name of the reader in the log.
     :param was_alone: whether the pull requested only one message.
+    :param log_error: writes a line to the log.
     """
     messages: list[ReceivedMessage[object]] = list(whole)  # type: ignore[arg-type]
     treated: list[DamagedMessage[object]] = list(damaged)  # type: ignore[arg-type]
@@ -65,7 +68,7 @@ def sort_out(
         messages = [message for message in messages if message.offset < each.offset]
         return Sorted(messages, each.offset, each, False, 0)
     for each in treated:
-        log.error("%s: %r is %s: %s", reader, each,
+        log_error("%s: %r is %s: %s", reader, each,
                   "left out" if option == "skip" else "handed over as it is", each.damage)
     if option == "skip":
         return Sorted(messages, next_offset, None, is_alone, len(treated))

@@ -227,7 +227,8 @@ class Fetcher(Generic[T]):
         """Treat damaged messages as the option requires; :returns: the messages for the window."""
         member = self._member
         sorted_out = sort_out(member.options.damaged, result, messages, damaged,
-                              f"group {member.group}", was_alone=assigned.is_alone)
+                              f"group {member.group}", was_alone=assigned.is_alone,
+                              log_error=member.log_damaged)
         member.damaged_count += sorted_out.skipped
         assigned.is_alone = sorted_out.is_alone
         if sorted_out.next_offset != assigned.next_offset:

@@ -31,6 +31,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from twistmq.client.base.answers import checked_offset
 from twistmq.client.base.errors import refusal
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Task
@@ -174,4 +175,6 @@ class Beginnings:
         reply = await self._client.engine.invoke(address, code, header, timeout_ms=_TIMEOUT_MS)
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
-        return reply.header(headers.GetMaxOffsetResponseHeader).offset
+        # Apache's broker reports -1 as the beginning of a queue that it does not have.
+        return max(checked_offset(reply.header(headers.GetMaxOffsetResponseHeader).offset,
+                                  f"{queue} at {address}", -1), 0)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from twistmq.client.base.errors import Undecodable, refusal
+from twistmq.client.base.answers import OFFSET_MAX, checked_offset
+from twistmq.client.base.errors import refusal
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.protocol.bodies import Body, MessageQueue, TopicList
@@ -30,6 +31,8 @@ from twistmq.protocol.topic_names import retry_topic
 __all__ = [
     "Familiarity", "FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets",
 ]
+
+R = TypeVar("R")
 
 log = logging.getLogger("twistmq.client")
 
@@ -105,9 +108,8 @@ class RemoteOffsets:
             return None
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
-        offset = reply.header(headers.QueryConsumerOffsetResponseHeader).offset
-        if offset < 0:
-            raise Undecodable(f"{address} reports that the group is at offset {offset}")
+        offset = checked_offset(reply.header(headers.QueryConsumerOffsetResponseHeader).offset,
+                                f"{address} reports that the group")
         # Version 4.9.4 answers 0 for a group that has no offset yet.
         if offset:
             self._known.add((queue.topic, queue.broker_name))
@@ -253,11 +255,11 @@ class FileAccess(Protocol):
     def name(self) -> str:
         """The name of the file in errors and log lines."""
 
-    def read(self, check: Callable[[bytes], object]) -> bytes | None:
-        """Return the content, or the backup's if the file is missing, empty or damaged.
+    def read(self, parse: Callable[[bytes], R]) -> R | None:
+        """Parse the content, or the backup's if the file is missing, empty or damaged.
 
-        :param check: raises ``WireError`` when the content is damaged.
-        :returns: None when there is neither a file nor a backup.
+        :param parse: returns the result; raises ``WireError`` when the content is damaged.
+        :returns: the result; None when there is neither a file nor a backup.
         :raises WireError, OSError: when the files that exist cannot be read.
         """
 
@@ -282,50 +284,68 @@ class LocalOffsets:
         self._written_ms = 0
         #: When this member last wrote the offset of a queue, in Unix ms.
         self._times_ms: dict[MessageQueue, int] = {}
-        #: The last write of the file, in progress or completed.
+        #: The read of the file in progress.
+        self._reading: Future[tuple[dict[MessageQueue, int], int]] | None = None
+        #: The last write of the file, in progress or completed, and the write that follows it.
         self._writing = _nothing()
+        self._next_write: Task[bool] | None = None
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See :class:`OffsetStore`."""
         return (await self._load()).get(queue)
 
     async def _load(self) -> dict[MessageQueue, int]:
+        """Return the table; queues that need it at the same time share one read of the file."""
         if self._table is None:
-            table: dict[MessageQueue, int] = {}
-            written_ms = 0
             file = self._file
-            if file is not None:
-                try:
-                    data, written_ms = await self._client.engine.in_thread(
-                        lambda: (file.read(_table_of), file.written_ms()))
-                except (WireError, OSError) as error:
-                    raise BrokerError(
-                        f"neither the file of offsets {file.name} nor its backup can be read, "
-                        "and nothing is consumed until one of them is repaired or both are "
-                        f"removed: {error}") from None
-                if data:
-                    table = _table_of(data)
-            # Another task may have read the file in the meantime and changed the table.
+            if file is None:
+                self._table = {}
+                return self._table
+            reading = self._reading
+            if reading is None:
+                reading = self._reading = self._client.engine.in_thread(
+                    lambda: (file.read(_table_of) or {}, file.written_ms()))
+            try:
+                table, written_ms = await reading
+            except (WireError, OSError) as error:
+                raise BrokerError(
+                    f"neither the file of offsets {file.name} nor its backup can be read, "
+                    "and nothing is consumed until one of them is repaired or both are "
+                    f"removed: {error}") from None
+            finally:
+                # After a failure, the next caller reads the file again.
+                if reading.is_done and self._reading is reading:
+                    self._reading = None
+            # Another task may have received the table first and changed it.
             if self._table is None:
                 self._table, self._written_ms = table, written_ms
         return self._table
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """See :class:`OffsetStore`. Only one write runs at a time, with all known offsets."""
+        """See :class:`OffsetStore`. Only one write runs at a time, with all known offsets.
+
+        Commits that arrive during a write share the next write.
+        """
         table = await self._load()
         table.update(offsets)
         self._times_ms.update(dict.fromkeys(offsets, self._client.tasks.clock.wall_ms()))
-        while not self._writing.is_done:
-            await self._client.tasks.all_of([self._writing])
-        data = OffsetTable(offset_table=dict(table)).encode()
-        # The write continues if the commit is cancelled.
+        if self._next_write is None:
+            # The write is a task of its own, so it continues if the commit is cancelled.
+            self._next_write = self._client.tasks.spawn(self._write_next(), "file of offsets")
+        return dict(offsets) if await self._next_write else {}
+
+    async def _write_next(self) -> bool:
+        """Write the table after the write in progress; :returns: whether the table is saved."""
+        await self._client.tasks.all_of([self._writing])
+        self._next_write = None
+        data = OffsetTable(offset_table=dict(self._table or {})).encode()
         self._writing = self._write(data)
         try:
             await self._writing
         except OSError as error:
             log.error("the offsets of a broadcasting consumer cannot be saved: %s", error)
-            return {}
-        return dict(offsets)
+            return False
+        return True
 
     async def familiarity(
         self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
@@ -361,7 +381,7 @@ def _table_of(data: bytes) -> dict[MessageQueue, int]:
     """Return the offsets in a file's content; :raises WireError: when it is damaged."""
     table = OffsetTable.decode_reply(data).offset_table
     for queue, offset in table.items():
-        if offset < 0:
+        if not 0 <= offset <= OFFSET_MAX:
             raise WireError(f"the offset of {queue} is {offset}")
     return dict(table)
 

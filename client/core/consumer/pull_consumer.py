@@ -195,7 +195,7 @@ class PullMember(Member[T]):
         self._held(queue)
         first = await self._queries.min_offset(queue)
         end = await self._queries.max_offset(queue)
-        if not first <= offset <= end:
+        if not max(first, 0) <= offset <= end:
             raise OptionError(f"the queue {queue} has offsets from {first} to {end}, not {offset}")
         self.rebalance.restart(self._held(queue), offset)
 
@@ -203,7 +203,8 @@ class PullMember(Member[T]):
         """Continue a queue at its first message."""
         self._held(queue)
         first = await self._queries.min_offset(queue)
-        self.rebalance.restart(self._held(queue), first)
+        # Apache's broker reports -1 as the beginning of a queue that it does not have.
+        self.rebalance.restart(self._held(queue), max(first, 0))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue a queue at its next new message."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from twistmq.client.base.answers import OFFSET_MAX
 from twistmq.client.base.errors import Undecodable, refusal
 from twistmq.client.base.messages import PullResult, PullStatus, ReceivedMessage
 from twistmq.client.base.received_message import DamagedMessage
@@ -55,8 +56,6 @@ _STATUS: Final[dict[int, PullStatus]] = {
 }
 _INNER: Final = SYS_INNER_BATCH | SYS_NEED_UNWRAP
 _RETRY_TOPIC: Final = RETRY_TOPIC.encode()
-#: The limit after the greatest offset.
-_ANY_OFFSET: Final = (1 << 63) - 1
 
 
 def pull_header(
@@ -85,15 +84,18 @@ def pull_result(reply: RemotingCommand, address: str) -> PullResult:
 
     :raises RequestRefused: with the broker's code and remark.
     :raises HeaderError: when the header does not belong to a response.
-    :raises Undecodable: when its next offset is negative.
+    :raises Undecodable: when no queue can have one of its offsets.
     """
     status = _STATUS.get(reply.code)
     if status is None:
         raise refusal(reply.code, reply.remark, address)
     answer = reply.header(PullMessageResponseHeader)
-    if answer.next_begin_offset < 0:
+    if not 0 <= answer.next_begin_offset <= OFFSET_MAX:
         raise Undecodable(f"{address} answered a pull: the next one begins at offset "
                           f"{answer.next_begin_offset}")
+    if not -1 <= answer.min_offset <= OFFSET_MAX or not -1 <= answer.max_offset <= OFFSET_MAX:
+        raise Undecodable(f"{address} answered a pull: the queue has the offsets from "
+                          f"{answer.min_offset} to {answer.max_offset}")
     broker_id = answer.suggest_which_broker_id
     return PullResult(status, answer.next_begin_offset, answer.min_offset, answer.max_offset,
                       reply.body, reply.remark or "", broker_id or MASTER_ID,
@@ -130,7 +132,7 @@ def _whole_ones(
             position += record.size
         except (StoreDamaged, Undecodable) as error:
             one: DamagedMessage[T] = damaged_message(
-                body, position, queue, 0, _ANY_OFFSET, 0, error)
+                body, position, queue, 0, OFFSET_MAX, 0, error)
             damaged.append(one)
             position += len(one.raw)
     return records
@@ -155,6 +157,8 @@ def _inner(record: StoredMessage) -> list[StoredMessage]:
         parts = decode_batch(decompress(record.body, record.sys_flag))
     except (MessageIllegal, ValueError) as error:
         raise Undecodable(f"it is not a batch: {error}") from None
+    if not 0 <= base <= OFFSET_MAX - len(parts):
+        raise Undecodable(f"it is not a batch: its first offset is {str(base)[:40]}")
     flags = record.sys_flag & ~(_INNER | SYS_COMPRESSED | SYS_COMPRESSION_MASK)
     messages = []
     for index, (flag, body, properties) in enumerate(parts):
@@ -187,11 +191,11 @@ def messages_of(
             body_end, end = plain_record(data, position)
             if not end:
                 record = decode_record(data, position)
-                messages += [_message(each, queue, each.queue_offset + delta, decode)
+                messages += [_message(each, queue, _valid_offset(each.queue_offset + delta), decode)
                              for each in _each(record)]
                 position += record.size
                 continue
-            offset = queue_offset_of(data, position) + delta
+            offset = _valid_offset(queue_offset_of(data, position) + delta)
             if data.find(_RETRY_TOPIC, body_end, end) >= 0:
                 messages.append(_message(data[position:end], queue, offset, decode))
             else:
@@ -214,6 +218,16 @@ def messages_of(
     return [message for message in messages if message.tags in tags] if tags else messages
 
 
+def _valid_offset(offset: int) -> int:
+    """Return the offset of a message; :raises Undecodable: when no queue can have a message there.
+
+    A group commits the next offset, so a queue must be able to end there.
+    """
+    if not 0 <= offset < OFFSET_MAX:
+        raise Undecodable(f"its offset is {offset}, which no queue has")
+    return offset
+
+
 def damaged_message(
     data: bytes, position: int, queue: MessageQueue, min_offset: int, end: int, delta: int,
     error: Exception,
@@ -226,7 +240,7 @@ def damaged_message(
     """
     following = _following(data, position)
     raw = data[position:following or len(data)]
-    offset = min_offset
+    offset = min(min_offset, OFFSET_MAX - 1)
     log_offset = -1
     if len(raw) >= RECORD_SIZE_MIN:
         stated_offset = queue_offset_of(raw) + delta

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from twistmq.client.base.answers import checked_offset
 from twistmq.client.base.errors import Closed, NoRoute, RemotingError
 from twistmq.client.base.messages import PullResult
 from twistmq.client.core.connection.client import ClientCore
@@ -84,13 +85,15 @@ class Queries:
         """Return the first offset that can be read."""
         header = offsets.GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self._client.ask_queue(queue, RequestCode.GET_MIN_OFFSET, header)
-        return reply.header(offsets.GetMinOffsetResponseHeader).offset
+        return checked_offset(reply.header(offsets.GetMinOffsetResponseHeader).offset,
+                              f"the beginning of {queue}", -1)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message will have."""
         header = offsets.GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self._client.ask_queue(queue, RequestCode.GET_MAX_OFFSET, header)
-        return reply.header(offsets.GetMaxOffsetResponseHeader).offset
+        return checked_offset(reply.header(offsets.GetMaxOffsetResponseHeader).offset,
+                              f"the end of {queue}")
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the first offset stored at that Unix ms or later, or the end of the queue."""
@@ -98,7 +101,8 @@ class Queries:
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
         reply = await self._client.ask_queue(
             queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return reply.header(offsets.SearchOffsetResponseHeader).offset
+        return checked_offset(reply.header(offsets.SearchOffsetResponseHeader).offset,
+                              f"the search result in {queue}")
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return the first offset not consumed by a group; None when it never had the queue."""
@@ -110,7 +114,8 @@ class Queries:
             accepted_codes=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND))
         if reply.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return reply.header(offsets.QueryConsumerOffsetResponseHeader).offset
+        return checked_offset(reply.header(offsets.QueryConsumerOffsetResponseHeader).offset,
+                              f"group {group} in {queue}")
 
     async def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the offset of a group, which is the first offset that it has not consumed."""

@@ -23,6 +23,7 @@ from twistmq.client.core.consumer.subscriptions import Subscription
 from twistmq.client.core.consumer.window import QueueWindow
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.log_rate import LineRate
 
 __all__ = ["Results"]
 
@@ -40,6 +41,9 @@ _INT32_MAX: Final = 2**31 - 1
 _DIRECT_MAX: Final = 64
 #: The longest interval at which messages that run for too long are searched, in ms.
 _EXPIRE_MS: Final = 60_000
+#: The number of lines about damaged messages in a minute; each names a message, which a person may
+#: look for.
+_DAMAGED_LINES: Final = 100
 #: The delay level of a message whose handler takes too long. Source: cleanExpiredMsg.
 _TIMEOUT_LEVEL: Final = 3
 
@@ -57,6 +61,7 @@ class Results(Delivery[T]):
         self.stats = MemberStats()
         #: The number of damaged messages that were left out.
         self.damaged_count = 0
+        self._damaged_lines = LineRate(_DAMAGED_LINES)
         self._idle: Future[None] | None = None
         #: The waits of failed messages for their next attempt in this member.
         self._pauses: set[Future[None]] = set()
@@ -65,6 +70,13 @@ class Results(Delivery[T]):
 
     def sent_back(self) -> None:
         """Called after a message was sent back: it returns through the group's retry topic."""
+
+    def log_damaged(self, text: str, *arguments: object) -> None:
+        """Log an error about a damaged message; above a rate, only the number of lines is kept."""
+        left_out = self._damaged_lines.left_out(int(self.tasks.now_ms))
+        if left_out is not None:
+            more = f" ({left_out} more since the last line)" if left_out else ""
+            log.error(text + "%s", *arguments, more)
 
     @property
     def max_attempts(self) -> int:

@@ -104,4 +104,7 @@ class SubscriptionCheck:
     def _tell(self, text: str) -> None:
         if text not in self._reported:
             self._reported.add(text)
-            log.warning("%s", text)
+            from twistmq.protocol.printable import one_line
+
+            # The text contains what another client has sent.
+            log.warning("%s", one_line(text))

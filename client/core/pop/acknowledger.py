@@ -203,6 +203,7 @@ class Acknowledger:
             answer = reply.header(ChangeInvisibleTimeResponseHeader)
             message.receipt = message.receipt.changed(answer)
             message.expires_ms = now_ms + invisible_ms
+            message.requested_invisible_ms = invisible_ms
         finally:
             message.changing = None
             changing.set_result(None)

@@ -196,6 +196,9 @@ class PopMember(Member[T]):
         for assigned in list(self._ready):
             waiting: list[Any] = assigned.window.waiting()
             stale = [message for message in waiting if self._is_stale(message)]
+            if stale:
+                log.info("group %s: %d messages of %s waited here for too long, and will be "
+                         "delivered again", self.group, len(stale), assigned.public_queue)
             # A message of an ordered queue must not come before an earlier one.
             assigned.window.forget(waiting if stale and self.options.in_order else stale)
         batch = super().take(max_count)
@@ -206,7 +209,8 @@ class PopMember(Member[T]):
     def _is_stale(self, message: ReceivedMessage[T]) -> bool:
         if not isinstance(message, PoppedMessage):
             return False
-        least_ms = message.receipt.invisible_ms * _LEAST_PART
+        # The receipt has the broker's time, which can be any number.
+        least_ms = message.requested_invisible_ms * _LEAST_PART
         return message.expires_ms - self.tasks.now_ms < min(least_ms, HOLD_MS)
 
     async def ready(self) -> None:

@@ -11,6 +11,7 @@ wanted; the remaining messages wait here for the next demand.
     the response                  the next pop
     messages, no messages         at once, if a caller waits
     no messages, and not held     100 ms later
+    no message that can be read   1 s later
     too many pops are held        1 s later
     an error, no response         1 s later; with a heartbeat if the broker does not know the group
 
@@ -40,6 +41,7 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from twistmq.protocol.log_rate import LineRate
 
 if TYPE_CHECKING:
     from twistmq.client.core.consumer.member import Member
@@ -124,13 +126,19 @@ class PopLoop(Generic[T]):
         #: The pops that have begun, the pops in flight, and the messages that these may return.
         self.begun = self.under_way = 0
         self._expected = 0
+        #: The rate of the lines about brokers that report another invisible time than requested.
+        self._time_lines = LineRate()
 
     # --- demand
 
     @contextmanager
-    def pop_until(self, until_ms: float) -> Iterator[None]:
-        """Pop messages while the block waits, until a time of the monotonic clock."""
-        demand = until_ms, self.begun
+    def pop_until(self, until_ms: float, first: int | None = None) -> Iterator[None]:
+        """Pop messages while the block waits, until a time of the monotonic clock.
+
+        :param first: the number of the first pop that counts for this demand, if its caller waits
+            again; None: the number of the next pop.
+        """
+        demand = until_ms, self.begun if first is None else first
         self._demands.append(demand)
         self.wake()
         try:
@@ -244,7 +252,7 @@ class PopLoop(Generic[T]):
                 return 0
         finally:
             member.flow.end(under_way)
-        if reply.code == ResponseCode.POLLING_FULL:
+        if reply.code in (ResponseCode.POLLING_FULL, ResponseCode.SUCCESS):
             return FAILED_MS
         return _SOON_MS if hold_ms > duration_ms < _SOON_MS else 0
 
@@ -278,15 +286,28 @@ class PopLoop(Generic[T]):
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
         damaged: list[DamagedMessage[T]] = []
+        answer = reply.header(PopMessageResponseHeader)
         messages = popped_messages(
-            reply.header(PopMessageResponseHeader), reply.body, source.queue, self._member.group,
-            source.public_queue.topic, self._member.decode,
-            self._client.tasks.now_ms + header.invisible_time, damaged)
+            answer, reply.body, source.queue, self._member.group, source.public_queue.topic,
+            self._member.decode, self._client.tasks.now_ms + header.invisible_time, damaged)
+        for message in messages:
+            message.requested_invisible_ms = header.invisible_time
+        if messages and answer.invisible_time != header.invisible_time:
+            self._log_other_time(header.invisible_time, answer.invisible_time, address)
         self._member.damaged_count += len(damaged)
         for each in damaged:
-            log.error("group %s: %r is left to the retries of its broker: %s", self._member.group,
-                      each, each.damage)
+            self._member.log_damaged("group %s: %r is left to the retries of its broker: %s",
+                                     self._member.group, each, each.damage)
         return messages
+
+    def _log_other_time(self, requested_ms: int, reported_ms: int, address: str) -> None:
+        """Log that a broker reports another invisible time than this member requested."""
+        left_out = self._time_lines.left_out(int(self._client.tasks.now_ms))
+        if left_out is not None:
+            log.warning("group %s: %s was asked to hide messages for %d ms, and reports that it "
+                        "hides them for %d ms: the requested time applies here%s",
+                        self._member.group, address, requested_ms, reported_ms,
+                        f" ({left_out} more since the last line)" if left_out else "")
 
     def _after(self, source: Source, error: BrokerError) -> float:
         """Return the wait after a failed pop, in ms."""

@@ -30,7 +30,8 @@ class PoppedMessage(ReceivedMessage[T]):
     :param expires_ms: when its receipt ceases to be valid, by the monotonic clock.
     """
 
-    __slots__ = ("changing", "expires_ms", "is_ending", "is_received", "line", "receipt")
+    __slots__ = ("changing", "expires_ms", "is_ending", "is_received", "line", "receipt",
+                 "requested_invisible_ms")
 
     def __init__(
         self, record: StoredMessage, queue: MessageQueue, offset: int, topic: str,
@@ -41,6 +42,8 @@ class PoppedMessage(ReceivedMessage[T]):
         self.receipt = receipt
         self.line = line
         self.expires_ms = expires_ms
+        #: The invisible time in the last request for it, in ms.
+        self.requested_invisible_ms = 0.0
         #: Whether the program received it, and extends its invisible time itself.
         self.is_received = False
         #: Whether the program acknowledged it and its broker has not answered yet.

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
+from twistmq.client.base.answers import OFFSET_MAX
 from twistmq.client.base.errors import Undecodable
 from twistmq.client.base.received_message import DamagedMessage, ReceivedMessage
 from twistmq.client.core.consumer.pull_request import unwrap
@@ -48,8 +49,10 @@ BITS_MAX: Final = 1 << 16
 _NORMAL, _RETRY_V1, _RETRY_V2 = "0", "1", "2"
 _SEPARATORS: Final = {_RETRY_V1: "_", _RETRY_V2: "+"}
 _PARTS: Final = 8
-#: The number of digits of an int64.
+#: The number of digits of an int64, and the greatest int32 and int64.
 _DIGITS_MAX: Final = 19
+_INT32_MAX: Final = (1 << 31) - 1
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 class Receipt(NamedTuple):
@@ -77,10 +80,16 @@ class Receipt(NamedTuple):
         parts = text.split(" ")
         try:
             start, popped, invisible, revive, mark, name, queue_id, offset = parts[:_PARTS]
-            return cls(int(start), int(popped), int(invisible), int(revive), mark, name,
-                       int(queue_id), int(offset))
+            receipt = cls(int(start), int(popped), int(invisible), int(revive), mark, name,
+                          int(queue_id), int(offset))
         except ValueError:
             raise Undecodable(f"{text[:80]!r} is not the receipt of a popped message") from None
+        # Greater numbers could not be sent back.
+        if not (max(map(abs, (receipt.start_offset, receipt.pop_ms, receipt.invisible_ms,
+                              receipt.offset))) <= _INT64_MAX
+                and max(abs(receipt.revive_queue), abs(receipt.queue_id)) <= _INT32_MAX):
+            raise Undecodable(f"{text[:80]!r} has a number that no receipt has")
+        return receipt
 
     @property
     def may_be_batched(self) -> bool:
@@ -148,7 +157,12 @@ def _receipt(
     record: StoredMessage, answer: PopMessageResponseHeader, starts: dict[tuple[str, str], int],
     broker_name: str,
 ) -> Receipt:
-    """Return the receipt of a message; :raises Undecodable: when the response has none."""
+    """Return the receipt of a message.
+
+    :raises Undecodable: when the response has none, or when no queue can have the message's offset.
+    """
+    if not 0 <= record.queue_offset < OFFSET_MAX:
+        raise Undecodable(f"its offset is {record.queue_offset}, which no queue has")
     text = record.properties_map().get(POP_CK)
     if text is not None:
         # A producer may have forged the property, to acknowledge messages of other members.
@@ -181,7 +195,9 @@ def _numbers(text: str | None) -> dict[tuple[str, str], int]:
     for part in (text or "").split(";"):
         words = part.split(" ")
         if len(words) == 3 and words[2].isdecimal() and len(words[2]) <= _DIGITS_MAX:
-            numbers[words[0], words[1]] = int(words[2])
+            number = int(words[2])
+            if number <= OFFSET_MAX:
+                numbers[words[0], words[1]] = number
     return numbers
 
 
@@ -189,7 +205,8 @@ def _earlier(receipt: Receipt, counts: dict[tuple[str, str], int]) -> int:
     """Return how often an ordered message was delivered before, which its record does not state."""
     queue_id, offset = receipt.queue_id, receipt.offset
     one = counts.get((receipt.mark, f"qo{queue_id}%{offset}"))
-    return counts.get((receipt.mark, str(queue_id)), 0) if one is None else one
+    count = counts.get((receipt.mark, str(queue_id)), 0) if one is None else one
+    return min(count, _INT32_MAX)
 
 
 def batch_of(

@@ -84,7 +84,7 @@ class Receiver(Generic[T]):
             if batches or self._is_over(until_ms, begun):
                 await self._hide_as_asked(batches)
                 return batches
-            await self._wait(until_ms)
+            await self._wait(until_ms, begun)
 
     def _take_all(self, max_count: int) -> list[Batch[T]]:
         batches: list[Batch[T]] = []
@@ -116,8 +116,12 @@ class Receiver(Generic[T]):
         return (not popping.sources or (popping.begun > begun and not popping.under_way)
                 or now_ms >= until_ms + self._client.options.timeout_ms)
 
-    async def _wait(self, until_ms: float) -> None:
-        """Wait for messages, for the end of a pop, or until the time is over."""
+    async def _wait(self, until_ms: float, first: int) -> None:
+        """Wait for messages, for the end of a pop, or until the time is over.
+
+        :param first: the number of the first pop of this demand. After the time is over, a pop that
+            has ended is not repeated.
+        """
         member = self._member
         end: Future[None] = Future()
         self._ends.append(end)
@@ -126,7 +130,7 @@ class Receiver(Generic[T]):
             remaining_ms += self._client.options.timeout_ms
         timer = member.tasks.call_later(remaining_ms, end.set_result, None)
         try:
-            with self._popping.pop_until(until_ms), member.waiting(end):
+            with self._popping.pop_until(until_ms, first), member.waiting(end):
                 await end
         finally:
             timer.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import take_default_signals
+from twistmq.broker.edge import first_signals
 
 #: A program that sends signals to itself at each import from that of one module on, and prints the
 #: name of the first module.
@@ -32,6 +34,17 @@ else:
     main = entry.main
 sys.addaudithook(at_import)
 sys.exit(main())
+"""
+
+#: A program that gets SIGQUIT many times, says so, and waits for the end of its input.
+STACKS = """
+import signal, sys
+from twistmq.broker.edge import first_signals
+first_signals.print_stacks_at_sigquit()
+for _ in range(5 * first_signals.TEXTS_MAX):
+    signal.raise_signal(signal.SIGQUIT)
+print("goes on", flush=True)
+sys.stdin.read()
 """
 
 
@@ -96,3 +109,34 @@ class FirstSignalsTests(SynchronousTestCase):
         out, err = process.communicate()
         self.assertEqual(process.returncode, 0, msg=err)
         self.assertIn("listenPort=9876", out)
+
+    def test_stacks_that_nobody_reads(self) -> None:
+        """A full pipe stops nothing: some stacks wait until it is read, and the others are lost."""
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        os.set_blocking(writer, False)
+        filled = 0
+        while True:
+            try:
+                filled += os.write(writer, b"x" * 4096)
+            except BlockingIOError:
+                break
+        os.set_blocking(writer, True)
+        process = subprocess.Popen([sys.executable, "-c", STACKS], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=writer, text=True)
+        os.close(writer)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        assert process.stdout is not None
+        self.assertEqual(process.stdout.readline(), "goes on\n")
+        out = b""
+        while out.count(b"Current thread 0x") < first_signals.TEXTS_MAX:
+            data = os.read(reader, 65536)
+            self.assertTrue(data, msg=out)
+            out += data
+        process.communicate("")
+        self.assertEqual(process.returncode, 0)
+        while data := os.read(reader, 65536):
+            out += data
+        self.assertEqual(out.count(b"Current thread 0x"), first_signals.TEXTS_MAX)
+        self.assertEqual(out[:filled], b"x" * filled)

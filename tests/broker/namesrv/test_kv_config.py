@@ -16,6 +16,7 @@ from twistmq.broker.errors import StoreFull
 from twistmq.broker.namesrv.kv_config import KVConfig
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.protocol.errors import RequestRefused, StoreDamaged, StoreError
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LINES_A_MINUTE
 
 PATH = "/data/namesrv/kvConfig.json"
 
@@ -30,7 +31,7 @@ class KVConfigTests(SynchronousTestCase):
 
     def make(self, in_thread: Any = None) -> KVConfig:
         """One over the same disk, which has not read its file."""
-        return KVConfig(self.disk, PATH, self.settings.int, in_thread)
+        return KVConfig(self.disk, PATH, self.settings.int, in_thread, now_ms=lambda: 0)
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Keep a value and see that it is saved."""
@@ -107,6 +108,19 @@ class KVConfigTests(SynchronousTestCase):
         self.assertNotIn("s3cret", "".join(lines))
         self.assertEqual(lines[0], "key-value configuration: value set: N password, 6 characters")
         self.assertIn("1 namespaces, 1 keys", lines[-1])
+
+    def test_lines_of_the_log(self) -> None:
+        """Values that are refused, kept or deleted, however many, fill no log."""
+        with capturedLogs() as events:
+            for _ in range(200):
+                self.assertRaises(RequestRefused, self.kv_config.put, "N" * KV_NAME_SIZE_MAX, "k",
+                                  "v")
+                self.put("N", "k", "v")
+                self.successResultOf(self.kv_config.delete("N", "k"))
+        lines = [formatEvent(event) for event in events]
+        self.assertEqual([len([line for line in lines if words in line])
+                          for words in ("refused", "set", "deleted")],
+                         [LINES_A_MINUTE, EVENTS_A_MINUTE, EVENTS_A_MINUTE])
 
     def test_names_and_values_have_a_limit(self) -> None:
         """The largest is kept; one more byte is refused before anything is written."""

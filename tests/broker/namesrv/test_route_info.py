@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.namesrv.registration import MasterOfGroup, Registration
@@ -17,7 +18,9 @@ from twistmq.protocol.bodies import (
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
 )
+from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LINES_A_MINUTE
 
 MASTER, SLAVE, OTHER = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 
@@ -481,3 +484,31 @@ class NotifyTests(RouteInfoCase):
         self.register(MASTER, 0)
         self.routes.unregister("C", MASTER, "a")
         self.assertEqual(self.told, [])
+
+
+class LogTests(RouteInfoCase):
+    """Brokers that anybody registers, however many, fill no log."""
+
+    def test_lines_of_the_log(self) -> None:
+        """Brokers that come and go, that are refused, and that are not known."""
+        with capturedLogs() as events:
+            for number in range(200):
+                address = f"10.0.1.{number}:10911"
+                self.routes.register(make_registration(address, name=f"b{number}"), 0)
+                self.routes.unregister("C", address, f"b{number}")
+                self.routes.unregister("C", address, f"b{number}")
+                self.routes.register(make_registration(topics={"T": 6}), 0)
+                self.routes.register_topic("T", [QueueData("nobody", 4, 4, 6, 0)])
+                self.assertRaises(RequestRefused, self.routes.register, make_registration(
+                    "x" * 10_000), 0)
+                channel = StillChannel()
+                self.routes.register(make_registration(OTHER, channel=channel), 0)
+                self.routes.on_channel_destroy(channel)
+        lines = [str(event["log_format"]) for event in events]
+        self.assertEqual({words: len([line for line in lines if words in line]) for words in (
+            "new broker", "is gone", "but was not registered", "a single topic", "is not known",
+            "is refused", "is lost")}, {
+                "new broker": EVENTS_A_MINUTE, "is gone": EVENTS_A_MINUTE,
+                "but was not registered": EVENTS_A_MINUTE, "a single topic": LINES_A_MINUTE,
+                "is not known": LINES_A_MINUTE, "is refused": LINES_A_MINUTE,
+                "is lost": LINES_A_MINUTE})

@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import (
@@ -32,6 +33,7 @@ from twistmq.broker.testing.conversation import Conversation, make_server, read_
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import decode_command, encode_reply, encode_request
 from twistmq.protocol.frame import FRAME_SIZE_MAX, JSON, Frame, encode_frame
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LINES_A_MINUTE
 
 ECHO, WAIT, BIG, SLOW = 901, 902, 903, 904
 MIB = 1024 * 1024
@@ -532,6 +534,20 @@ class IdleCloseTests(ProtocolTestCase):
         self.assertFalse(self.client.is_closed)
         self.after(10)
         self.assertTrue(self.client.is_closed)
+
+    def test_lines_of_the_log(self) -> None:
+        """Many connections that are idle, and then do not take what was sent, fill no log."""
+        clients = [Conversation(self.server) for _ in range(200)]
+        for client in clients:
+            client.connection.peer_reads = False
+            client.says(encode_request(ECHO, 1, None, b"small"))
+        with capturedLogs() as events:
+            self.after(121)
+            self.after(10)
+        self.assertTrue(all(client.is_closed for client in clients))
+        self.assertEqual(
+            [len([event for event in events if words in str(event.get("log_format"))])
+             for words in ("closed: idle", "cut off")], [EVENTS_A_MINUTE, LINES_A_MINUTE])
 
     def test_foreign_channels(self) -> None:
         """A registry may hold channels of another kind; they are left alone."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.logger import LogLevel, capturedLogs
+
 from tests.broker.net.test_protocol import ECHO, ProtocolTestCase
 from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.net.protocol_detection import TlsRefused
 from twistmq.broker.testing.conversation import Conversation
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import encode_request
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 
 
 class _Proxy:
@@ -48,6 +51,17 @@ class FirstBytesStageTests(ProtocolTestCase):
         self.client.says(b"\x16\x03\x01\x02\x00")
         self.assertTrue(self.client.is_closed)
         self.assertEqual(self.client.connection.writes, [])
+
+    def test_lines_of_the_log(self) -> None:
+        """Many connections that are closed fill no log, whatever they sent."""
+        for data in (b"\x16\x03\x01\x02\x00", b"\xff" * 64):
+            with capturedLogs() as events:
+                for _ in range(50):
+                    client = Conversation(self.server)
+                    client.says(data)
+                    self.assertTrue(client.is_closed)
+            self.assertEqual(len([event for event in events
+                                  if event["log_level"] is LogLevel.warn]), LINES_A_MINUTE)
 
     def test_plain_clients_pass(self) -> None:
         """A connection that is no stage's goes on, whole or byte by byte."""

@@ -19,9 +19,9 @@ from twistmq.broker.net.proxy_protocol import (
     proxy_stage,
 )
 from twistmq.broker.remoting.messages import Reply, RequestHandler
-from twistmq.broker.scheduling.log_rate import LINES_A_MINUTE
 from twistmq.broker.testing.conversation import BEGIN_MS, Conversation, make_server
 from twistmq.protocol.command import encode_request
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 
 ECHO = 901
 FRAME = encode_request(ECHO, 1)

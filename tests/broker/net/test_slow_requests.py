@@ -13,10 +13,10 @@ from twistmq.broker.config.setting_rows import LOG_ROWS
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.net.slow_requests import SlowRequests
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
-from twistmq.broker.scheduling.log_rate import LINES_A_MINUTE
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import encode_request
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 
 SEND, PULL, ASK, STRANGE = (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE,
                             RequestCode.GET_MAX_OFFSET, 9001)

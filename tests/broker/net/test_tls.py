@@ -12,8 +12,8 @@ from tests.broker.edge.tls_peer import TlsPeer, client_context
 from tests.certificates import Authority
 from twistmq.broker.constants import TLS_HANDSHAKE_SECONDS
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.scheduling.log_rate import LINES_A_MINUTE
 from twistmq.broker.testing.conversation import Conversation
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 
 
 class ModeTests(TlsTestCase):

@@ -25,6 +25,7 @@ from twistmq.protocol.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
 from twistmq.protocol.header import CommandHeader, Int32, ext_fields_of
 from twistmq.protocol.headers.offset import GetMaxOffsetRequestHeader
 from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 
 ECHO, FAIL, WAIT, BATCH = 901, 902, 903, 904
 
@@ -302,6 +303,22 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(self.client.hears(), [
             (77, ResponseCode.SYSTEM_ERROR), (0, ResponseCode.SYSTEM_ERROR),
             (0, ResponseCode.SYSTEM_ERROR), (3, ResponseCode.SUCCESS)])
+
+    def test_lines_of_the_log(self) -> None:
+        """Requests of one connection, however many are bad, fill no log."""
+        long_header = encode_frame(JSON, b'{"code":11,"opaque":1,"x":"%s"}' % bytes(70_000), b"")
+        self.error = StoreFull("full")
+        for frame, replies in ((encode_frame(JSON, b"not json", b""), 50), (long_header, 50),
+                               (encode_request(FAIL, 1), 50)):
+            with capturedLogs() as events:
+                self.client.says(*[frame] * 50)
+            self.assertEqual(len(self.client.hears()), replies)
+            lines = [event for event in events if event["log_level"] >= LogLevel.info]
+            self.assertLessEqual(len(lines), LINES_A_MINUTE)
+        self.error = ValueError("broken")
+        self.client.says(*[encode_request(FAIL, 1)] * 50)
+        self.assertEqual(len(self.client.hears()), 50)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), LINES_A_MINUTE)
 
     def test_unreadable_opaque(self) -> None:
         """An opaque that is no int32 is not repeated: no client could read the reply."""

@@ -22,6 +22,7 @@ from twistmq.protocol.bodies import (
 )
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 
 
 def heartbeat(
@@ -42,23 +43,23 @@ class ClientSpaceTests(SynchronousTestCase):
     """Bytes by connection and in total."""
 
     def refusal(self, space: ClientSpace, channel_id: int, beat: HeartbeatData) -> RequestRefused:
-        error: RequestRefused = self.assertRaises(RequestRefused, space.check, channel_id, beat)
+        error: RequestRefused = self.assertRaises(RequestRefused, space.check, channel_id, beat, 0)
         return error
 
     def test_one_connection_has_its_bound_of_bytes(self) -> None:
         """One connection has its bound; what it has and grows no more is taken."""
         size = producer_size("P1")
         space = ClientSpace(2 * size, 100 * size)
-        space.check(1, heartbeat("P1", "P2"))
+        space.check(1, heartbeat("P1", "P2"), 0)
         for group in ("P1", "P2"):
             space.set(1, producer_key(group), size)
-        space.check(1, heartbeat("P1", "P2"))
+        space.check(1, heartbeat("P1", "P2"), 0)
         error = self.refusal(space, 1, heartbeat("P3"))
         self.assertEqual(error.response_code, ResponseCode.INVALID_PARAMETER)
         self.assertIn(f"{3 * size} bytes, more than {2 * size}", str(error))
-        space.check(2, heartbeat("P3"))
+        space.check(2, heartbeat("P3"), 0)
         space.free(1, producer_key("P1"))
-        space.check(1, heartbeat("P3"))
+        space.check(1, heartbeat("P3"), 0)
 
     def test_a_compiled_expression_counts_as_what_it_takes(self) -> None:
         """An expression of a language is charged with its compiled form, a text of tags is not."""
@@ -74,24 +75,32 @@ class ClientSpaceTests(SynchronousTestCase):
         size = producer_size("P")
         space = ClientSpace(10 * size, 2 * size, 0)
         for channel_id in (1, 2):
-            space.check(channel_id, heartbeat("P"))
+            space.check(channel_id, heartbeat("P"), 0)
             space.set(channel_id, producer_key("P"), size)
         self.assertEqual(self.refusal(space, 3, heartbeat("P")).response_code,
                          ResponseCode.SYSTEM_BUSY)
-        space.check(1, heartbeat("P"))
+        space.check(1, heartbeat("P"), 0)
         space.free(2, producer_key("P"))
         self.assertEqual(space.total_bytes, size)
-        space.check(3, heartbeat("P"))
+        space.check(3, heartbeat("P"), 0)
+
+    def test_lines_of_the_log(self) -> None:
+        """Heartbeats that are refused, however many, fill no log."""
+        space = ClientSpace(10**6, 0, 0)
+        with capturedLogs() as events:
+            for _ in range(50):
+                self.refusal(space, 1, heartbeat("P"))
+        self.assertEqual(len(events), LINES_A_MINUTE)
 
     def test_little_is_free(self) -> None:
         """A connection that wants little has it, whatever the others have; no more than that."""
         size = producer_size("P1")
         space = ClientSpace(10 * size, 2 * size, 2 * size)
         for group in ("P1", "P2"):
-            space.check(1, heartbeat(group))
+            space.check(1, heartbeat(group), 0)
             space.set(1, producer_key(group), size)
         for channel_id in (2, 3):
-            space.check(channel_id, heartbeat("P1", "P2"))
+            space.check(channel_id, heartbeat("P1", "P2"), 0)
             self.assertEqual(self.refusal(space, channel_id, heartbeat("P1", "P2", "P3"))
                              .response_code, ResponseCode.SYSTEM_BUSY)
             space.set(channel_id, producer_key("P1"), size)
@@ -104,9 +113,9 @@ class ClientSpaceTests(SynchronousTestCase):
         data = consumer("G", 5)
         space = ClientSpace(consumer_size(data) + 100, 1 << 30)
         space.set(1, consumer_key("G"), consumer_size(data))
-        space.check(1, heartbeat(consumers=(ConsumerData("G"),), without_sub=True))
+        space.check(1, heartbeat(consumers=(ConsumerData("G"),), without_sub=True), 0)
         self.refusal(space, 1, heartbeat("P", consumers=(ConsumerData("G"),), without_sub=True))
-        space.check(1, heartbeat("P", consumers=(ConsumerData("G"),)))
+        space.check(1, heartbeat("P", consumers=(ConsumerData("G"),)), 0)
 
     def test_names_and_expressions_that_nothing_in_use_needs_are_refused(self) -> None:
         """Names and expressions that nothing in use needs are refused by name."""
@@ -119,7 +128,7 @@ class ClientSpaceTests(SynchronousTestCase):
             error = self.refusal(space, 1, beat)
             self.assertEqual(error.response_code, ResponseCode.INVALID_PARAMETER)
             self.assertIn(word, str(error))
-        space.check(1, heartbeat("P" * 248, client_id="c" * 1024))
+        space.check(1, heartbeat("P" * 248, client_id="c" * 1024), 0)
 
 
 class HeartbeatTests(SynchronousTestCase):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
+from twisted.logger import LogEvent, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.request.client_table import ChangeKind, Client, ClientChange, ClientTable
 from twistmq.broker.testing.kernel import Peer
 from twistmq.protocol.bodies import ConsumerData, MessageModel, SubscriptionData
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LINES_A_MINUTE
 
 NOW_MS = 1_700_000_000_000
 CHANGE, REGISTER = ChangeKind.CHANGE, ChangeKind.REGISTER
@@ -319,3 +323,40 @@ class ProducerIdTests(TableCase):
         self.assertIs(self.found(), self.peers[0])
         self.table.expire(NOW_MS + 120_001, 120_000)
         self.assertIsNone(self.found())
+
+
+class LogTests(TableCase):
+    """Clients that come and go, however often, fill no log."""
+
+    def lines(self, words: str, events: Sequence[LogEvent]) -> int:
+        return len([event for event in events if words in str(event.get("log_format"))])
+
+    def test_new_groups_and_lost_connections(self) -> None:
+        """A connection with a new group in each heartbeat, and connections that are lost."""
+        with capturedLogs() as events:
+            for number in range(200):
+                self.beat(1, f"G{number}")
+                self.table.log_new(self.client(1), number)
+            for number in range(200):
+                self.beat(2, f"G{number}")
+                self.table.connection_lost(self.peers[1])
+        self.assertEqual([self.lines(words, events) for words in ("connected", "is gone")],
+                         [EVENTS_A_MINUTE] * 2)
+
+    def test_silence(self) -> None:
+        """A silent connection that is in many groups."""
+        for number in range(50):
+            self.beat(1, f"G{number}")
+        with capturedLogs() as events:
+            self.table.expire(NOW_MS + 10_001, 10_000)
+        self.assertEqual(self.lines("no heartbeat", events), LINES_A_MINUTE)
+        self.assertEqual(self.table.consumers, {})
+
+    def test_ids_of_others(self) -> None:
+        """An account that says in many groups that it is another's client."""
+        self.table.register_producer("P", self.client(1))
+        stranger = replace(self.client(2, "c1"), owner=("other",))
+        with capturedLogs() as events:
+            for number in range(50):
+                self.table.register_producer(f"P{number}", stranger)
+        self.assertEqual(self.lines("another account", events), LINES_A_MINUTE)

@@ -13,11 +13,11 @@ from tests.draw import examples
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.errors import StoreFull
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
-from twistmq.broker.scheduling.log_rate import LINES_A_MINUTE
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.protocol.bodies import ConsumerOffsetSerializeWrapper, DataVersion
 from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
 PATH = "/store/config/consumerOffset.json"

@@ -14,10 +14,10 @@ from tests.cost import growth
 from twistmq.broker import hookimpl
 from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX, HOLD_MS_MAX
 from twistmq.broker.request import waiting_by_tag
-from twistmq.broker.scheduling.log_rate import LINES_A_MINUTE
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 from twistmq.protocol.properties import java_string_hash
 
 

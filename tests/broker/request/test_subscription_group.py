@@ -145,8 +145,11 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         table = self.make()
         for number in range(1000):
             table.find(f"G{number}")
-        lines = [event for event in events if "created" in str(event.get("log_format"))]
-        self.assertEqual(len(lines), 100)
+            table.update(SubscriptionGroupConfig("G"), {})
+            table.forbid("G", "T", 1, forbidden=bool(number % 2))
+        self.assertEqual(
+            [len([event for event in events if words in str(event.get("log_format"))])
+             for words in ("created", "replaces", "forbidden operations")], [100] * 3)
 
     def test_a_group_is_replaced(self) -> None:
         """A group is replaced; a refused change changes nothing."""

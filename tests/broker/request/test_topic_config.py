@@ -22,6 +22,7 @@ from twistmq.protocol.bodies import (
 )
 from twistmq.protocol.errors import RequestRefused, StoreDamaged
 from twistmq.protocol.flags import PERM_INHERIT, PERM_READ, PERM_WRITE
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LINES_A_MINUTE
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
 PATH = "/store/config/topics.json"
@@ -112,6 +113,18 @@ class CreationTests(TableCase):
         self.assertIsNone(table.create_in_send("U", "nope", PEER, 4, 0))
         self.assertNotIn("U", table.table)
         self.assertEqual(table.data_version.counter, 1)
+
+    def test_lines_of_the_log(self) -> None:
+        """Topics without a template, or that a tool makes, however many, fill no log."""
+        table = self.make()
+        with capturedLogs() as events:
+            for number in range(200):
+                table.create_in_send(f"T{number}", "nope", PEER, 4, 0)
+                table.update(TopicConfig("U"), {})
+        lines = [str(event["log_format"]) for event in events]
+        self.assertEqual([len([line for line in lines if words in line])
+                          for words in ("is not created", "replaces")],
+                         [LINES_A_MINUTE, EVENTS_A_MINUTE])
 
     def test_switched_off(self) -> None:
         """A template left in the file by a broker that did create topics loses its bit."""

@@ -109,10 +109,10 @@ class Box:
 
     def reply(
         self, address: str, request: RemotingCommand, code: int, header: CommandHeader | None,
-        body: bytes = b"",
+        body: bytes = b"", remark: str | None = None,
     ) -> None:
         """Let a server answer a request that it did not answer before."""
-        self.push(address, encode_reply(code, request.opaque, header, body, None))
+        self.push(address, encode_reply(code, request.opaque, header, body, remark))
 
     def cut(self, address: str, reason: str = "reset") -> None:
         """Let the connections of a server be lost."""

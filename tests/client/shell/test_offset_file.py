@@ -16,12 +16,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.client.core.consumer.offsets import OffsetTable
 from twistmq.client.shell.offset_file import OffsetFile
 from twistmq.client.testing import MemoryCluster
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.bodies.body import DIALECT_SIZE_MAX
 from twistmq.protocol.errors import WireError
 
 #: What a crash or a hand leaves in place of a file.
 DAMAGES = (b"", b" \n", b"\0" * 60, b'{"offsetTable":{{"brokerName":"a","queueId":0,"to', b"[]",
            b"null", b"\xff\xfe{", b'{"offsetTable":{"T":1}}',
-           b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:-7}}')
+           *(b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:%d}}' % offset
+             for offset in (-7, 2**63 - 1, 2**63, 10**40)))
 
 
 class Interrupted(BaseException):
@@ -43,10 +46,11 @@ class FileTests(SynchronousTestCase):
         return OffsetFile("10.0.0.1@DEFAULT", "g", self.folder)
 
     @staticmethod
-    def check(data: bytes) -> None:
+    def check(data: bytes) -> bytes:
         """Contents of the test are whole when they end with a dot."""
         if not data.endswith(b"."):
             raise WireError("no dot")
+        return data
 
     def read(self) -> bytes | None:
         """What a new process reads."""
@@ -111,6 +115,56 @@ class FileTests(SynchronousTestCase):
         file.write(b"4.")
         self.assertEqual((self.read(), Path(f"{file.path}.bak").read_bytes()), (b"4.", b"3."))
 
+    def test_only_regular_files_are_read(self) -> None:
+        """The read of a pipe waits for ever, and that of a device has no end."""
+        def pipe(path: Path) -> None:
+            os.mkfifo(path)
+
+        def device(path: Path) -> None:
+            path.symlink_to("/dev/zero")
+
+        def loop(path: Path) -> None:
+            path.symlink_to(path)
+
+        self.file.write(b"1.")
+        self.file.write(b"2.")
+        for make in (pipe, device, loop, Path.mkdir):
+            self.file.path.unlink()
+            make(self.file.path)
+            with patch.object(Path, "read_bytes", self.bounded), \
+                    self.assertLogs("twistmq.client", "WARNING") as logs:
+                self.assertEqual(self.read(), b"1.")
+            self.assertIn(str(self.file.path), logs.output[0])
+            if make is Path.mkdir:
+                self.file.path.rmdir()
+                self.file.path.touch()
+
+    @staticmethod
+    def bounded(path: Path) -> bytes:
+        """``read_bytes`` of a path that would never end fails the test instead."""
+        if path.exists() and (path.is_fifo() or path.is_char_device()):
+            raise AssertionError(f"{path} is read")
+        with path.open("rb") as file:
+            return file.read()
+
+    def test_a_write_does_not_open_what_lies_in_its_way(self) -> None:
+        """A pipe at the name of the temporary file would hold it up for ever."""
+        self.file.write(b"1.")
+        temporary = Path(f"{self.file.path}.tmp")
+        other = self.folder / "other"
+        other.write_bytes(b"kept")
+        temporary.symlink_to(other)
+        self.file.write(b"2.")
+        self.assertEqual((self.read(), other.read_bytes()), (b"2.", b"kept"))
+        self.assertFalse(self.file.path.is_symlink())
+        os.mkfifo(temporary)
+        # With a reader the open of a pipe ends at once, so that this test ends in any case.
+        reader = os.open(temporary, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.file.write(b"3.")
+        self.assertEqual(self.read(), b"3.")
+        self.assertTrue(self.file.path.is_file())
+
 
 class MemberTests(SynchronousTestCase):
     """A broadcasting consumer with such a file."""
@@ -164,6 +218,18 @@ class MemberTests(SynchronousTestCase):
             self.assertIn(b"%d" % (self.count - 1), found, damage)
             self.assertLess(len(found), 4, damage)
             self.assertEqual(self.read_all(), [], damage)
+
+    def test_a_file_of_many_queues_is_read(self) -> None:
+        """It has no bound: requests of strangers have one, and the dialect of the file has none."""
+        table = OffsetTable.decode_reply(self.path.read_bytes()).offset_table
+        for number in range(12_000):
+            table[MessageQueue("U", "a", number)] = number
+        data = OffsetTable(offset_table=table).encode()
+        self.assertGreater(len(data), DIALECT_SIZE_MAX)
+        self.path.write_bytes(data)
+        self.assertEqual(self.read_all(1), [b"6"])
+        self.assertEqual(len(OffsetTable.decode_reply(self.path.read_bytes()).offset_table),
+                         12_002)
 
     def test_two_damaged_files_are_named(self) -> None:
         """Nothing is read, because no number would be right; it goes on once they are removed."""

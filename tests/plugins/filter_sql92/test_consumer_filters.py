@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.capture_filter import CONSUMERS, COUNT, TOPIC, properties_of
@@ -22,6 +23,7 @@ from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
 from twistmq.protocol.bodies import SubscriptionData
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused, StoreDamaged
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LINES_A_MINUTE
 from twistmq.protocol.properties import format_properties
 from twistmq.protocol.record import MessageRecord, host_bytes
 
@@ -84,6 +86,16 @@ class RegisterTests(FiltersTestCase):
              data.dead_time, data.dead, data.consumer_group, data.topic),
             ("a > 1", "SQL92", 5, self.box.now_ms, 0, False, "g", "T"))
         self.assertEqual(list(self.filters.table().filter_data_by_topic), ["T"])
+
+    def test_lines_of_the_log(self) -> None:
+        """Filters of ever new groups, good ones and bad ones, fill no log."""
+        with capturedLogs() as events:
+            for number in range(200):
+                self.filters.register(f"g{number}", [sub("a > 1", 5), sub("a >", 6, "U")])
+        lines = [str(event["log_format"]) for event in events]
+        self.assertEqual([len([line for line in lines if words in line])
+                          for words in ("filters {topic} by", "cannot filter")],
+                         [EVENTS_A_MINUTE, LINES_A_MINUTE])
 
     def test_a_higher_version_changes_the_expression(self) -> None:
         """A higher version changes the expression, the same or a lower one does not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from twisted.internet.defer import Deferred
+from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.pop.case import PopTestCase
@@ -18,6 +19,7 @@ from twistmq.plugins.pop.assignment import (
 from twistmq.protocol.bodies import MessageQueue, QueueData, TopicRouteData
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.log_rate import LINES_A_MINUTE
 
 QUEUES = [MessageQueue("T", "b", queue_id) for queue_id in range(8)]
 
@@ -106,6 +108,14 @@ class AssignmentTests(PopTestCase):
         self.restart(serverLoadBalancerEnable="false")
         self.join("c1")
         self.assertEqual(len(self.queues() or ()), 4)
+
+    def test_lines_of_the_log(self) -> None:
+        """Questions that have no answer, however many, fill no log."""
+        with capturedLogs() as events:
+            for _ in range(50):
+                self.assertIsNone(self.queues(strategyName="NOPE"))
+        self.assertEqual(len([event for event in events
+                              if event["log_level"] is LogLevel.warn]), LINES_A_MINUTE)
 
     def test_nobody_can_say(self) -> None:
         """A topic, a group or a way to share that is not known: the client goes on as before."""

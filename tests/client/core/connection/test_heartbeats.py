@@ -77,3 +77,16 @@ class HeartbeatTests(SynchronousTestCase):
         self.assertFalse(second.result())
         self.beat()
         self.assertGreaterEqual(len(self.beats), 3)
+
+    def test_the_reason_of_a_refusal_is_one_printable_line_of_the_log(self) -> None:
+        """The remark is the broker's, and has a bound."""
+        task = self.beat()
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            self.box.reply(BROKER, self.beats[-1], ResponseCode.SYSTEM_BUSY, None,
+                           remark="\x1b[2J\nforged" + "x" * 1_000_000)
+            self.box.settle()
+        self.assertFalse(task.result())
+        [text] = [record.getMessage() for record in logs.records]
+        self.assertTrue(text.isprintable())
+        self.assertIn(f"{BROKER} answered 2: \\x1b[2J forged", text)
+        self.assertLess(len(text), 3000)

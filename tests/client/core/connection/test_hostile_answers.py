@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
@@ -12,17 +14,25 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from tests.client.core.group_box import BROKER, GroupBox
 from tests.client.core.pop_box import PopBox
-from twistmq.client.base.errors import RemotingError, SendFailed
+from twistmq.client.base.answers import OFFSET_MAX
+from twistmq.client.base.errors import RemotingError, SendFailed, Undecodable
 from twistmq.client.base.messages import Message, MessageQueue
 from twistmq.client.base.received_message import DamagedMessage
 from twistmq.client.core.connection.engine import TIMEOUTS_MAX
 from twistmq.client.core.consumer.broker_requests import serve_tools
 from twistmq.client.core.consumer.pull_request import unwrap
-from twistmq.client.core.pop.receipts import BITS_MAX
+from twistmq.client.core.consumer.queries import Queries
+from twistmq.client.core.pop.receipts import BITS_MAX, popped_messages
 from twistmq.client.roles.parts import build_producer
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.bodies import ResetOffsetBody
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand, encode_request
-from twistmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from twistmq.protocol.headers.client import (
+    NotifyConsumerIdsChangedRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from twistmq.protocol.headers.offset import GetMaxOffsetResponseHeader
 from twistmq.protocol.headers.pop import PopMessageResponseHeader
 from twistmq.protocol.headers.pull import PullMessageResponseHeader
 from twistmq.protocol.record import (
@@ -82,10 +92,114 @@ class PullTests(SynchronousTestCase):
             self.assertIn("topic='T'", warnings[0])
             self.assertIn(f"offset {offset}" if offset else "goes on at 0", warnings[0])
 
+    def test_offsets_that_no_queue_has_are_an_error(self) -> None:
+        """The group would commit them."""
+        for bad, header in (
+                (2**63 - 1, PullMessageResponseHeader(0, 2**63 - 1, 0, 5)),
+                (-(2**63), PullMessageResponseHeader(0, 1, -(2**63), 5)),
+                (2**63 - 1, PullMessageResponseHeader(0, 1, 0, 2**63 - 1))):
+            count, warnings = self.pulls((0, header, record(b"x"), None))
+            self.assertLessEqual(count, 11)
+            self.assertIn(str(bad), warnings[0])
+            self.assertIn("at offset 0 is unusable", warnings[0])
+
+    def check_offsets(self, box: GroupBox, lie: int) -> None:
+        """Fail if a member uses an offset that was told to it."""
+        for _, request in box.requests:
+            if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+                self.assertNotEqual(request.fields()["commitOffset"], str(lie))
+            if request.code == RequestCode.PULL_MESSAGE:
+                self.assertIn(int(request.fields()["queueOffset"]), range(OFFSET_MAX + 1))
+
+    def test_no_offset_is_committed_that_no_queue_has(self) -> None:
+        """Neither where a group is said to be, nor where a queue is said to begin or to end."""
+        bounds = (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET,
+                  RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+        for lie, codes, start in product(
+                (2**63 - 1, -2, -(2**63)), (bounds, (RequestCode.QUERY_CONSUMER_OFFSET,)),
+                ("last", 1_700_000_000_000, "first")):
+            box = GroupBox(start=start)
+            box.route = route({"a": BROKER}, 1)
+            box.servers[BROKER] = partial(self.offset_of, box, codes, lie)
+            box.start()
+            box.advance(20_000)
+            self.check_offsets(box, lie)
+
+    @staticmethod
+    def offset_of(
+        box: GroupBox, codes: tuple[int, ...], lie: int, request: RemotingCommand
+    ) -> Answer:
+        """Answer some questions about offsets with a lie."""
+        if request.code in codes:
+            return 0, GetMaxOffsetResponseHeader(lie), b"", None
+        return box.broker(request)
+
+    def test_a_program_is_told_no_offset_that_no_queue_has(self) -> None:
+        """It would seek there. A queue that a broker lacks begins at -1, as Apache's says."""
+        codes = (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET,
+                 RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.QUERY_CONSUMER_OFFSET)
+        queue = MessageQueue("T", "a", 0)
+        for lie in (2**63 - 1, -2, -1):
+            box = GroupBox()
+            box.servers[BROKER] = partial(self.offset_of, box, codes, lie)
+            queries = Queries(box.core)
+            for question in (queries.max_offset(queue), queries.search_offset(queue, 0),
+                             queries.group_offset("g", queue), queries.min_offset(queue)):
+                if lie == -1 and question.__name__ == "min_offset":
+                    self.assertEqual(box.run(question), -1)
+                else:
+                    error = self.assertRaises(Undecodable, box.run, question)
+                    self.assertIn(f"offset {lie}, which no queue has", str(error))
+
+    def test_a_tool_moves_no_queue_to_an_offset_that_no_queue_has(self) -> None:
+        """The offset would be committed."""
+        for offset, is_taken in ((2**63 - 1, False), (-1, False), (7, True)):
+            box = GroupBox()
+            serve_tools(box.core)
+            box.route = route({"a": BROKER}, 1)
+            box.start()
+            box.push(BROKER, encode_request(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET, 1,
+                ResetOffsetRequestHeader("g", "T", 0, True),
+                ResetOffsetBody(offset_table={MessageQueue("T", "a", 0): offset}).encode(),
+                oneway=True))
+            box.advance(6_000)
+            commits = [request.fields()["commitOffset"] for _, request in box.requests
+                       if request.code == RequestCode.UPDATE_CONSUMER_OFFSET]
+            self.assertEqual(str(offset) in commits, is_taken)
+
+    def test_damaged_messages_without_end_are_logged_a_hundred_times_a_minute(self) -> None:
+        """The first line of the next minute says how many were left out."""
+        box = GroupBox()
+        box.route = route({"a": BROKER}, 1)
+        honest = box.broker
+
+        def lie(request: RemotingCommand) -> Answer:
+            if request.code != RequestCode.PULL_MESSAGE:
+                return honest(request)
+            begin = int(request.fields()["queueOffset"])
+            if begin >= 10_100 or (begin >= 10_000 and box.clock.now_ms < 1_065_000):
+                return None
+            data = b"".join(record(b"xy", offset=begin + number).replace(b"xy", b"xz")
+                            for number in range(32))
+            return 0, PullMessageResponseHeader(0, begin + 32, 0, 10**6), data, None
+
+        box.servers[BROKER] = lie
+        with self.assertLogs("twistmq.client", "ERROR") as logs:
+            box.start()
+            box.advance(50_000)
+            self.assertEqual(len(logs.output), 100)
+            self.assertGreater(box.member.damaged_count, 9_000)
+            box.advance(120_000)
+        self.assertIn("more since the last line", logs.output[100])
+
     def test_a_damaged_batch_is_a_damaged_message(self) -> None:
         """Its parts, and its first offset, come from a producer."""
         flags = SYS_INNER_BATCH | SYS_NEED_UNWRAP
-        for body, properties in ((b"damaged", ""), (b"", "INNER_BASE\x01x\x02")):
+        two = encode_batch([(0, b"1", ""), (0, b"2", "")])
+        for body, properties in (
+                (b"damaged", ""), *((two, f"INNER_BASE\x01{base}\x02")
+                                    for base in ("x", "9" * 30, "-1", OFFSET_MAX - 1))):
             damaged: list[DamagedMessage[bytes]] = []
             whole = record(b"1")
             self.assertEqual([each.body for each in unwrap(
@@ -172,6 +286,61 @@ class PopTests(SynchronousTestCase):
             self.assertEqual(acks[0], (base64.b64encode(b"\x05").decode(), "T 0 4"))
             self.assertGreater(box.member.damaged_count, 0)
             self.assertIn("no receipt for offset 5 of queue -1 of T", logs.output[0])
+
+    def test_messages_without_a_receipt_cost_a_wait_and_few_lines(self) -> None:
+        """A broker that answers at once would be asked without end."""
+        box = PopBox()
+        honest = box.broker
+        pops = 0
+
+        def lie(request: RemotingCommand) -> Answer:
+            nonlocal pops
+            if request.code != RequestCode.POP_MESSAGE:
+                return honest(request)
+            pops += 1
+            header = PopMessageResponseHeader(1, 60_000, 0, 0, start_offset_info="x")
+            return 0, header, b"".join(record(b"x", offset=each) for each in range(32)), None
+
+        box.servers[BROKER] = lie
+        box.start()
+        with self.assertLogs("twistmq.client", "ERROR") as logs:
+            box.demand()
+            box.advance(50_000)
+        self.assertIn(pops, range(40, 60))
+        self.assertEqual(len(logs.output), 100)
+        self.assertGreater(box.member.damaged_count, 1000)
+
+    def test_a_popped_message_has_an_offset_that_a_queue_may_have(self) -> None:
+        """Others are damaged: the broker delivers them again."""
+        found = b"".join(record(b"x", offset=offset) for offset in (
+            5, 2**63 - 1, -1, OFFSET_MAX)) + record(
+                b"x", "POP_CK\x010 1 60000 0 0 a 0 -2\x02", offset=-2)
+        for starts in ("0 0 5", None):
+            with self.assertLogs("twistmq.client", "ERROR") as logs:
+                _, acks = self.acknowledged(found, 9, starts)
+            self.assertEqual([each for each, _ in acks], ["5"])
+            self.assertEqual(sum("which no queue has" in line for line in logs.output), 4)
+
+    def test_a_receipt_has_numbers_that_can_be_sent_back(self) -> None:
+        """One that has not cannot be written into a request for many."""
+        for forged in (f"{2**64} 1 60000 0 0 a 0 5", f"5 1 {10**20} 0 0 a 0 5",
+                       f"5 1 60000 {2**31} 0 a 0 5"):
+            found = record(b"5", f"POP_CK\x01{forged}\x02", offset=5)
+            box, acks = self.acknowledged(found + record(b"6", offset=6), 2, "0 0 5")
+            self.assertEqual(acks[0], (base64.b64encode(b"\x03").decode(), "T 0 5"))
+            self.assertEqual(box.member.acks.count, 0)
+
+    def test_a_start_and_a_count_are_no_greater_than_those_of_requests(self) -> None:
+        """Attempts are an int32, and an offset is an int64."""
+        answer = PopMessageResponseHeader(
+            1, 60_000, 0, 0, f"0 0 {10**19 - 1};0 1 5", None, f"0 1 {OFFSET_MAX}")
+        damaged: list[DamagedMessage[bytes]] = []
+        source = MessageQueue("T", "a", -1)
+        [message] = popped_messages(
+            answer, record(b"x") + record(b"x", queue_id=1, offset=6), source, "g", "T", None, 0,
+            damaged)
+        self.assertIn("no receipt", damaged[0].damage)
+        self.assertEqual(message.attempt, 2**31)
 
     def test_a_receipt_that_a_producer_wrote_is_not_believed(self) -> None:
         """It would acknowledge what another member of the group has, and never its own message."""

@@ -44,6 +44,9 @@ BODIES: list[tuple[bytes, str]] = [
     (body(addresses='0:null'), "have no master now: b"),
     (body(addresses='0:"hello"'), "connect to hello failed"),
     (body(addresses=f'0:"{NAMESRV}"'), f"{NAMESRV}: its answer cannot be read"),
+    (body(addresses=r'0:"h\u001b[2J\nforged"'), r"connect to h\x1b[2J forged failed"),
+    (body(order=r'"\u001b[2J:1"'), r"the name '\x1b[2J' of a broker of topic t is not printable"),
+    (body().replace(b'"b"', br'"a\u202e"'), r"the name 'a\u202e' of a broker of topic t is not"),
 ]
 
 
@@ -64,6 +67,7 @@ class NameServerTests(SynchronousTestCase):
             error = self.assertRaises(SendFailed, self.send, box)
             self.assertIn("topic t", str(error), data[:80])
             self.assertIn(text, str(error), data[:80])
+            self.assertTrue(str(error).isprintable(), data[:80])
             self.assertLess(len(box.requests), 20)
 
     def test_a_name_server_that_lies_gives_way_to_the_next(self) -> None:
@@ -113,3 +117,11 @@ class NameServerTests(SynchronousTestCase):
         error = self.assertRaises(BrokerError, self.send, box)
         self.assertLess(len(str(error)), 10_000)
         self.assertIn(NAMESRV, str(error))
+
+    def test_a_remark_is_one_printable_line(self) -> None:
+        """It acts on no terminal, and forges no line of a log."""
+        box = Box()
+        box.servers[NAMESRV] = lambda _: (
+            ResponseCode.SYSTEM_ERROR, None, b"", "\x1b]0;owned\x07\nforged\r\u202e")
+        error = self.assertRaises(BrokerError, self.send, box)
+        self.assertIn(f"{NAMESRV} answered 1: \\x1b]0;owned\\x07 forged \\u202e", str(error))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, TypeVar
+from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.group_box import GroupBox, GroupBroker
 from twistmq.client.core.connection.engine import Effect, Work
-from twistmq.client.core.connection.tasks import Cancelled
+from twistmq.client.core.connection.tasks import Cancelled, Task
 from twistmq.client.core.consumer.offsets import LocalOffsets, OffsetTable
 from twistmq.protocol.bodies import MessageQueue
+
+R = TypeVar("R")
 
 QUEUE = MessageQueue("T", "a", 0)
 
@@ -21,15 +24,14 @@ class File:
 
     def __init__(self) -> None:
         self.data: bytes | None = None
-        self.writes = 0
+        self.reads = self.writes = 0
 
     name = "the file of the test"
 
-    def read(self, check: Callable[[bytes], object]) -> bytes | None:
+    def read(self, parse: Callable[[bytes], R]) -> R | None:
         """The content."""
-        if self.data is not None:
-            check(self.data)
-        return self.data
+        self.reads += 1
+        return None if self.data is None else parse(self.data)
 
     def written_ms(self) -> int:
         """When it was written: before all messages."""
@@ -45,6 +47,11 @@ class File:
         """The offset of the queue in the content."""
         assert self.data is not None
         return OffsetTable.decode_reply(self.data).offset_table.get(QUEUE)
+
+
+def failing(parse: object) -> NoReturn:
+    """Stands in for the read of a file that cannot be read."""
+    raise OSError("no disk")
 
 
 class FileBox(GroupBox):
@@ -65,6 +72,16 @@ class FileBox(GroupBox):
         else:
             super()._do(effect)
 
+    def fail(self) -> None:
+        """Let the oldest work that waits raise its error."""
+        assert self.work
+        work = self.work.pop(0)
+        try:
+            work.function()
+        except OSError as error:
+            self.engine.worked(work.number, None, error)
+        self.settle()
+
     def end(self) -> None:
         """End the oldest work that waits."""
         assert self.work
@@ -82,18 +99,52 @@ class WriteTests(SynchronousTestCase):
         self.assertIsNone(self.box.run(self.box.offsets.read(QUEUE)))
         self.work = self.box.work = []
 
+    def begin(self, offset: int) -> Task[Any]:
+        """Begin a write."""
+        task = self.box.engine.tasks.spawn(self.box.offsets.write({QUEUE: offset}))
+        self.box.settle()
+        return task
+
     def test_writes_come_one_after_the_other_and_the_last_has_all(self) -> None:
         """The threads of two would write the same file beside it."""
-        tasks = [self.box.engine.tasks.spawn(self.box.offsets.write({QUEUE: offset}))
-                 for offset in (1, 2, 3)]
-        for left in (2, 1, 0):
-            self.box.settle()
-            self.assertEqual(len(self.work), 1)
-            self.box.end()
-            self.assertEqual([each.is_done for each in tasks].count(False), left)
+        tasks = [self.begin(offset) for offset in (1, 2, 3)]
+        self.assertEqual(len(self.work), 1)
+        self.box.end()
+        self.assertEqual([each.is_done for each in tasks], [True, False, False])
+        self.assertEqual((self.box.file.offset, len(self.work)), (1, 1))
+        tasks.append(self.begin(4))
+        self.assertEqual(len(self.work), 1)
+        self.box.end()
+        self.box.end()
         self.assertEqual([each.result() for each in tasks],
-                         [{QUEUE: 1}, {QUEUE: 2}, {QUEUE: 3}])
-        self.assertEqual((self.box.file.offset, self.box.file.writes), (3, 3))
+                         [{QUEUE: 1}, {QUEUE: 2}, {QUEUE: 3}, {QUEUE: 4}])
+        self.assertEqual((self.box.file.offset, self.work), (4, []))
+
+    def test_a_thousand_queues_are_written_twice(self) -> None:
+        """The file has them all, so a write for each would write each of them a thousand times."""
+        tasks = [self.box.engine.tasks.spawn(self.box.offsets.write(
+            {MessageQueue("T", "a", number): number})) for number in range(1000)]
+        self.box.settle()
+        while self.work:
+            self.box.end()
+        self.assertTrue(all(each.is_done for each in tasks))
+        self.assertLessEqual(self.box.file.writes, 2)
+        assert self.box.file.data is not None
+        self.assertEqual(len(OffsetTable.decode_reply(self.box.file.data).offset_table), 1000)
+
+    def test_all_who_share_a_write_learn_that_it_failed(self) -> None:
+        """One line says why, and the next write has everything."""
+        self.begin(1)
+        tasks = [self.begin(offset) for offset in (2, 3)]
+        self.box.end()
+        with patch.object(self.box.file, "write", failing), \
+                self.assertLogs("twistmq.client", "ERROR") as logs:
+            self.box.fail()
+        self.assertEqual([each.result() for each in tasks], [{}, {}])
+        self.assertEqual(len(logs.output), 1)
+        self.begin(4)
+        self.box.end()
+        self.assertEqual(self.box.file.offset, 4)
 
     def test_a_write_has_all_queues(self) -> None:
         """Also those that were committed earlier, and those of other topics."""
@@ -119,21 +170,55 @@ class WriteTests(SynchronousTestCase):
         self.assertRaises(Cancelled, first.result)
         self.assertEqual((second.result(), self.box.file.offset), ({QUEUE: 2}, 2))
 
-    def test_a_read_that_comes_late_takes_nothing_back(self) -> None:
-        """Two queues are looked for together; one is committed before the other has its answer."""
-        box = FileBox()
-        box.work = []
-        reads = [box.engine.tasks.spawn(box.offsets.read(QUEUE)) for _ in range(2)]
-        box.settle()
-        box.end()
-        self.assertTrue(reads[0].is_done)
-        writing = box.engine.tasks.spawn(box.offsets.write({QUEUE: 1}))
-        box.settle()
-        box.end()
-        self.assertEqual(reads[1].result(), 1)
-        box.end()
-        self.assertEqual((writing.result(), box.file.offset), ({QUEUE: 1}, 1))
-        self.assertEqual(box.run(box.offsets.read(QUEUE)), 1)
+
+
+class ReadTests(SynchronousTestCase):
+    """Queues that are looked for together."""
+
+    def setUp(self) -> None:
+        """Have a file that was not read."""
+        self.box = FileBox()
+        self.box.file.data = OffsetTable(
+            offset_table={MessageQueue("T", "a", number): number for number in range(100)}).encode()
+        self.work = self.box.work = []
+
+    def test_they_share_one_read(self) -> None:
+        """Each would wait for the reads of all others."""
+        reads = [self.box.engine.tasks.spawn(self.box.offsets.read(
+            MessageQueue("T", "a", number))) for number in range(100)]
+        self.box.settle()
+        self.assertEqual(len(self.work), 1)
+        with patch.object(OffsetTable, "decode_reply", wraps=OffsetTable.decode_reply) as decode:
+            self.box.end()
+        self.assertEqual([each.result() for each in reads], list(range(100)))
+        self.assertEqual((self.box.file.reads, decode.call_count, self.work), (1, 1, []))
+
+    def test_one_that_is_cancelled_takes_no_read_away(self) -> None:
+        """The others wait for the same one."""
+        first, second = [self.box.engine.tasks.spawn(self.box.offsets.read(QUEUE))
+                         for _ in range(2)]
+        self.box.settle()
+        first.cancel()
+        third = self.box.engine.tasks.spawn(self.box.offsets.read(QUEUE))
+        self.box.settle()
+        self.assertEqual(len(self.work), 1)
+        self.box.end()
+        self.assertEqual((second.result(), third.result()), (0, 0))
+
+    def test_a_read_that_failed_is_made_again(self) -> None:
+        """By the next who asks."""
+        reads = [self.box.engine.tasks.spawn(self.box.offsets.read(QUEUE)) for _ in range(2)]
+        for each in reads:
+            each.when_done(lambda _: None)
+        self.box.settle()
+        with patch.object(self.box.file, "read", failing):
+            self.box.fail()
+        for each in reads:
+            self.assertIn("no disk", str(each.error))
+        again = self.box.engine.tasks.spawn(self.box.offsets.read(QUEUE))
+        self.box.settle()
+        self.box.end()
+        self.assertEqual(again.result(), 0)
 
 
 class NoticeTests(SynchronousTestCase):

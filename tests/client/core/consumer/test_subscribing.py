@@ -133,6 +133,13 @@ class DifferenceTests(SynchronousTestCase):
         self.assertIn("'b'", text)
         self.assertIn("'a'", text)
 
+    def test_what_another_member_sent_is_one_printable_line(self) -> None:
+        """It forges no line of the log."""
+        self.other("b")
+        self.broker.subscriptions["g"]["T"].expression_type = "TAG\n\x1b[2J forged"
+        [text] = self.subscription_check(300_000)
+        self.assertIn("TAG \\x1b[2J forged 'b'", text)
+
     def test_a_topic_that_the_other_does_not_read_is_warned_of(self) -> None:
         """Its queues are shared among both."""
         self.other("a", "U")

@@ -8,7 +8,7 @@ from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.client.core.box import NAMESRV, route, routes
+from tests.client.core.box import NAMESRV, Answer, route, routes
 from tests.client.core.pop_box import BROKER, PopBox, PopBroker
 from twistmq.client.base.errors import Closed, OptionError, Unsupported
 from twistmq.client.core.consumer.assigned_queues import Batch
@@ -19,7 +19,7 @@ from twistmq.protocol.bodies import (
     ResetOffsetBody,
 )
 from twistmq.protocol.codes import RequestCode, ResponseCode
-from twistmq.protocol.command import encode_request
+from twistmq.protocol.command import RemotingCommand, encode_request
 from twistmq.protocol.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -154,6 +154,44 @@ class DemandTests(PopCase):
         box.advance(1000)
         box.demand()
         self.assertEqual(sorted(box.take_all()), list(range(10)))
+
+
+    def test_the_time_that_was_asked_for_counts_whatever_the_broker_says(self) -> None:
+        """Of a long time of the broker's too much would be over at once; a line names both."""
+        box = self.start(invisible_s=2)
+        honest = box.broker
+
+        def lie(request: RemotingCommand) -> Answer:
+            answer = honest(request)
+            if request.code == RequestCode.POP_MESSAGE and answer is not None and answer[1]:
+                answer[1].invisible_time = 60_000  # type: ignore[attr-defined]
+            return answer
+
+        box.servers[BROKER] = lie
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            box.demand()
+        self.assertEqual(sorted(box.take_all()), list(range(10)))
+        self.assertEqual((len(honest.pops), len(logs.output)), (1, 1))
+        self.assertIn("for 2000 ms", logs.output[0])
+        self.assertIn("for 60000 ms", logs.output[0])
+
+    def test_a_change_of_the_time_counts_as_it_was_asked_for(self) -> None:
+        """A message that waits again is handed out, whatever the broker says of its time."""
+        box = self.start(1, invisible_s=2)
+        honest = box.broker
+
+        def lie(request: RemotingCommand) -> Answer:
+            answer = honest(request)
+            if request.code == RequestCode.CHANGE_MESSAGE_INVISIBLETIME and answer is not None:
+                answer[1].invisible_time = 600_000  # type: ignore[union-attr]
+            return answer
+
+        box.servers[BROKER] = lie
+        batch = self.take()
+        box.advance(1500)
+        self.assertEqual(len(honest.changes), 1)
+        box.member.release(batch.assigned, batch.messages)
+        self.assertEqual(box.take_all(), [0])
 
 
 class ResultTests(PopCase):

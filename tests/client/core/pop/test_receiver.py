@@ -13,6 +13,7 @@ from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.tasks import Cancelled
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RemotingError
+from twistmq.protocol.headers.pop import PopMessageResponseHeader
 
 
 class Outcomes(Interceptor):
@@ -84,6 +85,24 @@ class ReceiveTests(ReceiveCase):
         begin_ms = self.box.clock.now_ms
         self.assertEqual(self.receive(wait_ms=1000), [])
         self.assertLessEqual(self.box.clock.now_ms - begin_ms, 1000 + 3000)
+
+    def test_a_receive_whose_time_is_over_begins_no_other_pop(self) -> None:
+        """The end of the pop that is under way then ends it, however long that one is held."""
+        self.receive()
+        self.broker.silent = {RequestCode.POP_MESSAGE}
+        count = len(self.broker.pops)
+        waiting = self.box.engine.tasks.spawn(self.receiving.receive(1, None, 1000))
+        self.box.settle()
+        while not waiting.is_done:
+            self.box.advance(300)
+            pops = [request for _, request in self.box.requests
+                    if request.code == RequestCode.POP_MESSAGE]
+            self.box.reply(BROKER, pops[-1], ResponseCode.POLLING_TIMEOUT,
+                           PopMessageResponseHeader(0, 0, 0, 0))
+            self.box.settle()
+        self.assertEqual(waiting.result(), [])
+        # They end after 300, 600, 900 and 1200 ms.
+        self.assertEqual(len(self.broker.pops) - count, 4)
 
     def test_messages_are_hidden_for_as_long_as_is_asked_for(self) -> None:
         """Those that waited here too; without a word the option counts."""

@@ -1,14 +1,21 @@
-"""Makes untrusted text safe for a terminal: it must not move the cursor or change the title."""
+"""Makes untrusted text safe: it must not act on a terminal, or begin a line of its own in a log."""
 
 from __future__ import annotations
 
-__all__ = ["escaped", "json_printable"]
+__all__ = ["escaped", "json_printable", "one_line"]
 
 
 def escaped(text: str) -> str:
-    """Escape the characters of a text that are not printable."""
+    """Escape the characters of a text that are not printable, for a terminal or a log."""
+    if text.isprintable():
+        return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode()
                    for each in text)
+
+
+def one_line(text: str) -> str:
+    """Escape a text and join its lines, so that a server's remark cannot forge a line of a log."""
+    return escaped(" ".join(text.split()))
 
 
 def json_printable(text: str) -> str:

@@ -1,0 +1,105 @@
+"""Limits for log lines that would repeat endlessly, about requests, peers and lasting failures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    # The client uses this module too, and must not load Twisted.
+    from twisted.logger import Logger
+    from twisted.python.failure import Failure
+
+__all__ = ["EVENTS_A_MINUTE", "LINES_A_MINUTE", "LimitedLog", "LineRate", "Outage"]
+
+#: The number of lines that are written in a minute; further lines are only counted.
+LINES_A_MINUTE: Final = 10
+#: The same number for lines that do not report a fault, such as the arrival of a client.
+EVENTS_A_MINUTE: Final = 100
+_MINUTE_MS: Final = 60_000
+
+
+class LineRate:
+    """Decides whether to write a line of one kind: a few lines a minute, then only their number.
+
+    :param lines_max: the number of lines that are written in a minute.
+    """
+
+    def __init__(self, lines_max: int = LINES_A_MINUTE) -> None:
+        self._lines_max = lines_max
+        self._begin_ms = 0
+        self._lines = 0
+
+    def left_out(self, now_ms: int) -> int | None:
+        """Ask whether to write a line.
+
+        :returns: the number of lines that were left out since the last written one; None: this line
+            is left out as well.
+        """
+        left_out_count = 0
+        if not 0 <= now_ms - self._begin_ms < _MINUTE_MS:
+            left_out_count = max(0, self._lines - self._lines_max)
+            self._begin_ms, self._lines = now_ms, 0
+        self._lines += 1
+        return left_out_count if self._lines <= self._lines_max else None
+
+
+class LimitedLog:
+    """Limits the log lines that requests and connections cause, with a LineRate for each kind.
+
+    All lines with the same text are one kind, whatever their values are. A text must not contain
+    what a peer has sent, because the rate of each text is kept.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._rates: dict[str, LineRate] = {}
+
+    def info(self, now_ms: int, text: str, **values: object) -> None:
+        """Write a line that does not report a fault."""
+        limited = self._limited(now_ms, text, EVENTS_A_MINUTE)
+        if limited is not None:
+            self._log.info(limited, **values)
+
+    def warn(self, now_ms: int, text: str, **values: object) -> None:
+        limited = self._limited(now_ms, text)
+        if limited is not None:
+            self._log.warn(limited, **values)
+
+    def error(self, now_ms: int, text: str, **values: object) -> None:
+        limited = self._limited(now_ms, text)
+        if limited is not None:
+            self._log.error(limited, **values)
+
+    def failure(
+        self, now_ms: int, text: str, failure: Failure | None = None, **values: Any
+    ) -> None:
+        """Write a line with the stack of a failure, or of the exception that is being handled."""
+        limited = self._limited(now_ms, text)
+        if limited is not None:
+            self._log.failure(limited, failure, **values)
+
+    def _limited(self, now_ms: int, text: str, lines_max: int = LINES_A_MINUTE) -> str | None:
+        """Return the text to write now; None: the line is only counted."""
+        rate = self._rates.get(text)
+        if rate is None:
+            rate = self._rates[text] = LineRate(lines_max)
+        left_out = rate.left_out(now_ms)
+        if not left_out:
+            return text if left_out == 0 else None
+        return f"{text} ({left_out} such lines were left out before)"
+
+
+class Outage:
+    """An operation that fails at every attempt; only the first failure needs a log line."""
+
+    def __init__(self) -> None:
+        self._repeats = False
+
+    def begins(self) -> bool:
+        """Record a failure; return whether the previous attempt did not fail."""
+        begins, self._repeats = not self._repeats, True
+        return begins
+
+    def ends(self) -> None:
+        """Record a success."""
+        self._repeats = False
