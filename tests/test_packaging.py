@@ -35,7 +35,8 @@ PUBLIC = {"twistmq.broker.api", "twistmq.broker.testing", *(
     f"twistmq.broker.api.{path.stem}" for path in (ROOT / "broker/api").glob("[a-z]*.py"))}
 #: All that the client uses of the other folders.
 USED_BY_CLIENT = (*(f"twistmq.broker.{name}" for name in (
-    "wire", "codes", "constants", "errors", "topic_names")), "twistmq.trace.records")
+    "wire", "codes", "constants", "errors", "observe.log_rate", "printable", "topic_names")),
+                  "twistmq.trace.records")
 #: Modules of the client that run a broker, for tests.
 CLIENT_WITH_BROKER = {f"client/testing/{name}.py" for name in ("cluster", "network", "servers")}
 #: Modules of the client's core that ask which process this is: ids of a child are its own.

@@ -18,7 +18,7 @@ from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
 from twistmq.broker.net.run_queue import RunQueue
 from twistmq.broker.net.slices import Slice
-from twistmq.broker.observe.log_rate import LimitedLog
+from twistmq.broker.observe.log_rate import EVENTS_A_MINUTE, LimitedLog
 from twistmq.broker.observe.slow_requests import SlowRequests
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
@@ -109,8 +109,9 @@ class RemotingFactory(ServerFactory):
         slow: SlowRequests | None = None,
         run_queue: RunQueue | None = None, steady: SteadyClock | None = None,
     ) -> None:
-        #: Lines that connections cause.
-        self.lines = LimitedLog(self.log)
+        #: Lines that connections cause. Each tells of another connection, so more are written than
+        #: of requests.
+        self.lines = LimitedLog(self.log, EVENTS_A_MINUTE)
         self.reactor = reactor
         self.dispatcher = dispatcher
         self.channels = channels

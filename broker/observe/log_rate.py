@@ -47,10 +47,13 @@ class LimitedLog:
 
     Lines of one text, with whatever values, are one kind. A text is never made of what others sent:
     the rates of all texts are kept.
+
+    :param lines_max: how many lines of one text about a fault are written in a minute.
     """
 
-    def __init__(self, log: Logger) -> None:
+    def __init__(self, log: Logger, lines_max: int = LINES_A_MINUTE) -> None:
         self._log = log
+        self._lines_max = lines_max
         self._rates: dict[str, LineRate] = {}
 
     def info(self, now_ms: int, text: str, **values: object) -> None:
@@ -73,15 +76,15 @@ class LimitedLog:
         self, now_ms: int, text: str, failure: Failure | None = None, **values: Any
     ) -> None:
         """Write a line with the stack of a failure, or of the exception that is being handled."""
-        limited = self._text(now_ms, text)
+        limited = self._text(now_ms, text, LINES_A_MINUTE)
         if limited is not None:
             self._log.failure(limited, failure, **values)
 
-    def _text(self, now_ms: int, text: str, lines_max: int = LINES_A_MINUTE) -> str | None:
+    def _text(self, now_ms: int, text: str, lines_max: int | None = None) -> str | None:
         """The text to write now; None: the line is only counted."""
         rate = self._rates.get(text)
         if rate is None:
-            rate = self._rates[text] = LineRate(lines_max)
+            rate = self._rates[text] = LineRate(lines_max or self._lines_max)
         left_out = rate.left_out(now_ms)
         if not left_out:
             return text if left_out == 0 else None

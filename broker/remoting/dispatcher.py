@@ -31,7 +31,7 @@ from twistmq.broker.constants import (
 )
 from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong, RequestRefused
 from twistmq.broker.interfaces import IClientValidator, IResourceValidator, IRunValidator
-from twistmq.broker.observe.log_rate import LimitedLog
+from twistmq.broker.observe.log_rate import EVENTS_A_MINUTE, LimitedLog
 from twistmq.broker.remoting.messages import (
     AnyHandler,
     Channel,
@@ -109,7 +109,7 @@ class Dispatcher:
         validators: Sequence[IAccessValidator] = (),
     ) -> None:
         self._hooks = hooks
-        self._lines = LimitedLog(self.log)
+        self._lines = LimitedLog(self.log, EVENTS_A_MINUTE)
         self.serve(handlers, validators)
 
     def serve(

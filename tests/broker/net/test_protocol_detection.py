@@ -10,7 +10,7 @@ from tests.broker.net.test_protocol import ECHO, ProtocolTestCase
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.net.protocol_detection import TlsRefused
-from twistmq.broker.observe.log_rate import LINES_A_MINUTE
+from twistmq.broker.observe.log_rate import EVENTS_A_MINUTE
 from twistmq.broker.testing.conversation import Conversation
 from twistmq.broker.wire.command import encode_request
 
@@ -56,12 +56,12 @@ class FirstBytesStageTests(ProtocolTestCase):
         """Many connections that are closed fill no log, whatever they sent."""
         for data in (b"\x16\x03\x01\x02\x00", b"\xff" * 64):
             with capturedLogs() as events:
-                for _ in range(50):
+                for _ in range(EVENTS_A_MINUTE + 50):
                     client = Conversation(self.server)
                     client.says(data)
                     self.assertTrue(client.is_closed)
             self.assertEqual(len([event for event in events
-                                  if event["log_level"] is LogLevel.warn]), LINES_A_MINUTE)
+                                  if event["log_level"] is LogLevel.warn]), EVENTS_A_MINUTE)
 
     def test_plain_clients_pass(self) -> None:
         """A connection that is no stage's goes on, whole or byte by byte."""
