@@ -48,10 +48,13 @@ class LimitedLog:
 
     All lines with the same text are one kind, whatever their values are. A text must not contain
     what a peer has sent, because the rate of each text is kept.
+
+    :param lines_max: the number of lines of one text about a fault that are written in a minute.
     """
 
-    def __init__(self, log: Logger) -> None:
+    def __init__(self, log: Logger, lines_max: int = LINES_A_MINUTE) -> None:
         self._log = log
+        self._lines_max = lines_max
         self._rates: dict[str, LineRate] = {}
 
     def info(self, now_ms: int, text: str, **values: object) -> None:
@@ -74,15 +77,15 @@ class LimitedLog:
         self, now_ms: int, text: str, failure: Failure | None = None, **values: Any
     ) -> None:
         """Write a line with the stack of a failure, or of the exception that is being handled."""
-        limited = self._limited(now_ms, text)
+        limited = self._limited(now_ms, text, LINES_A_MINUTE)
         if limited is not None:
             self._log.failure(limited, failure, **values)
 
-    def _limited(self, now_ms: int, text: str, lines_max: int = LINES_A_MINUTE) -> str | None:
+    def _limited(self, now_ms: int, text: str, lines_max: int | None = None) -> str | None:
         """Return the text to write now; None: the line is only counted."""
         rate = self._rates.get(text)
         if rate is None:
-            rate = self._rates[text] = LineRate(lines_max)
+            rate = self._rates[text] = LineRate(lines_max or self._lines_max)
         left_out = rate.left_out(now_ms)
         if not left_out:
             return text if left_out == 0 else None

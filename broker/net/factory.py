@@ -22,7 +22,7 @@ from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.interfaces import IFlowControl
 from twistmq.broker.scheduling.steady_clock import SteadyClock
-from twistmq.protocol.log_rate import LimitedLog
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LimitedLog
 
 __all__ = ["InFlight", "RemotingFactory", "StallWatch"]
 
@@ -110,7 +110,7 @@ class RemotingFactory(ServerFactory):
         run_queue: RunQueue | None = None, steady: SteadyClock | None = None,
     ) -> None:
         #: The log of lines that connections cause.
-        self.lines = LimitedLog(self.log)
+        self.lines = LimitedLog(self.log, EVENTS_A_MINUTE)
         self.reactor = reactor
         self.dispatcher = dispatcher
         self.channels = channels

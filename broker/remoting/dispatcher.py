@@ -51,7 +51,7 @@ from twistmq.protocol.errors import BrokerError, HeaderError, ReplyTooLong, Requ
 from twistmq.protocol.field_sets import ReadRequest
 from twistmq.protocol.frame import Frame
 from twistmq.protocol.frame_peek import Sketch, sketch
-from twistmq.protocol.log_rate import LimitedLog
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE, LimitedLog
 from twistmq.protocol.request_reader import RequestReader, SignedRequestReader
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Dispatcher:
         validators: Sequence[IAccessValidator] = (),
     ) -> None:
         self._hooks = hooks
-        self._lines = LimitedLog(self.log)
+        self._lines = LimitedLog(self.log, EVENTS_A_MINUTE)
         self.serve(handlers, validators)
 
     def serve(

@@ -12,7 +12,7 @@ from twistmq.broker.net.protocol_detection import TlsRefused
 from twistmq.broker.testing.conversation import Conversation
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import encode_request
-from twistmq.protocol.log_rate import LINES_A_MINUTE
+from twistmq.protocol.log_rate import EVENTS_A_MINUTE
 
 
 class _Proxy:
@@ -56,12 +56,12 @@ class FirstBytesStageTests(ProtocolTestCase):
         """Many connections that are closed fill no log, whatever they sent."""
         for data in (b"\x16\x03\x01\x02\x00", b"\xff" * 64):
             with capturedLogs() as events:
-                for _ in range(50):
+                for _ in range(EVENTS_A_MINUTE + 50):
                     client = Conversation(self.server)
                     client.says(data)
                     self.assertTrue(client.is_closed)
             self.assertEqual(len([event for event in events
-                                  if event["log_level"] is LogLevel.warn]), LINES_A_MINUTE)
+                                  if event["log_level"] is LogLevel.warn]), EVENTS_A_MINUTE)
 
     def test_plain_clients_pass(self) -> None:
         """A connection that is no stage's goes on, whole or byte by byte."""
