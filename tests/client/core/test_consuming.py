@@ -22,6 +22,8 @@ from twistmq.broker.wire.headers.offset import (
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.broker.wire.properties import parse_properties
 from twistmq.client.core.held import Batch, MemberOptions
+from twistmq.client.core.outgoing import ProducerOptions
+from twistmq.client.core.sending import Sender
 from twistmq.client.core.strategies import Strategy
 from twistmq.client.core.subscriptions import subscription
 from twistmq.client.core.tasks import Cancelled, Task
@@ -547,6 +549,22 @@ class ReadingTests(SynchronousTestCase):
         self.assertIn("failed, and is tried again", failed[0])
         box.advance(5_000)
         self.assertEqual(sorted(box.take_all()), list(range(44)))
+
+
+class SharedClientTests(SynchronousTestCase):
+    """A producer and a consumer of one client whose groups have the same name."""
+
+    def test_one_leaves_and_the_other_stays(self) -> None:
+        """The consumer that leaves takes the producer's group from no broker."""
+        box = GroupBox()
+        sender = Sender(box.core, ProducerOptions(group="g"), lambda now_ms: "ID")
+        box.core.add(sender)
+        box.start()
+        box.run(box.member.close())
+        [leaving] = [command.fields() for _, command in box.requests
+                     if command.code == RequestCode.UNREGISTER_CLIENT]
+        self.assertEqual((leaving.get("consumerGroup"), leaving.get("producerGroup")), ("g", None))
+        self.assertIn(sender, box.core.members)
 
 
 class SharedTopicTests(SynchronousTestCase):
