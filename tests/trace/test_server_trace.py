@@ -309,6 +309,23 @@ class ConsumedTests(TraceTestCase):
         self.assertEqual(found, [Pub, SubBefore])
 
 
+class OtherTopicTests(TraceTestCase):
+    """The setting msgTraceTopicName."""
+
+    def test_records_go_to_the_topic_that_is_named(self) -> None:
+        """They go there, and not to Apache's; what is sent there is not traced."""
+        self.start(msgTraceTopicName="Traces")
+        self.send()
+        self.let_pass()
+        found = [decode_record(data)
+                 for data in self.kernel.store.get_message("Traces", 0, 0, 32).messages]
+        self.assertEqual([len(decode_records(each.body).records) for each in found], [1])
+        self.assertEqual(self.messages(), [])
+        self.send("Traces", b"not a trace")
+        self.let_pass()
+        self.assertEqual(self.info()["traceRecordsWritten"], 1)
+
+
 class TracedByClientTests(TraceTestCase):
     """Clients that trace themselves."""
 

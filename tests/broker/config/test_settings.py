@@ -388,6 +388,21 @@ class RowsTests(SynchronousTestCase):
                            "connectTimeoutMillis": "3000"}.items():
             self.assertEqual(connecting[name], text, msg=name)
 
+    def test_apache_defaults_of_tls(self) -> None:
+        """Those of TlsSystemConfig, at name servers and brokers."""
+        for rows in (namesrv_rows(), broker_rows()):
+            settings = dict(Settings(rows).items())
+            for name, text in {
+                "tls.server.mode": "permissive", "tls.test.mode.enable": "true",
+                "tls.config.file": "/etc/rocketmq/tls.properties", "tls.enable": "false",
+                "tls.server.need.client.auth": "none", "tls.server.authClient": "false",
+                "tls.client.authServer": "false", "tls.server.certPath": "",
+                "tls.server.keyPath": "", "tls.server.trustCertPath": "",
+                "tls.client.certPath": "", "tls.client.keyPath": "",
+                "tls.client.trustCertPath": "",
+            }.items():
+                self.assertEqual(settings[name], text, msg=name)
+
     def test_up_has_both(self) -> None:
         """``up`` knows every setting of the broker and of the name server."""
         up = {row.name for row in up_rows()}

@@ -20,8 +20,9 @@ from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.protocol.codes import RequestCode, ResponseCode
-from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.command import RemotingCommand, encode_request
 from twistmq.protocol.errors import BrokerError, MessageIllegal, RequestRefused, StoreError
+from twistmq.protocol.frame import FrameDecoder
 from twistmq.protocol.headers.send import SendMessageResponseHeader
 from twistmq.protocol.properties import format_properties, tags_code
 from twistmq.protocol.record import MessageRecord
@@ -459,6 +460,26 @@ class AcknowledgementChainTests(KernelTestCase):
         [reply] = self.box.late_replies(peer)
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
         self.assertEqual(peer.held_bytes, 0)
+
+    def test_sends_of_one_read_wait_for_the_last_of_them(self) -> None:
+        """Plain ones and others: what is awaited is the end of the last one's record."""
+        asked: list[int] = []
+
+        def replica(offset: int) -> Deferred[None]:
+            asked.append(offset)
+            return Deferred()
+
+        kernel = self.box.kernel
+        send(self.box)
+        kernel.acknowledgement.stages.append(Stage(replica, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+        for properties in ({"UNIQ_KEY": "U"}, {"UNIQ_KEY": "U", "WAIT": "true"}):
+            header = send_header("T", self.box.now_ms, properties=properties)
+            frames = b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, number, header, b"x")
+                              for number in range(3))
+            ready = kernel.dispatcher.execute(
+                self.box.peer(), FrameDecoder().feed(frames), self.box.now_ms)
+            self.assertEqual((ready, asked.pop(), asked),
+                             ([], kernel.store.commit_log.max_offset, []))
 
     def test_late_replica(self) -> None:
         """After the time-out the client is told so; the message is there."""

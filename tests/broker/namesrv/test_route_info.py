@@ -90,6 +90,15 @@ class RegisterTests(RouteInfoCase):
         self.routes.register(make_registration(topics={"T": 4, "V": 6}, counter=2), 1)
         self.assertEqual(self.perms(), {"T": 4, "U": 6, "V": 6})
 
+    def test_a_version_that_is_older_changes_topics_too(self) -> None:
+        """Any other version does: a broker that lost its tables counts from the beginning."""
+        for version in (DataVersion(0, 0, 4), DataVersion(0, 7, 5), DataVersion(1, 0, 5)):
+            self.routes.register(make_registration(counter=5), 0)
+            again = make_registration(topics={"T": 4, "U": 2})
+            again.topics.data_version = version
+            self.routes.register(again, 1)
+            self.assertEqual(self.perms(), {"T": 4, "U": 2}, msg=str(version))
+
     def test_missing_topics_go_only_when_the_setting_says_so(self) -> None:
         """deleteTopicWithBrokerRegistration removes what is not named any more."""
         self.routes.register(make_registration(), 0)

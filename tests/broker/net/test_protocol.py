@@ -526,6 +526,17 @@ class IdleCloseTests(ProtocolTestCase):
         self.after(100)
         self.assertFalse(self.client.is_closed)
 
+    def test_a_new_one_counts_from_its_beginning(self) -> None:
+        """One that has not said anything yet has the whole time."""
+        self.after(100)
+        late = Conversation(self.server)
+        self.after(100)
+        late.connection.pump()
+        self.assertEqual((self.client.is_closed, late.is_closed), (True, False))
+        self.after(20.001)
+        late.connection.pump()
+        self.assertTrue(late.is_closed)
+
     def test_idle_and_takes_nothing(self) -> None:
         """One that does not take what was sent before the close is cut off at the next round."""
         self.client.connection.peer_reads = False

@@ -19,6 +19,7 @@ from twistmq.protocol.bodies import (
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
+    TopicFilterType,
 )
 from twistmq.protocol.errors import RequestRefused, StoreDamaged
 from twistmq.protocol.flags import PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -102,6 +103,22 @@ class CreationTests(TableCase):
                                                  topic_sys_flag=5))
             self.assertIs(table.get(topic), config)
         self.assertEqual(table.data_version.counter, 5)
+
+    def test_the_template_says_how_tags_are_filtered(self) -> None:
+        """A topic made from one with several tags a message has them too."""
+        table = self.make()
+        table.table["TBW102"].topic_filter_type = TopicFilterType.MULTI_TAG
+        config = table.create_in_send("T", "TBW102", PEER, 4, 0)
+        assert config is not None
+        self.assertEqual(config.topic_filter_type, TopicFilterType.MULTI_TAG)
+
+    def test_the_template_says_what_is_permitted(self) -> None:
+        """A topic made from one that is only read cannot be sent to either."""
+        table = self.make()
+        table.table["TBW102"].perm = PERM_READ | PERM_INHERIT
+        config = table.create_in_send("T", "TBW102", PEER, 4, 0)
+        assert config is not None
+        self.assertEqual(config.perm, PERM_READ)
 
     def test_any_topic_that_inherits_is_a_template(self) -> None:
         """The broker's own topic is one; an ordinary topic and one that is not there are not."""

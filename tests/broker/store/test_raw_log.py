@@ -131,6 +131,25 @@ class RawAppendTests(SynchronousTestCase):
         self.assertIn("mappedFileSizeCommitLog differs", str(error))
         self.assertLess(self.box.store.commit_log.max_offset, FILE_SIZE)
 
+    def test_no_record_goes_over_the_end_of_a_file(self) -> None:
+        """Nor does one end so near to it that no blank fits behind: another log has longer files.
+
+        Nothing of the part that it came in is stored.
+        """
+        places = self.places()
+        first, end = places[1], places[4]
+        for room in (-1, 0, 7):
+            box = StoreBox(mapped_file_size_commit_log=end + room).open()
+            box.store.raw.append(0, self.bytes_of(0, first))
+            error = self.assertRaises(
+                StoreError, box.store.raw.append, first, self.bytes_of(first, places[5]))
+            self.assertIn(f"no record of this log can begin at {places[3]}", str(error))
+            self.assertEqual(box.store.commit_log.max_offset, first)
+        box = StoreBox(mapped_file_size_commit_log=end + 8).open()
+        for begin, behind in ((0, first), (first, end)):
+            box.store.raw.append(begin, self.bytes_of(begin, behind))
+        self.assertEqual(box.store.commit_log.max_offset, end)
+
     def test_what_the_store_appended_itself_counts_as_whole(self) -> None:
         """A broker that was a master goes on as a replica."""
         [record] = self.box.append(message(body=b"own"))

@@ -9,7 +9,7 @@ from tests.draw import examples
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.broker.testing.disk import MemoryFile
-from twistmq.broker.testing.store import StoreBox, message
+from twistmq.broker.testing.store import StoreBox, inner_batch, message
 from twistmq.protocol.errors import StoreDamaged
 from twistmq.protocol.record import SYS_TRANSACTION_PREPARED, decode_record, encode_record
 
@@ -162,6 +162,19 @@ class CleanStartTests(SynchronousTestCase):
         for name, data in kept.items():
             disk.write_file(f"/store/commitlog/{name}", data)
         self.check(box.after_kill())
+
+    def test_commit_log_is_gone_and_only_batch_queues_tell_of_it(self) -> None:
+        """They are messages as those of other queues are."""
+        box = StoreBox()
+        box.batch_topics.add("Batches")
+        box.open()
+        box.append(inner_batch("Batches", [b"1", b"2"]))
+        self.successResultOf(box.store.stop())
+        for name in ("commitlog", "index", "checkpoint", "consumequeue"):
+            box.disk.remove(f"/store/{name}")
+        error = self.assertRaises(StoreDamaged, box.after_kill)
+        self.assertIn("are told of under /store: batchconsumequeue. ", str(error))
+        self.assertEqual(box.disk.list_directory("/store/batchconsumequeue"), ["Batches"])
 
     def test_messages_are_given_up(self) -> None:
         """As the error says: without what tells of them the store begins anew."""

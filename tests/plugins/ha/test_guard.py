@@ -201,6 +201,15 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(self.prepare(resync=True)), FILE_SIZE)
         self.assertEqual(self.slave.stored("T", 0), [])
 
+    def test_a_slave_that_ends_where_the_master_begins(self) -> None:
+        """Nothing is missing between them: it goes on, and keeps what it has."""
+        self.fill(self.master, 60)
+        self.copy(FILE_SIZE)
+        self.assertEqual(self.end(self.slave), FILE_SIZE)
+        self.drop_first()
+        self.assertEqual(self.successResultOf(self.prepare()), FILE_SIZE)
+        self.assertEqual(self.slave.kernel.store.commit_log.min_offset, 0)
+
     def test_a_master_that_does_not_say(self) -> None:
         """No code but 0, no figures: nothing is done."""
         self.patch(self, "answer", lambda code, header: self.master.ask(3, None))

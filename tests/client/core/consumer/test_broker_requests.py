@@ -90,6 +90,14 @@ class OffsetTests(ToolCase):
         self.box.advance(2000)
         self.assertEqual(sorted(self.box.take_all()), list(range(10)))
 
+    def test_a_reset_moves_queues_of_its_own_topic_only(self) -> None:
+        """The member has the queue that its body names, and the header names another topic."""
+        self.ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                 ResetOffsetRequestHeader(group="g", topic="U"),
+                 ResetOffsetBody({queue(0): 3}).encode(), oneway=True)
+        self.box.advance(2000)
+        self.assertEqual(sorted(self.box.take_all()), list(range(10)))
+
     def test_the_status_is_how_far_each_queue_has_come(self) -> None:
         """A group that the client does not have has no queue."""
         batch = self.box.member.take(2)

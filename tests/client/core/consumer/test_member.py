@@ -15,6 +15,8 @@ from twistmq.client.core.connection.tasks import Cancelled, Task
 from twistmq.client.core.consumer.assigned_queues import Batch, MemberOptions
 from twistmq.client.core.consumer.strategies import Strategy
 from twistmq.client.core.consumer.subscriptions import subscription
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
+from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -25,6 +27,7 @@ from twistmq.protocol.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.properties import parse_properties
 
 
 def beats_unanswered(
@@ -204,6 +207,20 @@ class ReadingTests(SynchronousTestCase):
         batch = self.take(box, 10)
         self.assertEqual([each.offset for each in batch.messages], [0])
         self.assertEqual(batch.messages[0].attempt, 2)
+
+    def test_the_copy_for_the_retry_topic_counts_the_attempt(self) -> None:
+        """Its delay grows with each, and the message is dead in the end as any other is."""
+        box = GroupBox(self.broker)
+        box.start()
+        [message] = self.take(box, 1).messages
+        for times in (0, 2):
+            message.record.reconsume_times = times
+            copy = box.member.retries.copy(message)
+            self.assertEqual((copy.topic, copy.reconsume_times, copy.max_reconsume_times),
+                             ("%RETRY%g", times + 1, 16))
+            properties = parse_properties(copy.properties)
+            self.assertEqual((properties["DELAY"], properties["RETRY_TOPIC"]),
+                             (str(times + 3), "T"))
 
     def test_a_close_does_not_wait_for_the_next_attempt_here(self) -> None:
         """Whether the message failed before the close or after it began; the next member gets it.
@@ -536,6 +553,22 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(sorted(box.take_all()), list(range(44)))
 
 
+class SharedClientTests(SynchronousTestCase):
+    """A producer and a consumer of one client whose groups have the same name."""
+
+    def test_one_leaves_and_the_other_stays(self) -> None:
+        """The consumer that leaves takes the producer's group from no broker."""
+        box = GroupBox()
+        sender = Sender(box.core, ProducerOptions(group="g"), lambda now_ms: "ID")
+        box.core.add(sender)
+        box.start()
+        box.run(box.member.close())
+        [leaving] = [command.fields() for _, command in box.requests
+                     if command.code == RequestCode.UNREGISTER_CLIENT]
+        self.assertEqual((leaving.get("consumerGroup"), leaving.get("producerGroup")), ("g", None))
+        self.assertIn(sender, box.core.members)
+
+
 class SharedTopicTests(SynchronousTestCase):
     """Two groups of one client that read the same topic."""
 
@@ -676,6 +709,25 @@ class RebalanceTests(SynchronousTestCase):
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [4, 4])
         box.advance(6_000)
         self.assertEqual([self.broker.offsets["g", "T", number] for number in (2, 3)], [4, 4])
+
+    def test_a_queue_that_was_set_back_to_what_was_committed_before_goes_on_too(self) -> None:
+        """A member of Apache's client that asked before this one committed found just that."""
+        box = GroupBox(self.broker)
+        box.start()
+        for count in (4, 2):
+            for _ in range(4):
+                batch = box.member.take(count)
+                assert batch is not None
+                box.member.succeed(batch.assigned, batch.messages)
+            if count == 4:
+                box.advance(6_500)
+        self.broker.members["g"].add("10.0.0.2@zzz")
+        box.notify()
+        box.advance(1_500)
+        for number in (2, 3):
+            self.assertEqual(self.broker.offsets["g", "T", number], 6)
+            self.broker.offsets["g", "T", number] = 4
+        self.assertEqual([self.come_back(box, number) for number in (2, 3)], [6, 6])
 
     def test_a_queue_that_comes_back_begins_where_another_member_ended(self) -> None:
         """That one came further."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, cast
@@ -18,6 +19,7 @@ from twistmq.client.base.errors import (
     NotSafe,
     OptionError,
     Rejected,
+    RemotingSendError,
     SendFailed,
     TopicMissing,
 )
@@ -140,6 +142,26 @@ class AttemptTests(SendCase):
         error = self.assertRaises(SendFailed, self.send)
         self.assertTrue(error.maybe_stored)
         self.assertLessEqual(self.box.clock.now_ms - begin, 3050)
+
+    def test_an_earlier_attempt_may_have_stored_it(self) -> None:
+        """Whatever the refusal of the last one says."""
+        lost: list[str] = []
+
+        def loses_the_first(address: str) -> Callable[[RemotingCommand], Answer]:
+            def answer(command: RemotingCommand) -> Answer:
+                if lost:
+                    return ResponseCode.MESSAGE_ILLEGAL, None, b"", "no"
+                lost.append(address)
+                self.box.cut(address)
+                return None
+
+            return answer
+
+        self.box.servers[A], self.box.servers[B] = loses_the_first(A), loses_the_first(B)
+        error = self.assertRaises(SendFailed, self.send)
+        self.assertEqual([type(attempt.error) for attempt in error.attempts],
+                         [RemotingSendError, Rejected])
+        self.assertTrue(error.maybe_stored)
 
     def test_a_send_ends_in_time_wherever_it_hangs(self) -> None:
         """At the name server, in a connection, in its first attempt or in a later one."""

@@ -232,3 +232,16 @@ class CheckTests(TransactionCase):
         self.assertEqual(len(waiting), 2)
         waiting[1].set_result(ROLLBACK)
         self.assertEqual(self.answers(), [(B, COMMIT), (B, ROLLBACK)])
+
+    def test_a_question_that_is_repeated_takes_no_more_space(self) -> None:
+        """The bytes of each question are given back when it is answered."""
+        waiting: Future[Any] = Future()
+        assert self.sender.checks is not None
+        self.sender.checks.decide = lambda message: waiting
+        for _ in range(3):
+            self.ask(b"half")
+        self.box.settle()
+        self.assertEqual(self.sender.checks._held_bytes, 4)
+        waiting.set_result(COMMIT)
+        self.assertEqual(self.answers(), [(B, COMMIT)])
+        self.assertEqual(self.sender.checks._held_bytes, 0)
