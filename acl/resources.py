@@ -142,12 +142,13 @@ def _is_said_later(topic: str | None, group: str | None) -> Needed:
 
 
 def _named_by_properties(texts: Iterable[str]) -> Needed:
-    """The permissions for what the properties of messages name.
+    """Return the permissions for the topics that the properties of messages name.
 
     :param texts: the properties of each message.
-    :raises AclError: when that could be one of too many topics, or is too many of them.
+    :raises AclError: when the properties name too many topics, or when one of them could mean any
+        of too many topics.
     """
-    # By name and not as permissions: a batch may name the same ones in each message.
+    # The names are collected first, because each message of a batch may name the same topics.
     topics: dict[str, None] = {}
     for text in texts:
         if TIMER_DEL_UNIQKEY not in text and names.INNER_MULTI_DISPATCH not in text:

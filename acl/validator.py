@@ -101,7 +101,8 @@ class PlainAccessValidator:
             values = deciding_values(code, fields, body)
             if values is not None and values in account.passed:
                 return
-            # Only who may send the batch has it read: that takes long, and others wait meanwhile.
+            # The body of a batch is read only if its sender may use the topic of the header:
+            # reading it takes long, and other connections wait during this time.
             first = None if values is not None else needed_by_batch_header(code, fields, body)
             if first is not None:
                 self._check(account, code, first)

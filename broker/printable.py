@@ -1,4 +1,4 @@
-"""Text of others for a terminal or a log: it moves no cursor, and begins no line of its own."""
+"""Makes the texts of other programs safe to print on a terminal and to write into a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["escaped", "json_printable", "one_line"]
 
 
 def escaped(text: str) -> str:
-    """Text that is safe on a terminal and in a log: what is no printable character is escaped."""
+    """Return a text in which every character that is not printable is escaped."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode()
@@ -14,7 +14,7 @@ def escaped(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text as one line: a server's remark may have several, and must not forge one of a log."""
+    """Return a text as one line, because the remark of a server could forge a line of a log."""
     return escaped(" ".join(text.split()))
 
 

@@ -16,8 +16,8 @@ from twistmq.client.errors import Undecodable
 
 __all__ = ["OFFSET_MAX", "STORED", "PullResult", "PullStatus", "SendResult", "checked_offset"]
 
-#: The greatest offset at which a queue may end or a group may be. The one behind it is an int64 as
-#: well, so no sum of a client goes beyond what requests and files can say.
+#: The largest offset that a queue or a group can have. The next offset is an int64 too, so that
+#: requests and files can contain every sum that the client computes.
 OFFSET_MAX: Final = (1 << 63) - 2
 
 #: Answers of a broker that has stored a message, in words.
@@ -91,11 +91,11 @@ class PullResult(msgspec.Struct, frozen=True, gc=False):
 
 
 def checked_offset(offset: int, what: str, least: int = 0) -> int:
-    """An offset that a server said.
+    """Return an offset of a server's response if a queue can have it.
 
-    :param what: says of what it is the offset, for the error.
-    :param least: -1 for the beginning of a queue: Apache's broker says so of one that it lacks.
-    :raises Undecodable: when no queue has such an offset.
+    :param what: the subject of the error's sentence.
+    :param least: -1 where Apache's broker returns this number for a queue that it does not have.
+    :raises Undecodable: when no queue can have such an offset.
     """
     if not least <= offset <= OFFSET_MAX:
         raise Undecodable(f"{what} is at offset {offset}, which no queue has")

@@ -44,12 +44,7 @@ class OffsetFile:
         return str(self.path)
 
     def read(self, parse: Callable[[bytes], R]) -> R | None:
-        """Read the content, or that of the backup when it is missing, empty or damaged.
-
-        :param parse: makes the result; raises ``WireError`` for a content that is damaged.
-        :returns: None when there is neither file nor backup.
-        :raises WireError, OSError: when what there is cannot be read.
-        """
+        """See ``FileAccess``."""
         fault: Exception | None = None
         for path in (self.path, self._backup):
             try:
@@ -95,10 +90,10 @@ class OffsetFile:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a file.
+    """Return the bytes of a regular file.
 
-    :raises OSError: when it is missing, or something else than a file: the read of a pipe waits
-        for ever, and that of a device has no end.
+    :raises OSError: when the file is missing or is not a regular file. A read of a pipe could wait
+        for ever, and a read of a device could return bytes without an end.
     """
     if path.exists() and not path.is_file():
         raise OSError(f"{path} is not a regular file")

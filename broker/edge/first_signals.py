@@ -23,7 +23,7 @@ __all__ = ["MEANINGLESS", "SERVERS", "hang_up", "hold_signals", "print_stacks_at
 SERVERS: Final = ("broker", "namesrv", "up")
 #: Signals that mean nothing to a server.
 MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2)
-#: Texts that wait at most until the standard error takes them; later ones are dropped.
+#: The largest number of texts that wait to be written; further texts are dropped.
 TEXTS_MAX: Final = 16
 
 #: The texts that wait, the oldest first.
@@ -60,9 +60,9 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
 
     ``faulthandler.register`` is not used, because it reads the frames of threads while they run,
     and has ended a server with SIGSEGV. A handler in Python holds the interpreter's lock instead.
-    It imports nothing, because the signal may arrive in the middle of any import. It writes nothing
-    itself, because the standard error may be a pipe that nobody reads: the server would stand still
-    until somebody did, and no signal could end it.
+    It imports nothing, because the signal may arrive in the middle of any import. A thread
+    writes the text, because the standard error may be a pipe that is never read. A write by the
+    handler itself would then block the server, and no signal could end it.
     """
     own = get_ident()
     lines = []
@@ -82,8 +82,8 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
 
 
 def _write_texts() -> None:
-    """Write the texts that wait, unless another thread does."""
-    # A text that came after the last look of the thread that writes is seen by the second one.
+    """Write the waiting texts, unless another thread is writing them."""
+    # This thread writes a text that arrived after the last check of the other thread.
     while _texts and _writing.acquire(blocking=False):
         try:
             while _texts:

@@ -13,7 +13,7 @@ __all__ = ["EVENTS_A_MINUTE", "LINES_A_MINUTE", "LimitedLog", "LineRate", "Outag
 
 #: Lines that are written of each minute, before the others are only counted.
 LINES_A_MINUTE: Final = 10
-#: The same of lines about what is no fault, such as a client that comes.
+#: The same limit for lines that do not report a fault, such as the arrival of a client.
 EVENTS_A_MINUTE: Final = 100
 _MINUTE_MS: Final = 60_000
 
@@ -45,10 +45,10 @@ class LineRate:
 class LimitedLog:
     """Writes the lines of a logger that requests or connections cause, each kind at a LineRate.
 
-    Lines of one text, with whatever values, are one kind. A text is never made of what others sent:
-    the rates of all texts are kept.
+    All lines with the same text are one kind, whatever their values are. A text must not contain
+    what a peer has sent, because the rate of each text is kept.
 
-    :param lines_max: how many lines of one text about a fault are written in a minute.
+    :param lines_max: the number of lines of one text about a fault that are written in a minute.
     """
 
     def __init__(self, log: Logger, lines_max: int = LINES_A_MINUTE) -> None:
@@ -57,7 +57,7 @@ class LimitedLog:
         self._rates: dict[str, LineRate] = {}
 
     def info(self, now_ms: int, text: str, **values: object) -> None:
-        """Write a line about what is no fault."""
+        """Write a line that does not report a fault."""
         limited = self._text(now_ms, text, EVENTS_A_MINUTE)
         if limited is not None:
             self._log.info(limited, **values)

@@ -254,11 +254,12 @@ class FileAccess(Protocol):
         """Names the file in errors and log lines."""
 
     def read(self, parse: Callable[[bytes], R]) -> R | None:
-        """Read the content, or that of the backup when it is missing, empty or damaged.
+        """Read the file, or its backup if the file is missing, empty or damaged.
 
-        :param parse: makes the result; raises ``WireError`` for a content that is damaged.
-        :returns: None when there is neither file nor backup.
-        :raises WireError, OSError: when what there is cannot be read.
+        :param parse: returns the result for the bytes of a file; raises ``WireError`` if the bytes
+            are damaged.
+        :returns: the result; None when neither the file nor the backup exists.
+        :raises WireError, OSError: when neither of the existing files can be read.
         """
 
     def write(self, data: bytes) -> None:
