@@ -209,11 +209,12 @@ class ReadingTests(SynchronousTestCase):
 
     def test_the_copy_for_the_retry_topic_counts_the_attempt(self) -> None:
         """Its delay grows with each, and the message is dead in the end as any other is."""
-        box = GroupBox(self.broker)
-        box.start()
-        [message] = self.take(box, 1).messages
         for times in (0, 2):
-            message.record.reconsume_times = times
+            broker = GroupBroker(1)
+            broker.put("T", 0, b"tried", reconsume_times=times)
+            box = GroupBox(broker)
+            box.start()
+            [message] = self.take(box, 1).messages
             copy = box.member.retries.copy(message)
             self.assertEqual((copy.topic, copy.reconsume_times, copy.max_reconsume_times),
                              ("%RETRY%g", times + 1, 16))
