@@ -143,13 +143,13 @@ def _is_said_later(topic: str | None, group: str | None) -> Needed:
 
 
 def _named_by_properties(texts: Iterable[str]) -> Needed:
-    """Return the permissions for the topics named by the properties of messages.
+    """Return the permissions for the topics that the properties of messages name.
 
     :param texts: the properties of each message.
-    :raises AclError: when a text has too many readings, or the texts name too many topics.
+    :raises AclError: when the properties name too many topics, or when one of them could mean any
+        of too many topics.
     """
-    # Names are collected instead of permissions, because all messages of a batch may name the same
-    # topics.
+    # The names are collected first, because each message of a batch may name the same topics.
     topics: dict[str, None] = {}
     for text in texts:
         if TIMER_DEL_UNIQKEY not in text and names.INNER_MULTI_DISPATCH not in text:

@@ -102,7 +102,8 @@ class PlainAccessValidator:
             values = deciding_values(code, fields, body)
             if values is not None and values in account.passed:
                 return
-            # Other requests wait while a batch is read, so its sender needs permission first.
+            # The body of a batch is read only if its sender may use the topic of the header:
+            # reading it takes long, and other connections wait during this time.
             header_needed = (
                 None if values is not None else needed_by_batch_header(code, fields, body))
             if header_needed is not None:

@@ -13,7 +13,7 @@ __all__ = ["EVENTS_A_MINUTE", "LINES_A_MINUTE", "LimitedLog", "LineRate", "Outag
 
 #: The number of lines that are written in a minute; further lines are only counted.
 LINES_A_MINUTE: Final = 10
-#: The same number for lines that do not report a fault, such as the arrival of a client.
+#: The same limit for lines that do not report a fault, such as the arrival of a client.
 EVENTS_A_MINUTE: Final = 100
 _MINUTE_MS: Final = 60_000
 

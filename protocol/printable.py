@@ -1,4 +1,4 @@
-"""Makes untrusted text safe: it must not act on a terminal, or begin a line of its own in a log."""
+"""Makes the texts of other programs safe to print on a terminal and to write into a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["escaped", "json_printable", "one_line"]
 
 
 def escaped(text: str) -> str:
-    """Escape the characters of a text that are not printable, for a terminal or a log."""
+    """Return a text in which every character that is not printable is escaped."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode()
@@ -14,7 +14,7 @@ def escaped(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Escape a text and join its lines, so that a server's remark cannot forge a line of a log."""
+    """Return a text as one line, because the remark of a server could forge a line of a log."""
     return escaped(" ".join(text.split()))
 
 

@@ -121,12 +121,10 @@ class ReadPlan:
 
 
 def _message_count(record: StoredMessage) -> int:
-    """Return the number of messages in a record, which is 1 unless it is an inner batch.
+    """Return the number of messages that a record contains.
 
-    A producer can write any value into the property of the number; the body then shows it.
-
-    :raises StoreDamaged, Undecodable, MessageIllegal: when neither the property nor the body shows
-        the number.
+    :raises StoreDamaged, Undecodable, MessageIllegal: when neither the property nor the body of the
+        record gives this number.
     """
     if not record.sys_flag & SYS_INNER_BATCH:
         return 1
@@ -181,10 +179,10 @@ def _unreplaced(
 ) -> Iterator[Any]:
     """Read the batches of a range whose topic may be made again, or lose its end, at any moment.
 
-    Spark keeps the rows that it has got, and a master ``local[N]`` runs a task only once.
-    So each batch waits until the queue is seen to have the same content after the batch was read.
-    A batch that may be of other content is dropped, and the range is read again from its first row
-    on, up to where its content ends now.
+    Spark keeps the rows that it has received, and a master ``local[N]`` runs a task only once.
+    Therefore each batch is held back until a check after its read shows that the queue still has
+    the same content. If the content may be different, the batch is dropped, and the range is read
+    again from the first row of the batch up to the present end of the content.
 
     :param last: the last message that the queue had when the range was planned.
     """
@@ -440,9 +438,9 @@ class QueueReader:
         return max(self._kept_end(last), part.start) >= part.end
 
     def read_again(self, start: int, last: Last) -> QueueRange:
-        """Read the range from an offset on, without the content that was replaced meanwhile.
+        """Start again at an offset of the range, without the messages that have been replaced.
 
-        :returns: what is left of the range.
+        :returns: the part of the range that remains.
         :raises DataLoss: as :meth:`without_replaced`.
         """
         self._part = replace(self._part, start=start)

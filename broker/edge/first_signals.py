@@ -23,7 +23,7 @@ __all__ = ["MEANINGLESS", "SERVERS", "hang_up", "hold_signals", "print_stacks_at
 SERVERS: Final = ("broker", "namesrv", "up")
 #: The signals that a server ignores.
 MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2)
-#: The number of texts that may wait for the standard error; further ones are dropped.
+#: The largest number of texts that wait to be written; further texts are dropped.
 TEXTS_MAX: Final = 16
 
 #: The waiting texts, the oldest first.
@@ -59,10 +59,10 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
     """Print the stack of each thread to the standard error, the latest call first.
 
     ``faulthandler.register`` is not used, because it reads the frames of threads while they run,
-    and has ended a server with SIGSEGV. A handler in Python holds the interpreter lock instead.
-    This function imports nothing, because the signal may arrive in the middle of any import. It
-    does not write the text itself, because the standard error may be a pipe that nobody reads: the
-    server would stand still until the pipe is read, and no signal could end it.
+    and has ended a server with SIGSEGV. A handler in Python holds the interpreter's lock instead.
+    It imports nothing, because the signal may arrive in the middle of any import. A thread
+    writes the text, because the standard error may be a pipe that is never read. A write by the
+    handler itself would then block the server, and no signal could end it.
     """
     own = get_ident()
     lines = []
@@ -83,8 +83,8 @@ def _print_stacks(number: int, frame: FrameType | None) -> None:
 
 
 def _write_texts() -> None:
-    """Write the waiting texts, unless another thread writes them."""
-    # The outer loop sees a text that arrives after the last look of the thread that writes.
+    """Write the waiting texts, unless another thread is writing them."""
+    # This thread writes a text that arrived after the last check of the other thread.
     while _texts and _writing.acquire(blocking=False):
         try:
             while _texts:

@@ -97,8 +97,8 @@ class OffsetFile:
 def _regular_content(path: Path) -> bytes:
     """Return the bytes of a regular file.
 
-    :raises OSError: when it is missing or not a regular file: the read of a pipe may wait forever,
-        and the read of a device may not end.
+    :raises OSError: when the file is missing or is not a regular file. A read of a pipe could wait
+        for ever, and a read of a device could return bytes without an end.
     """
     if path.exists() and not path.is_file():
         raise OSError(f"{path} is not a regular file")

@@ -161,7 +161,7 @@ class PushTests(ReplyTestCase):
                           "reply message properties[REPLY_TO_CLIENT] is null"))
 
     def test_lines_of_the_log(self) -> None:
-        """Replies that reach nobody, however many, fill no log."""
+        """Many replies to clients that have left do not fill the log."""
         for properties in ({**ASKED, "REPLY_TO_CLIENT": "nobody"}, {"CORRELATION_ID": "c1"}):
             with capturedLogs() as events:
                 for _ in range(50):

@@ -630,7 +630,7 @@ class SinkOfTwoTests(SinkTests):
         self.assertEqual(set(self.read(self.batch(subscribe="out"))), {b"first", *rows})
 
     def test_a_task_fails_when_the_broker_stays_away(self) -> None:
-        """The error that ends the wait is that of a topic which does not exist."""
+        """The wait ends with the error for a topic that does not exist."""
         writer = self.writer(serverWaitMs=300)
         self.cluster.stop(B)
         error = str(self.assertRaises(WriteFailed, writer.write, self.batches(bodies("r", 10))))

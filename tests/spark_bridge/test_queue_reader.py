@@ -253,7 +253,7 @@ class FailureTests(SynchronousTestCase):
         self.assertEqual(self.read(fail_on_data_loss=False), left)
 
     def test_the_number_of_an_inner_batch_is_a_lie(self) -> None:
-        """Its body says how many messages it has; one that is missing behind it is missed."""
+        """Its messages are counted in its body, and a gap after the batch is reported."""
         for text in ("abc", "-9", "0", "", "9" * 5000):
             def record(offset: int, text: str = text) -> bytes:
                 if offset % 2:

@@ -256,11 +256,12 @@ class FileAccess(Protocol):
         """The name of the file in errors and log lines."""
 
     def read(self, parse: Callable[[bytes], R]) -> R | None:
-        """Parse the content, or the backup's if the file is missing, empty or damaged.
+        """Read the file, or its backup if the file is missing, empty or damaged.
 
-        :param parse: returns the result; raises ``WireError`` when the content is damaged.
-        :returns: the result; None when there is neither a file nor a backup.
-        :raises WireError, OSError: when the files that exist cannot be read.
+        :param parse: returns the result for the bytes of a file; raises ``WireError`` if the bytes
+            are damaged.
+        :returns: the result; None when neither the file nor the backup exists.
+        :raises WireError, OSError: when neither of the existing files can be read.
         """
 
     def write(self, data: bytes) -> None:

@@ -462,7 +462,7 @@ class AcknowledgementChainTests(KernelTestCase):
         self.assertEqual(peer.held_bytes, 0)
 
     def test_sends_of_one_read_wait_for_the_last_of_them(self) -> None:
-        """Plain ones and others: what is awaited is the end of the last one's record."""
+        """Sends with and without WAIT await the end of the last record of their read."""
         asked: list[int] = []
 
         def replica(offset: int) -> Deferred[None]:

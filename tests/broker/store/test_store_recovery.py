@@ -164,7 +164,7 @@ class CleanStartTests(SynchronousTestCase):
         self.check(box.after_kill())
 
     def test_commit_log_is_gone_and_only_batch_queues_tell_of_it(self) -> None:
-        """They are messages as those of other queues are."""
+        """The batch queues count as proof of messages, as other queues do."""
         box = StoreBox()
         box.batch_topics.add("Batches")
         box.open()

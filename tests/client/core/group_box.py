@@ -60,12 +60,14 @@ class GroupBroker:
         #: The store time of the first message of each queue.
         self.earliest_ms = 1
 
-    def put(self, topic: str, queue_id: int, body: bytes, tag: str = "") -> None:
+    def put(self, topic: str, queue_id: int, body: bytes, tag: str = "", *,
+            reconsume_times: int = 0) -> None:
         """Store a message."""
         records = self.records[topic, queue_id]
         record = MessageRecord(
             topic, queue_id, body, f"{TAGS}\x01{tag}\x02" if tag else "", 1,
             host_bytes("10.0.0.1", 1), host_bytes("10.0.0.2", 10911), [], tags_code(tag))
+        record.reconsume_times = reconsume_times
         record.queue_offset = len(records)
         record.physical_offset = 1000 * queue_id + len(records)
         records.append(encode_record(record))

@@ -202,7 +202,7 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(self.slave.stored("T", 0), [])
 
     def test_a_slave_that_ends_where_the_master_begins(self) -> None:
-        """Nothing is missing between them: it goes on, and keeps what it has."""
+        """No bytes are missing between the two logs, so the slave continues with its own log."""
         self.fill(self.master, 60)
         self.copy(FILE_SIZE)
         self.assertEqual(self.end(self.slave), FILE_SIZE)

@@ -210,11 +210,12 @@ class ReadingTests(SynchronousTestCase):
 
     def test_the_copy_for_the_retry_topic_counts_the_attempt(self) -> None:
         """Its delay grows with each, and the message is dead in the end as any other is."""
-        box = GroupBox(self.broker)
-        box.start()
-        [message] = self.take(box, 1).messages
         for times in (0, 2):
-            message.record.reconsume_times = times
+            broker = GroupBroker(1)
+            broker.put("T", 0, b"tried", reconsume_times=times)
+            box = GroupBox(broker)
+            box.start()
+            [message] = self.take(box, 1).messages
             copy = box.member.retries.copy(message)
             self.assertEqual((copy.topic, copy.reconsume_times, copy.max_reconsume_times),
                              ("%RETRY%g", times + 1, 16))
@@ -695,6 +696,22 @@ class RebalanceTests(SynchronousTestCase):
             self.broker.offsets["g", "T", number] = 1
         return box
 
+    def commit_twice_and_lose_two_queues(self) -> GroupBox:
+        """A member that committed 4 and then 6 of each queue, and lost the queues 2 and 3."""
+        box = GroupBox(self.broker)
+        box.start()
+        for count in (4, 2):
+            for _ in range(4):
+                batch = box.member.take(count)
+                assert batch is not None
+                box.member.succeed(batch.assigned, batch.messages)
+            if count == 4:
+                box.advance(6_500)
+        self.broker.members["g"].add("10.0.0.2@zzz")
+        box.notify()
+        box.advance(1_500)
+        return box
+
     def come_back(self, box: GroupBox, number: int) -> int:
         """The other member leaves; :returns: where a lost queue begins."""
         self.broker.members["g"].discard("10.0.0.2@zzz")
@@ -711,19 +728,8 @@ class RebalanceTests(SynchronousTestCase):
         self.assertEqual([self.broker.offsets["g", "T", number] for number in (2, 3)], [4, 4])
 
     def test_a_queue_that_was_set_back_to_what_was_committed_before_goes_on_too(self) -> None:
-        """A member of Apache's client that asked before this one committed found just that."""
-        box = GroupBox(self.broker)
-        box.start()
-        for count in (4, 2):
-            for _ in range(4):
-                batch = box.member.take(count)
-                assert batch is not None
-                box.member.succeed(batch.assigned, batch.messages)
-            if count == 4:
-                box.advance(6_500)
-        self.broker.members["g"].add("10.0.0.2@zzz")
-        box.notify()
-        box.advance(1_500)
+        """A member of Apache's client that asks before the commit finds the earlier offset."""
+        box = self.commit_twice_and_lose_two_queues()
         for number in (2, 3):
             self.assertEqual(self.broker.offsets["g", "T", number], 6)
             self.broker.offsets["g", "T", number] = 4
@@ -792,18 +798,7 @@ class RebalanceTests(SynchronousTestCase):
 
         A reset at the broker alone tells no member.
         """
-        box = GroupBox(self.broker)
-        box.start()
-        for count in (4, 2):
-            for _ in range(4):
-                batch = box.member.take(count)
-                assert batch is not None
-                box.member.succeed(batch.assigned, batch.messages)
-            if count == 4:
-                box.advance(6_500)
-        self.broker.members["g"].add("10.0.0.2@zzz")
-        box.notify()
-        box.advance(1_500)
+        box = self.commit_twice_and_lose_two_queues()
         self.assertEqual([self.broker.offsets["g", "T", number] for number in (2, 3)], [6, 6])
         self.broker.offsets["g", "T", 2] = 2
         self.broker.offsets["g", "T", 3] = 5
