@@ -160,7 +160,10 @@ def _given(config: PlainAccessConfig) -> dict[str, Any]:
 
 
 def _written(tree: Tree, now_ms: int) -> bytes:
-    """Encode the tree with a new version, writing values that Java does not read as text so."""
+    """Encode the tree with a new version.
+
+    Each ``admin`` becomes true or false, because Java does not accept every word that YAML allows.
+    """
     version = _version(tree) or DataVersion()
     version.next_version(now_ms)
     for fields in _accounts(tree):

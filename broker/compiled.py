@@ -76,7 +76,7 @@ COMPILED_MODULES: Final = (
     "twistmq.plugins.filter_sql92.values",
     "twistmq.trace.pages",
     "twistmq.protocol.trace_records",
-    "twistmq.transaction.half",
+    "twistmq.transaction.half_message",
 )
 
 #: The type-checker options for mypyc. The mypy table in setup.cfg is not used, because its plugin

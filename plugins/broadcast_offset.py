@@ -239,5 +239,5 @@ class Plugin:
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
         if self._offsets is None:
             return ()
-        return (PeriodicTask("look at the offsets of broadcast groups", _SCAN_PERIOD_MS,
+        return (PeriodicTask("check the offsets of broadcast groups", _SCAN_PERIOD_MS,
                              _SCAN_PERIOD_MS, self._offsets.scan),)

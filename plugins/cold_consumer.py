@@ -106,5 +106,5 @@ class Plugin:
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
-        return (PeriodicTask("protect the broker from groups far behind", _PERIOD_MS, _PERIOD_MS,
+        return (PeriodicTask("limit groups with a large lag", _PERIOD_MS, _PERIOD_MS,
                              self._groups.protect),)

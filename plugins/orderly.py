@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCK_AGE_MAX_MS", "Plugin", "QueueLocks"]
 
-#: Most queues in the body of a request; locking all of them takes some 20 ms. Apache has no limit.
+#: The maximum number of queues in the body of a request. Locking all of them takes some 20 ms.
+#: Apache has no limit.
 #: A topic may have as many queues as one request can name.
 LOCK_QUEUES_MAX: Final = 16_384
 #: Limit of bytes of the locks of all groups, enough for a thousand groups with 200 queues each.

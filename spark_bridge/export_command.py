@@ -111,8 +111,8 @@ def _fail(text: str) -> None:
 
 def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     """Ask the brokers for the exports that their settings name."""
+    from twistmq.spark_bridge.advertised_exports import ask_brokers
     from twistmq.spark_bridge.connection import client_settings
-    from twistmq.spark_bridge.export_config import ask_brokers
     from twistmq.spark_bridge.options import BATCH_READ, Options
 
     with client_settings(Options(connection, BATCH_READ)).client() as client:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twistmq.broker.api import Setting, hookimpl
-from twistmq.spark_bridge.export_config import EXPORT_TOPICS, EXPORT_TRACES
+from twistmq.spark_bridge.advertised_exports import EXPORT_TOPICS, EXPORT_TRACES
 
 if TYPE_CHECKING:
     import click

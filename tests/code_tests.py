@@ -84,8 +84,10 @@ _SHOWN: Final[Mapping[str, tuple[RequestCode, ...]]] = {
     "plugins/admin/test_progress.py::CorrectionTests": (_Code.QUERY_CORRECTION_OFFSET,),
     "plugins/admin/test_progress.py::TimeSpanTests": (_Code.QUERY_CONSUME_TIME_SPAN,),
     "plugins/admin/test_queues.py::QueueQuestionsTests": (_Code.QUERY_CONSUME_QUEUE,),
-    "plugins/admin/test_reset.py::ResetByBrokerTests": (_Code.INVOKE_BROKER_TO_RESET_OFFSET,),
-    "plugins/admin/test_reset.py::ResetByClientsTests": (_Code.RESET_CONSUMER_CLIENT_OFFSET,),
+    "plugins/admin/test_offset_reset.py::ResetByBrokerTests": (
+        _Code.INVOKE_BROKER_TO_RESET_OFFSET,),
+    "plugins/admin/test_offset_reset.py::ResetByClientsTests": (
+        _Code.RESET_CONSUMER_CLIENT_OFFSET,),
     "plugins/admin/test_retention.py::RetentionRequestsTests": (
         _Code.CLEAN_EXPIRED_CONSUMEQUEUE, _Code.CLEAN_UNUSED_TOPIC, _Code.DELETE_EXPIRED_COMMITLOG),
     "plugins/admin/test_runtime.py::RuntimeTableTests": (_Code.GET_BROKER_RUNTIME_INFO,),

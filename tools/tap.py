@@ -28,8 +28,8 @@ from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import use_monotonic
 from twistmq.broker.edge.first_signals import MEANINGLESS, hang_up, print_stacks_at_sigquit
 from twistmq.broker.edge.logs import begin_logging
-from twistmq.broker.edge.readiness import notify_stopping
 from twistmq.broker.edge.starter import Starter
+from twistmq.broker.edge.systemd_notify import notify_stopping
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 from twistmq.tools.command_line import (

@@ -13,7 +13,7 @@ from twistmq.protocol.trace_records import TraceRecord, encode_records, record_k
 
 __all__ = ["Page", "Pages"]
 
-#: Number of records, bytes of bodies or bytes of keys at which a page is full.
+#: The number of records, bytes of bodies or bytes of keys at which a page is full.
 #: Source: AsyncTraceDispatcher takes 20 contexts and 128,000 bytes; properties hold 32,767 bytes.
 RECORDS_MAX: Final = 100
 BODY_BYTES_MAX: Final = 100_000

@@ -34,7 +34,7 @@ WATCH_MS: Final = 6000
 #: A client that was idle for this long is forgotten, ms.
 FORGET_MS: Final = 600_000
 _RECORD_END: Final = RECORD_SEPARATOR.encode()
-#: Number of remembered clients; any other client is treated as one that does not trace.
+#: The number of remembered clients; any other client is treated as one that does not trace.
 CLIENTS_MAX: Final = 20_000
 #: Limit of the bytes that are decoded of one request. Clients send at most 128,000, but anyone may
 #: send more to a trace topic, and other connections wait while records are decoded.

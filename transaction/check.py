@@ -41,7 +41,7 @@ from twistmq.broker.api.requests import Shares
 from twistmq.broker.api.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from twistmq.broker.api.wire import PERM_READ_WRITE, offset_message_id
 from twistmq.broker.api.wire import properties as names
-from twistmq.transaction.half import (
+from twistmq.transaction.half_message import (
     born_ms,
     check_body,
     checks_of,
@@ -77,9 +77,9 @@ UNASKED_BYTES: Final = 4 * 1024 * 1024
 UNASKED_MS: Final = 30_000
 #: Size of the port in the host of a message, which consists of an address and a port.
 _PORT_SIZE_BYTES: Final = 4
-#: Most ended half messages that are passed as one.
+#: The maximum number of ended half messages that are passed as one.
 PASSED_COUNT: Final = 1000
-#: Number of entries of the half queue that are read at once.
+#: The number of entries of the half queue that are read at once.
 READ_COUNT: Final = 32
 _HOUR_MS: Final = 3_600_000
 
@@ -223,10 +223,11 @@ class HalfQueue:
         if not self._entries:
             min_offset = store.queues.min_offset(HALF_TOPIC, self.queue_id)
             if self.offset < min_offset:
-                self.log.error("{count} messages of {topic}-{queue_id} are gone before they were "
-                               "checked: checks continue at {least}, where it begins, after "
-                               "{offset}", count=min_offset - self.offset, topic=HALF_TOPIC,
-                               queue_id=self.queue_id, least=min_offset, offset=self.offset)
+                self.log.error("{count} messages of {topic}-{queue_id} were removed before they "
+                               "were checked: checks continue at {least}, where the queue begins, "
+                               "instead of {offset}", count=min_offset - self.offset,
+                               topic=HALF_TOPIC, queue_id=self.queue_id, least=min_offset,
+                               offset=self.offset)
                 self.offset = min_offset
                 self.ops.skip_to(min_offset)
                 return None

@@ -29,7 +29,7 @@ from twistmq.broker.api.headers import EndTransactionRequestHeader
 from twistmq.broker.api.topics import HALF_TOPIC
 from twistmq.broker.api.wire import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_ROLLBACK
 from twistmq.broker.api.wire import properties as names
-from twistmq.transaction.half import (
+from twistmq.transaction.half_message import (
     born_ms,
     final_record,
     immunity_ms,

@@ -19,7 +19,7 @@ from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from twistmq.broker.api.wire import parse_offset_message_id
 from twistmq.broker.api.wire import properties as names
-from twistmq.transaction.half import resumed_record
+from twistmq.transaction.half_message import resumed_record
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["KnownOps", "OpBatches", "op_record"]
 
 REMOVE_TAG: Final = "d"
-#: Number of op messages that are read at once. Source: OP_MSG_PULL_NUMS.
+#: The number of op messages that are read at once. Source: OP_MSG_PULL_NUMS.
 READ_COUNT: Final = 32
 _OFFSET: Final = re.compile(rb"\d{1,18}")
 
@@ -132,7 +132,7 @@ class KnownOps:
         return self._next >= self._store.queues.max_offset(OP_HALF_TOPIC, self._queue_id)
 
     def take(self, half_offset: int) -> bool:
-        """Whether a half message is ended; the check then passes it."""
+        """Remove a half message from the ended ones; :returns: whether it was ended."""
         op_offset = self._ends.pop(half_offset, None)
         if op_offset is None:
             return False
@@ -158,9 +158,9 @@ class KnownOps:
         """
         min_offset = self._store.queues.min_offset(OP_HALF_TOPIC, self._queue_id)
         if self._next < min_offset:
-            self.log.error("{count} op messages of {topic}-{queue_id} are gone before they were "
-                           "read: the half messages that they end are checked again. Reading goes "
-                           "on at {least}, the beginning, after {offset}",
+            self.log.error("{count} op messages of {topic}-{queue_id} were removed before they "
+                           "were read: the half messages that they end are checked again. Reading "
+                           "continues at {least}, the beginning, instead of {offset}",
                            count=min_offset - self._next, topic=OP_HALF_TOPIC,
                            queue_id=self._queue_id, least=min_offset, offset=self._next)
             self._next = min_offset

@@ -111,7 +111,7 @@ class Plugin:
                          service.period_ms, service.step),
             PeriodicTask("write ends of half messages", settings.int("transactionOpBatchInterval"),
                          lambda: settings.int("transactionOpBatchInterval"), service.write_ends),
-            PeriodicTask("save how many half messages are open",
+            PeriodicTask("save the counts of open half messages",
                          settings.int("transactionMetricFlushInterval"),
                          lambda: settings.int("transactionMetricFlushInterval"),
                          lambda now_ms: service.metrics.save()),

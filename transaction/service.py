@@ -23,7 +23,7 @@ from twistmq.broker.api.requests import DeferredReply
 from twistmq.broker.api.topics import HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.broker.api.wire import properties as names
 from twistmq.transaction.check import HalfQueue
-from twistmq.transaction.half import make_half
+from twistmq.transaction.half_message import make_half
 from twistmq.transaction.metrics import TransactionMetrics
 from twistmq.transaction.ops import OpBatches
 from twistmq.transaction.recent import RecentHalves
@@ -36,7 +36,7 @@ __all__ = ["SYSTEM_GROUP", "TransactionService"]
 
 #: The group whose offsets record the progress of checks. Source: MixAll.CID_SYS_RMQ_TRANS.
 SYSTEM_GROUP: Final = "CID_RMQ_SYS_TRANS"
-#: Number of remembered ends, so that a transaction ended twice is delivered once.
+#: The number of remembered ends, so that a transaction ended twice is delivered once.
 ENDED_COUNT: Final = 16_384
 
 

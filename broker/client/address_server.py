@@ -16,7 +16,7 @@ from twisted.web.http import OK, PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IResponse
 
-from twistmq.broker.client.cancellable_wait import BoundedQuestion
+from twistmq.broker.client.bounded_query import BoundedQuery
 from twistmq.protocol.addresses import ANSWER_SIZE_MAX, addresses_of_answer
 from twistmq.protocol.errors import RemotingConnectError, RemotingError, RemotingTooLong
 
@@ -60,7 +60,7 @@ class AddressServer:
     """Queries address servers, one at a time."""
 
     def __init__(self, reactor: Any) -> None:
-        self._question = BoundedQuestion(reactor)
+        self._question = BoundedQuery(reactor)
         self._agent = Agent(  # type: ignore[no-untyped-call]
             reactor, connectTimeout=_TIMEOUT_SECONDS)
 

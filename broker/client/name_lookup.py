@@ -13,7 +13,7 @@ from typing import Any, Final
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.threads import deferToThreadPool
 
-from twistmq.broker.client.cancellable_wait import BoundedQuestion
+from twistmq.broker.client.bounded_query import BoundedQuery
 from twistmq.protocol.addresses import split_address
 from twistmq.protocol.errors import RemotingConnectError, RemotingTimeout
 
@@ -45,7 +45,7 @@ class NameLookup:
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
-        self._question = BoundedQuestion(reactor)
+        self._question = BoundedQuery(reactor)
 
     async def fetch(self, name: str) -> list[str]:
         """Look up all addresses of a "host:port", on a thread of the reactor.

@@ -73,7 +73,7 @@ BROKER_CONFIG: Final = (
             "The last part of the URL: the answer to GET http://HOST:PORT/rocketmq/THIS is one "
             "line, the name servers as in namesrvAddr.", source=_BROKER),
     Setting("brokerIP1", "text", local_address,
-            "The address, or the host's name, that clients are told to connect to.",
+            "The address, or the host name, at which clients connect to the broker.",
             source=_BROKER, important=True, default_text="this host's address", at_start=True),
     Setting("brokerIP2", "text", local_address,
             "The address for slaves, which is registered with the name servers.",
@@ -121,7 +121,7 @@ BROKER_CONFIG: Final = (
     Setting("litePullMessageEnable", "flag", True, "Whether LITE_PULL_MESSAGE is served.",
             source=_BROKER),
     Setting("slaveReadEnable", "flag", False,
-            "Whether consumers that lag are told to read from a slave.",
+            "Whether the broker directs consumers that lag to a slave.",
             source=_BROKER),
     Setting("flushConsumerOffsetInterval", "int", 5000, "How often consumer offsets are saved.",
             unit="ms", least=1, source=_BROKER),

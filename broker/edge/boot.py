@@ -387,10 +387,10 @@ def _address_notices(settings: Settings) -> list[str]:
     if broker_ip in WILDCARDS:
         return [f"brokerIP1={broker_ip} is an address that no client can connect to"]
     if listens in WILDCARDS and broker_ip in _LOOPBACK:
-        return [f"bindAddress={listens}, but clients are told brokerIP1={broker_ip}: those on "
+        return [f"bindAddress={listens}, but clients get brokerIP1={broker_ip}: clients on "
                 "other hosts will not find the broker"]
     if listens in _LOOPBACK and broker_ip not in _LOOPBACK:
-        return [f"clients are told brokerIP1={broker_ip}, but the broker listens on "
+        return [f"clients get brokerIP1={broker_ip}, but the broker listens on "
                 f"bindAddress={listens} only"]
     return []
 

@@ -244,7 +244,7 @@ class BrokerService(Service):
             PeriodicTask("close idle connections", 10_000, 10_000,
                          lambda _: factory.close_idle(self.settings.int(
                              "serverChannelMaxIdleTimeSeconds") * 1000)),
-            PeriodicTask("say that the process runs", 0, TICK_MS, self.kernel.steady.tick),
+            PeriodicTask("record that the process runs", 0, TICK_MS, self.kernel.steady.tick),
         ]
         self._periodic = PeriodicService(self._reactor, now_ms, monotonic, tasks, self.stalls)
         self._periodic.startService()

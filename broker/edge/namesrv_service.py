@@ -100,7 +100,7 @@ class NamesrvService(Service):
             PeriodicTask("close idle connections", 10_000, 10_000,
                          lambda _: self._factory.close_idle(
                              settings.int("serverChannelMaxIdleTimeSeconds") * 1000)),
-            PeriodicTask("say that the process runs", 0, TICK_MS, self.name_server.steady.tick),
+            PeriodicTask("record that the process runs", 0, TICK_MS, self.name_server.steady.tick),
         ], self.stalls)
 
     @property

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
-from twistmq.broker.edge.readiness import notify_ready
+from twistmq.broker.edge.systemd_notify import notify_ready
 from twistmq.broker.edge.unserved_stores import unserved_notices
 from twistmq.broker.store.disk import RealDisk
 

@@ -108,7 +108,7 @@ class NameServer:
                          lambda: self.settings.int("scanNotActiveBrokerInterval"), self._scan),
             PeriodicTask("log the size of the key-value configuration", _FIRST_PRINT_MS,
                          _PRINT_INTERVAL_MS, lambda now_ms: self.kv_config.log_size()),
-            PeriodicTask("go on with long work", CONTINUE_PERIOD_MS,
+            PeriodicTask("continue long work", CONTINUE_PERIOD_MS,
                          self.background.period_ms, self.background.step),
         ]
 

@@ -99,10 +99,10 @@ class _Connections(WrappingFactory[_Connection]):
         self.is_new = True
 
     def buildProtocol(self, addr: IAddress | None) -> _Connection | None:  # type: ignore[override]
-        """Make a connection's protocol.
+        """Make the protocol of a connection.
 
-        :returns: None, which closes the connection, if there are too many or the plugin's factory
-            makes none.
+        :returns: None, so that Twisted closes the connection, if there are too many connections or
+            the plugin's factory does not make a protocol.
         """
         if not self.count.may_add():
             return None

@@ -244,7 +244,7 @@ class PortSecurity:
             return
         server = self.server = TlsServer(reactor, settings, now_ms, in_thread)
         self.stages = (proxy, server)
-        self.tasks.append(PeriodicTask("look at the files of TLS", _LOOK_MS, _LOOK_MS,
+        self.tasks.append(PeriodicTask("check the TLS files", _LOOK_MS, _LOOK_MS,
                                        server.check))
 
 
@@ -280,7 +280,7 @@ class TlsClient:
 
     @property
     def tasks(self) -> list[PeriodicTask]:
-        return [PeriodicTask("look at the client's files of TLS", _LOOK_MS, _LOOK_MS, self.check)]
+        return [PeriodicTask("check the client's TLS files", _LOOK_MS, _LOOK_MS, self.check)]
 
     def secure(self, connection: RemotingProtocol, address: str) -> Deferred[RemotingProtocol]:
         """Begin TLS on a new connection.

@@ -168,7 +168,7 @@ def wants_any(message_filter: MessageFilter | None, records: Sequence[MessageRec
         return any(message_filter.match_queue_entry(record.tags_code, record.store_timestamp)
                    and message_filter.match_properties(record.properties) for record in records)
     except Exception:
-        # The pull reads again, fails and reports the fault to the consumer; the append goes on.
+        # The pull reads again, fails and reports the fault to the consumer; the append continues.
         return True
 
 

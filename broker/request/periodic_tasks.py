@@ -83,7 +83,7 @@ def periodic_tasks(
                      lambda: settings.int("flushConsumerOffsetInterval"), save_offsets),
         PeriodicTask("save topics and groups", SAVE_PERIOD_MS, tables.saves.period_ms,
                      tables.saves.step),
-        PeriodicTask("go on with long work", CONTINUE_PERIOD_MS, background.period_ms,
+        PeriodicTask("continue long work", CONTINUE_PERIOD_MS, background.period_ms,
                      background.step),
         PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),
         PeriodicTask("check waiting pulls", 1000, 1000, pull_hold.check),

@@ -87,7 +87,7 @@ class Tables:
     def persist(self, tables: Sequence[Persistable] | None = None) -> None:
         """Save tables at once, on this thread.
 
-        :param tables: None for all.
+        :param tables: the tables to save; None for all tables.
         """
         for table in tables or (self.consumer_offset, self.subscription_group, self.topic_config):
             self.saves.persist(table)

@@ -420,7 +420,7 @@ class MessageStore:
         :raises StoreError: when no byte can be stored.
         """
         if not self._running:
-            raise StoreClosed("the store does not run")
+            raise StoreClosed("the store is not running")
         self._require_disk()
 
     def _require_disk(self) -> None:
@@ -482,7 +482,7 @@ class MessageStore:
             raise StoreClosed("the store does not accept messages")
         self.require_sound()
         if self.log_retention.disk_full:
-            raise StoreFull("the disk is fuller than diskSpaceWarningLevelRatio")
+            raise StoreFull("the disk usage is above diskSpaceWarningLevelRatio")
 
     # --- flush
 

@@ -61,8 +61,8 @@ def require_commit_log(
         telling.append("checkpoint")
     if telling:
         raise StoreDamaged(
-            f"the commit log {directory} has no file, but its messages are told of under "
-            f"{settings.store_path_root_dir}: {', '.join(telling)}. Bring the folder back, or set "
+            f"the commit log {directory} has no file, but other files refer to its messages under "
+            f"{settings.store_path_root_dir}: {', '.join(telling)}. Restore the folder, or set "
             "storePathCommitLog to its path. To discard the messages, remove these files and "
             "start again")
 

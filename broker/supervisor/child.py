@@ -33,7 +33,7 @@ def run() -> int:
     from twistmq.broker.edge.first_signals import hold_signals
 
     hold_signals()
-    from twistmq.broker.edge.readiness import NOTIFY_SOCKET
+    from twistmq.broker.edge.systemd_notify import NOTIFY_SOCKET
     from twistmq.tools.command_line import main
 
     # systemd knows only the supervisor as its service.

@@ -63,7 +63,7 @@ class BaseConsumer(BaseMember[T]):
         return await self._call(reply_to, self.member.sender, message, body)
 
     def stop(self) -> None:
-        """End ``run`` and the iteration after the messages that are currently being handled."""
+        """End ``run`` and the iteration once the messages that are being handled are finished."""
         self._set_stopped()
         self._post(self.member.wake_all)
 

@@ -86,7 +86,7 @@ def parts_of(
     if isinstance(name_servers, kind):
         if client is not None:
             raise OptionError("give one client to share")
-        warnings.warn("give a client to share as client=..., not in the place of the name servers",
+        warnings.warn("pass a client to share as client=..., not in place of the name servers",
                       DeprecationWarning, stacklevel=3)
         name_servers, client = None, name_servers
     if client is None:

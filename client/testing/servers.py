@@ -121,7 +121,7 @@ class MemoryBroker:
         self._periodic = _Periodic([
             *kernel.periodic_tasks,
             PeriodicTask("register", _REGISTER_MS, _REGISTER_MS, lambda _: self._register()),
-            PeriodicTask("say that the process runs", 0, TICK_MS, kernel.steady.tick),
+            PeriodicTask("record that the process runs", 0, TICK_MS, kernel.steady.tick),
         ], self._steady_ms())
         self.is_up = True
         self.box.host.on_topic_change.append(self._register)

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Final
 from twistmq.broker.api import AnyHandler, Setting, hookimpl
 from twistmq.plugins.admin.clients import ClientQuestions
 from twistmq.plugins.admin.groups import GroupQuestions
+from twistmq.plugins.admin.offset_reset import ResetRequests
 from twistmq.plugins.admin.progress import ProgressRequests
 from twistmq.plugins.admin.queues import QueueQuestions
-from twistmq.plugins.admin.reset import ResetRequests
 from twistmq.plugins.admin.retention import RetentionRequests
 from twistmq.plugins.admin.runtime import RuntimeQuestions
 from twistmq.plugins.admin.settings import SettingRequests

@@ -49,7 +49,7 @@ from twistmq.broker.api.headers import (
 from twistmq.broker.api.observe import LimitedLog
 from twistmq.broker.api.requests import Client, Work
 from twistmq.broker.api.wire import RemotingCommand, parse_offset_message_id
-from twistmq.plugins.admin.reset import TELLABLE_VERSION_MIN
+from twistmq.plugins.admin.offset_reset import TELLABLE_VERSION_MIN
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker

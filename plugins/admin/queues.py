@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENTRIES_MAX", "ConsumeQueueData", "QueryConsumeQueueResponseBody", "QueueQuestions"]
 
-#: Most entries of one answer: some hundred kilobytes, far below the frame limit.
+#: The maximum number of entries in a response, whose size then stays far below that of a frame.
 ENTRIES_MAX: Final = 5000
 _ENTRIES_AT_A_TIME: Final = 64
 

@@ -108,7 +108,7 @@ class Plugin:
         filters = self._in_use()
         if filters is None:
             return ()
-        return (PeriodicTask("save what groups filter by", _SAVE_PERIOD_MS, _SAVE_PERIOD_MS,
+        return (PeriodicTask("save the filters of groups", _SAVE_PERIOD_MS, _SAVE_PERIOD_MS,
                              lambda now_ms: self._save(filters)),)
 
     @hookimpl

@@ -53,7 +53,7 @@ class BitmapMaker:
         self._raised: Callable[[str], None] = raised
         self.answers_max: int = answers_max
         self._forget_answers: Callable[[], int] = forget_answers
-        #: Number of remembered results; results of filters that were removed may be included.
+        #: The number of remembered results; results of filters that were removed may be included.
         self._answer_count: int = 0
         #: The filters of each topic that has at least one.
         self.filters: dict[str, list[AskedFilter]] = {}

@@ -105,9 +105,9 @@ class Plugin:
                 self._rates.forget(now_ms)
 
         return (
-            PeriodicTask("log what was refused", _LINE_PERIOD_MS, _LINE_PERIOD_MS,
+            PeriodicTask("log refused requests", _LINE_PERIOD_MS, _LINE_PERIOD_MS,
                          self.control.log_refusals),
-            PeriodicTask("forget who sends no more", _LINE_PERIOD_MS, _LINE_PERIOD_MS, forget),
+            PeriodicTask("forget inactive senders", _LINE_PERIOD_MS, _LINE_PERIOD_MS, forget),
         )
 
     @hookimpl

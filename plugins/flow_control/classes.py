@@ -118,7 +118,8 @@ KIND_SETTINGS: Final = tuple(row for kind in KINDS for row in _rows_of(kind))
 class Bounds:
     """The limits of each kind, read from the settings."""
 
-    #: Number of requests that may wait when another one arrives: by its code, and for other codes.
+    #: The number of requests that may wait when another one arrives: by its code, and for all other
+    #: codes.
     capacity_of: Mapping[int, int]
     capacity_otherwise: int
     #: The longest time that a request may wait, ms.

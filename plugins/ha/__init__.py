@@ -45,7 +45,7 @@ __all__ = ["Plugin"]
 _COPY_PERIOD_MS: Final = 250
 #: The time until the lag of slaves is first logged, and the time between two such logs, ms.
 _LAG_LOG_MS: Final = (10_000, 60_000)
-#: The time from the start to the first heartbeat and the first look at the group, ms.
+#: The time from the start to the first heartbeat and the first query of the group, ms.
 #: Source: BrokerController.start.
 _ACTING_FIRST_MS: Final = 1000
 #: How often heartbeats and silences are checked, and lost connections retried, ms.
@@ -86,21 +86,22 @@ class Plugin:
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
-        return [PeriodicTask("look after slaves", _TICK_MS, _TICK_MS, self.slaves.tick),
-                PeriodicTask("look after the connection to the master", _TICK_MS, _TICK_MS,
+        return [PeriodicTask("check the connections of slaves", _TICK_MS, _TICK_MS,
+                             self.slaves.tick),
+                PeriodicTask("check the connection to the master", _TICK_MS, _TICK_MS,
                              self.follower.tick),
-                PeriodicTask("copy tables of the master", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
+                PeriodicTask("copy the master's tables", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
                              self.tables.copy_due),
-                PeriodicTask("log how far slaves are behind", *_LAG_LOG_MS, self.slaves.log_lag),
+                PeriodicTask("log the lag of slaves", *_LAG_LOG_MS, self.slaves.log_lag),
                 *(self._acting_tasks() if self.acting.is_on else ())]
 
     def _acting_tasks(self) -> Sequence[PeriodicTask]:
         """The tasks of a group whose slaves may stand in for their master."""
         settings = self._broker.settings
-        return (PeriodicTask("say that this broker lives", _ACTING_FIRST_MS,
+        return (PeriodicTask("send heartbeats to name servers", _ACTING_FIRST_MS,
                              lambda: settings.int("brokerHeartbeatInterval"),
                              self._members.heartbeat),
-                PeriodicTask("look who is in the group", _ACTING_FIRST_MS,
+                PeriodicTask("query the brokers of the group", _ACTING_FIRST_MS,
                              lambda: settings.int("syncBrokerMemberGroupPeriod"),
                              self.acting.sync),
                 PeriodicTask("come online", 0, _TICK_MS, self.pre_online.step))

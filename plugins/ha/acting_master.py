@@ -86,7 +86,7 @@ class ActingMaster:
             members = await self._members.ask()
         except BrokerError as error:
             if self._outage.begins():
-                self.log.warn("name servers do not say who is in the group: {error}",
+                self.log.warn("name servers do not report the brokers of the group: {error}",
                               error=str(error))
             return
         self._outage.ends()
@@ -111,7 +111,7 @@ class ActingMaster:
         if not self.is_on or not broker.is_slave or not broker.identity.registers or (
                 self.lowest is not None and self.lowest[0] == lowest):
             return
-        self.log.info("the lowest broker id of {name} is {lowest} now, at {address}",
+        self.log.info("the lowest broker id of {name} is now {lowest}, at {address}",
                       name=broker.broker_name, lowest=lowest, address=address)
         self.lowest = lowest, address
         self._act(lowest == broker.broker_id)
@@ -128,7 +128,7 @@ class ActingMaster:
         if identity.is_acting != is_acting:
             identity.is_acting = is_acting
             self.log.info("this slave stands in for its master" if is_acting else
-                          "this slave does not stand in for its master any longer")
+                          "this slave no longer stands in for its master")
 
     async def _find(self, address: str) -> None:
         """Ask a returning master for its replication port."""

@@ -86,7 +86,7 @@ def range_in(table: dict[str, str], address: str) -> tuple[int, int]:
         # Apache's broker reports -1 while it does not have a file.
         return max(0, int(table["commitLogMinOffset"])), int(table["commitLogMaxOffset"])
     except (KeyError, ValueError):
-        raise BrokerError(f"{address} does not say where its log ends") from None
+        raise BrokerError(f"{address} does not report where its log ends") from None
 
 
 async def message_of(broker: Broker, address: str, offset: int) -> bytes | None:

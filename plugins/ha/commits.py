@@ -143,7 +143,7 @@ class Commits:
                 raise RemotingError(f"it answered {reply.code}: {reply.remark or 'no remark'}")
         except RemotingError as error:
             if self._outage.begins():
-                self.log.warn("the master at {address} takes no offsets: {error}",
+                self.log.warn("the master at {address} does not accept offsets: {error}",
                               address=address, error=str(error))
             return None
         self._outage.ends()

@@ -60,7 +60,7 @@ class DirectFrames:
                 sent_size = self._sender.raw.send_to(
                     self._socket.fileno(), self._at, self._remaining)
                 if not sent_size:
-                    raise StoreError(f"the log has no bytes of {self._at} any longer")
+                    raise StoreError(f"the log no longer has the bytes at {self._at}")
                 self._at += sent_size
                 self._remaining -= sent_size
                 size += sent_size

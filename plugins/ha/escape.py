@@ -73,7 +73,7 @@ class EscapeBridge:
         """:raises BrokerError: when no other broker stored the message."""
         queues = await self._queues(record.topic)
         if not queues:
-            raise BrokerError(f"no other broker takes messages of {record.topic}")
+            raise BrokerError(f"no other broker accepts messages of {record.topic}")
         self._turn += 1
         address, queue_id = queues[self._turn % len(queues)]
         reply = await self._broker.host.ask_server(

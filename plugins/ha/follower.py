@@ -46,7 +46,8 @@ _PAUSE_FIRST_MS, _PAUSE_MAX_MS = 500, 5000
 #: The pause after the logs were found to differ, which another check of the master cannot change.
 _PAUSE_DIFFER_MS: Final = 20_000
 #: Explains why a master may close a connection at once.
-_UNHEARD: Final = "before it sent anything; a master does so whose ha.peers do not list this host"
+_UNHEARD: Final = (
+    "before it sent anything, as a master does if its ha.peers do not list this host")
 
 
 class _NoMasterError(BrokerError):

@@ -69,8 +69,8 @@ class Guard:
             await self._begin_at(address, begin, end)
         elif log.max_offset < begin:
             await self._restart(
-                f"the log ends at {log.max_offset}, but the master has none of it: its log begins "
-                f"at {begin}", begin, end, address)
+                f"the log ends at {log.max_offset}, but the master's log begins later, at "
+                f"{begin}", begin, end, address)
         else:
             await self._compare(address, begin, end)
         # The first report acknowledges this offset, and the master may take it as being on disk.
@@ -94,7 +94,7 @@ class Guard:
             self.replication = _address(table.get(HA_ADDRESS, ""))
             return range_in(table, address)
         except RequestRefused as error:
-            raise BrokerError(f"{address} does not say where its log ends: {error}") from None
+            raise BrokerError(f"{address} does not report where its log ends: {error}") from None
 
     async def _message(self, address: str, offset: int) -> bytes | None:
         """Return the master's message at an offset; None if no message begins there."""
@@ -116,8 +116,8 @@ class Guard:
         if not self._settings.flag("ha.full_copy"):
             begin = max(begin, end - end % log.file_size)
         if begin != log.max_offset:
-            self.log.info("the log here is empty and begins at {begin}, the master's is from "
-                          "{first} to {end}", begin=begin, first=first, end=end)
+            self.log.info("the local log is empty and begins at {begin}; the master's log reaches "
+                          "from {first} to {end}", begin=begin, first=first, end=end)
             await self._store.log_cut.start_at(begin)
         if begin == 0 and end > log.file_size:
             # A master answers a request for 0 with its last file, so ask from the second message.
@@ -144,17 +144,18 @@ class Guard:
         is_same = last is None or await self._is_same(address, *last)
         if is_same and log.max_offset <= end:
             return
-        why = (f"the log ends at {log.max_offset}, the master's at {end} already" if is_same else
-               f"the message at {last and last[0]} is another one than the master's")
+        why = (f"the log ends at {log.max_offset}, but the master's log at {end}" if is_same else
+               f"the message at {last and last[0]} differs from the master's")
         if not self._settings.flag("ha.resync"):
             raise LogsDiffer(f"{why}; {_ALLOW}")
         cut_offset = sum(last) if last is not None and is_same else (
             await self._last_common(address, begin, end))
         if cut_offset is None:
-            await self._restart(f"{why}, and no message is the same", begin, end, address)
+            await self._restart(
+                f"{why}, and the logs have no message in common", begin, end, address)
             return
-        self.log.warn("{why}; ha.resync=true: messages here from {place} on are removed", why=why,
-                      place=cut_offset)
+        self.log.warn("{why}; ha.resync=true: the local messages from {place} on are removed",
+                      why=why, place=cut_offset)
         await self._store.log_cut.truncate(cut_offset)
 
     def _last_message(self, begin: int, end: int) -> tuple[int, int] | None:

@@ -61,7 +61,8 @@ class Receiver:
         at = self.offset
         for frame in self._frames.feed(data):
             if frame.offset != at:
-                raise StreamBroken(f"bytes at {frame.offset} came, but the log continues at {at}")
+                raise StreamBroken(
+                    f"it sends bytes at {frame.offset}, but the log continues at {at}")
             parts.append(frame.data)
             self.is_idle = not frame.data and now_ms > self._made_ms + self._heartbeat_ms()
             at += len(frame.data)

@@ -97,8 +97,8 @@ async def _require_stranger(broker: Broker, master: str) -> None:
         why = f", whose log cannot be compared with the one here ({error})"
     raise broker.settings.error(
         "brokerRole", f"cannot be used: the broker name {name} has a live master, {master}{why}. "
-                      "If you made that broker the master, start this one as its slave, by "
-                      "brokerRole=SLAVE and a brokerId above 0. If you do not know it, do not: "
+                      "If you made that broker the master, start this one as its slave, with "
+                      "brokerRole=SLAVE and a brokerId above 0. If you do not know that broker, "
                       f"start this one with {OTHER_MASTER}=true")
 
 
@@ -116,7 +116,7 @@ async def has_same_log(broker: Broker, address: str) -> bool:
     firsts = [next(raw.messages(start), None) for start in dict.fromkeys(starts[:1] + starts[-1:])]
     ranges = [each for each in firsts if each is not None and sum(each) <= end]
     if not ranges:
-        raise BrokerError(f"its log goes from {begin} to {end}, the one here from "
+        raise BrokerError(f"its log reaches from {begin} to {end}, the local one from "
                           f"{log.min_offset} to {log.max_offset}")
     for log_offset, size in ranges:
         if await message_of(broker, address, log_offset) == raw.read(log_offset, size):

@@ -95,7 +95,7 @@ class RoleChange:
             await broker.change_role("SLAVE", slave_id)
         else:
             return Reply(remark=f"it is {broker.role} already")
-        self.log.info("this broker is {role} with id {broker_id} now, as an operator requested",
+        self.log.info("this broker is now {role} with id {broker_id}, as an operator requested",
                       role=broker.role, broker_id=broker.broker_id)
         return Reply(remark=self._saved())
 

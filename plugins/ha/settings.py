@@ -109,7 +109,7 @@ def _check_address(settings: Settings, name: str) -> None:
         return
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise settings.error(name, "is no HOST:PORT")
+        raise settings.error(name, "is not HOST:PORT")
 
 
 def _check_addresses(settings: Settings) -> None:
@@ -148,7 +148,7 @@ def _check_bind(settings: Settings) -> None:
 def _check_tls(settings: Settings) -> None:
     """:raises SettingsError: when connections cannot be encrypted."""
     if settings.flag(TLS) and settings.text("tls.server.mode") == "disabled":
-        raise settings.error(TLS, "needs another tls.server.mode than disabled")
+        raise settings.error(TLS, "needs a tls.server.mode other than disabled")
 
 
 CHECKS: Final = (
@@ -170,10 +170,10 @@ def _unreachable_fault(settings: Settings) -> str:
     except ValueError:
         return ""
     if address.is_unspecified:
-        return f"slaves are told brokerIP2={slave_host}, which is no address to connect to"
+        return f"slaves get brokerIP2={slave_host}, which is not an address to connect to"
     if slave_host != client_host and (address.is_loopback or address.is_link_local):
-        return (f"slaves are told brokerIP2={slave_host}, which they do not reach from other "
-                f"hosts, and clients brokerIP1={client_host}: set brokerIP2 to the address for "
+        return (f"slaves get brokerIP2={slave_host}, which cannot be reached from other hosts, "
+                f"and clients get brokerIP1={client_host}: set brokerIP2 to the address for "
                 "slaves")
     return ""
 
@@ -187,9 +187,9 @@ def replica_notices(settings: Settings) -> list[str]:
 def _promises(settings: Settings) -> list[str]:
     if settings.text("brokerRole") == "SYNC_MASTER" and settings.int("inSyncReplicas") == 1:
         return ["brokerRole=SYNC_MASTER with inSyncReplicas=1: no send waits for a slave; "
-                "inSyncReplicas=2 has each message on one slave"]
+                "inSyncReplicas=2 makes it wait for one slave"]
     if settings.text("brokerRole") != "SLAVE" and settings.flag("aclEnable") and not (
             settings.names(PEERS)):
-        return ["aclEnable=true without ha.peers: no slave can connect, because a slave is asked "
-                "for no password"]
+        return ["aclEnable=true without ha.peers: no slave can connect, because a slave does not "
+                "give a password"]
     return []

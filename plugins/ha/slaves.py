@@ -127,7 +127,7 @@ class Slaves:
                 raise
             # Slaves learn the port from name servers, so a port other than the default works too.
             self._port = serve(factory, 0, interface, encrypted=encrypted)
-            self.log.warn("the port for slaves, {wanted}, cannot be opened: {error}; it is {port}",
+            self.log.warn("port {wanted} for slaves cannot be opened: {error}; {port} is used",
                           wanted=port, error=error, port=self._port.port)
         self._broker.identity.ha_port = self._port.port
 
@@ -200,12 +200,12 @@ class Slaves:
         others = [each for each in self.links if each is not link]
         for other in others:
             if link.sender.slave_id is not None and other.slave == link.slave:
-                self._say(self.log.warn, link.peer, "slave {peer} says brokerId {id}, as does "
-                          "{other}, which is connected still: only the later one counts",
+                self._say(self.log.warn, link.peer, "slave {peer} reports brokerId {id}, as does "
+                          "{other}, which is still connected: only the later one counts",
                           id=link.slave, other=other.peer)
         same_host = [each for each in others if each.host == link.host]
         if len(same_host) >= _HOST_SLAVES_MAX:
-            same_host[0].end(f"{_HOST_SLAVES_MAX} slaves of its host came after it")
+            same_host[0].end(f"{_HOST_SLAVES_MAX} slaves of its host connected after it")
 
     def _ended(self, link: SlaveLink, why: str) -> None:
         del self._links[link]
@@ -303,7 +303,7 @@ class Slaves:
         if not lacking or lacking_ms < FAULT_AFTER_MS:
             return ""
         return (f"each send waits for {self.waits.required_count() - 1} slaves, and "
-                f"{lacking} of them have not been there for {lacking_ms // 1000} s")
+                f"{lacking} of them have been missing for {lacking_ms // 1000} s")
 
     def log_lag(self, _: int = 0) -> None:
         """Log the lag of each slave; periodic.

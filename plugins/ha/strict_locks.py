@@ -114,7 +114,7 @@ class StrictLocks:
             fault = f"it answered {reply.code}: {reply.remark or 'no remark'}"
         except BrokerError as error:
             fault = str(error)
-        self.log.warn("the broker at {address} locks no queues: {fault}", address=address,
+        self.log.warn("the broker at {address} does not lock queues: {fault}", address=address,
                       fault=fault)
         return ()
 
@@ -142,5 +142,5 @@ class StrictLocks:
             await self._broker.host.ask_server(
                 address, RequestCode.UNLOCK_BATCH_MQ, None, body, timeout_ms=_TIMEOUT_MS)
         except BrokerError as error:
-            self.log.warn("the broker at {address} unlocks no queues: {error}", address=address,
-                          error=str(error))
+            self.log.warn("the broker at {address} does not unlock queues: {error}",
+                          address=address, error=str(error))

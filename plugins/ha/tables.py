@@ -208,8 +208,9 @@ class TableCopies:
             return False
         if self._shorter.begins():
             self.log.error(
-                "the log of the master at {address} ends at {end}, before the log here, at "
-                "{own_end}: its tables are not copied", address=address, end=end, own_end=own_end)
+                "the log of the master at {address} ends at {end}, before the local log, which "
+                "ends at {own_end}: its tables are not copied", address=address, end=end,
+                own_end=own_end)
         return True
 
     # --- taking

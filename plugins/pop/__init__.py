@@ -75,11 +75,12 @@ class Plugin:
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
         service = self.service
         return (
-            PeriodicTask("end waits of pops", _TICK_MS, _TICK_MS, service.tick),
+            PeriodicTask("end waiting pops and write check points", _TICK_MS, _TICK_MS,
+                         service.tick),
             PeriodicTask("revive popped messages", 1, service.revive_period_ms, service.revive),
-            PeriodicTask("save what groups in order have popped", _SAVE_MS, _SAVE_MS,
+            PeriodicTask("save the pops of ordered groups", _SAVE_MS, _SAVE_MS,
                          lambda now_ms: self._broker.saves.save_if_changed(service.state.orders)),
-            PeriodicTask("forget pops of what is gone", _FORGET_MS, _FORGET_MS,
+            PeriodicTask("forget pops of deleted topics and groups", _FORGET_MS, _FORGET_MS,
                          service.forget_gone),
         )
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Assignments", "allocate_averagely", "allocate_by_circle", "allocate_for_pop"]
 
-#: Number of routes that are cached.
+#: The number of routes that are cached.
 _ROUTES_MAX: Final = 1000
 
 #: Computes the share of one member from (queues, members, index of the member).

@@ -32,7 +32,8 @@ CK_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 #: A check point enters the revive topic this long before its messages become visible, ms.
 #: Source: PopAckConstants.ackTimeInterval.
 CK_AHEAD_MS: Final = 1000
-#: Most messages of a check point, because its acknowledgements are the bits of a Java int.
+#: The maximum number of messages of a check point, whose acknowledgements are the bits of a Java
+#: int.
 CHECK_POINT_MESSAGES_MAX: Final = 32
 _INT_MAX: Final = 2**31 - 1
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ANY_QUEUE", "HeldPop", "PopHold"]
 
 ANY_QUEUE: Final = -1
-#: Least number of finished requests that are removed from the list of deadlines together.
+#: The minimum number of finished requests that are removed from the list of deadlines together.
 _OVER_LEAST: Final = 100
 #: A wait ends this long before its client gives up, ms.
 _AHEAD_MS: Final = 50

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MergeBuffer"]
 
-#: Least time between adding a check point and writing it, ms.
+#: The minimum time between adding a check point and writing it, ms.
 _LEAST_STAY_MS: Final = 1500
-#: Number of check points that are written at once.
+#: The number of check points that are written at once.
 _WRITE_COUNT: Final = 256
-#: Time until a failed write is tried again, ms.
+#: The time until a failed write is tried again, ms.
 _AGAIN_MS: Final = 100
 
 
@@ -80,7 +80,7 @@ class MergeBuffer:
     def add(
         self, point: CheckPoint, revive_queue: int, taken_range: TakenRange, now_ms: int
     ) -> None:
-        """Keep a check point that ``takes`` accepted."""
+        """Keep a check point that ``accepts`` allowed."""
         settings = self._settings
         self._points[point.key] = _Buffered(point, revive_queue, taken_range)
         remaining_ms = min(point.revive_time - settings.stay_timeout_ms - now_ms, settings.stay_ms)

@@ -26,7 +26,7 @@ REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 ORDER_REVIVE_QUEUE: Final = 999
 _SEPARATOR_V1: Final = "_"
 _SEPARATOR_V2: Final = "+"
-#: Number of parts of a receipt that an acknowledgement needs.
+#: The number of parts of a receipt that an acknowledgement needs.
 _PARTS_LEAST: Final = 6
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["NOT_GIVEN_OUT", "NO_COMMIT", "OrderInfo", "OrderInfoTable", "OrderInfos"]
 
 _SEPARATOR: Final = "@"
-#: Number of keys that are processed in one step.
+#: The number of keys that are processed in one step.
 _KEYS_AT_ONCE: Final = 200
 #: A group that did not consume for this long is forgotten, ms.
 _FORGET_MS: Final = 24 * 3_600_000

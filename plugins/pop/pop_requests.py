@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PopRequests"]
 
-#: Most messages that one pop may ask for.
+#: The maximum number of messages that one pop may ask for.
 _COUNT_MAX: Final = CHECK_POINT_MESSAGES_MAX
 #: A pop that arrives later than this after the end of its poll time is refused, ms.
 _LATE_MAX_MS: Final = 500

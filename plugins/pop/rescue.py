@@ -44,9 +44,10 @@ _CRC: Final = struct.Struct(">I")
 #: Position of the CRC of the body in a record, and the bits of the CRC that are stored.
 _CRC_POSITION: Final = 8
 _CRC_MASK: Final = 0x7FFFFFFF
-#: Most bytes that are examined: a record of the revive topic has a few hundred bytes.
+#: The maximum number of bytes to examine: a record of the revive topic has a few hundred bytes.
 _SIZE_MAX: Final = 1024 * 1024
-#: Most records with one unique key: rewritten check points, and acknowledgements of one pop.
+#: The maximum number of records with one unique key: check points that were written again, and
+#: acknowledgements of one pop.
 _COPIES_MAX: Final = 64
 
 
@@ -76,16 +77,16 @@ def rescue(broker: Broker, topic: str, log_offset: int, size: int) -> Rescued:
     unique = _first(_UNIQUE, data[end:]) if end >= 0 else ""
     parts = _UNIQUE_PARTS.fullmatch(unique)
     if parts is None:
-        return Rescued((), None, "nothing tells which popped messages it names: if it is a check "
+        return Rescued((), None, "the popped messages that it names are unknown: if it is a check "
                                  "point, they are lost to their group")
     body = data[max(data.find(b"{"), 0):end]
     [crc] = _CRC.unpack_from(data, _CRC_POSITION)
     if crc32(body) & _CRC_MASK == crc and (tag := _tag_of(body)):
-        return Rescued(((tag, body),), None, "its body is whole and counts")
+        return Rescued(((tag, body),), None, "its body is whole and is used")
     deliver_ms = _first(_DELIVER_MS, data[end:])
     copies = tuple(_copies(broker, unique, deliver_ms))
     if copies:
-        return Rescued(copies, None, "the copy of it that waited for its time counts")
+        return Rescued(copies, None, "its copy in the timer topic is used")
     return _by_unique_key(parts, deliver_ms)
 
 
@@ -93,14 +94,15 @@ def _by_unique_key(parts: re.Match[str], deliver_ms: str) -> Rescued:
     """Recover the content from the unique key alone."""
     topic, queue_id, start, group, pop_ms, broker_name, kind = parts.groups()
     if kind != CK_TAG:
-        return Rescued((), None, f"{group} gets messages of {topic}-{queue_id} again that it "
-                                 f"acknowledged and that were popped at {pop_ms}")
+        return Rescued((), None, f"messages of {topic}-{queue_id} that {group} popped at {pop_ms} "
+                                 "and acknowledged are delivered to it again")
     point = CheckPoint(
         PointKey(topic, group, int(queue_id), int(start), int(pop_ms), broker_name), [int(start)],
         max(int(deliver_ms or pop_ms) + CK_AHEAD_MS - int(pop_ms), 0))
-    return Rescued((), point, f"{group} gets message {start} of {topic}-{queue_id} again, unless "
-                              "it acknowledged it; those after it that were popped with it, at "
-                              f"{pop_ms}, and were not acknowledged are lost to the group")
+    return Rescued((), point, f"message {start} of {topic}-{queue_id} is delivered to {group} "
+                              "again unless it was acknowledged; the later messages of the same "
+                              f"pop, at {pop_ms}, are lost to the group unless they were "
+                              "acknowledged")
 
 
 def _first(pattern: re.Pattern[bytes], data: bytes) -> str:

@@ -42,14 +42,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ReviveQueue"]
 
-#: Number of entries that are read at once.
+#: The number of entries that are read at once.
 _READ_COUNT: Final = 64
 #: No more entries are read while this many check points are open.
 _OPEN_MAX: Final = 20_000
-#: Most messages stored again at once, and the number of bytes after which no more are added.
+#: The maximum number of messages stored again at once, and the number of bytes after which no more
+#: are added.
 _BATCH_COUNT: Final = 64
 _BATCH_BYTES: Final = 1024 * 1024
-#: Most check points that are completed at once.
+#: The maximum number of check points that are completed at once.
 _DONE_COUNT: Final = 256
 #: An entry that was due this much later than a check point's messages became visible proves that
 #: everything due before them has arrived in the revive topic, ms.
@@ -140,9 +141,9 @@ class ReviveQueue:
         min_offset = queues.min_offset(self._topic, self.queue_id)
         max_offset = queues.max_offset(self._topic, self.queue_id)
         if offset < min_offset:
-            self.log.error("{count} messages of {topic}-{queue_id} are gone before they were read: "
-                           "popped messages that they name are not delivered again. Reading goes "
-                           "on at {least}, the beginning, after {offset}",
+            self.log.error("{count} messages of {topic}-{queue_id} were removed before they were "
+                           "read: the popped messages that they name are not delivered again. "
+                           "Reading continues at {least}, the beginning, instead of {offset}",
                            count=min_offset - offset, topic=self._topic, queue_id=self.queue_id,
                            least=min_offset, offset=offset)
             return min_offset
@@ -203,7 +204,7 @@ class ReviveQueue:
             elif due_ms >= self._known_ms and len(self._early) < _OPEN_MAX:
                 self._early.setdefault(ack.key, ([], due_ms))[0].extend(ack.offsets)
         else:
-            raise WireError(f"its tag {tag!r} is not one of a revive topic")
+            raise WireError(f"a revive topic has no messages with the tag {tag!r}")
 
     def _take_point(self, point: CheckPoint, offset: int) -> None:
         point.revive_offset = offset
@@ -273,7 +274,7 @@ class ReviveQueue:
         return True
 
     def _retry_record(self, point: CheckPoint, offset: int) -> MessageRecord | None:
-        """Return the retry of a message, or None if it is gone or no group should receive it."""
+        """Return the retry of a message; None if the message is gone or no group should get it."""
         broker, key = self._broker, point.key
         normal = normal_topic(key.topic, key.group)
         log_offset = broker.store.queues.commit_log_offset(key.topic, key.queue_id, offset)
@@ -282,29 +283,29 @@ class ReviveQueue:
         data = None if log_offset < 0 or is_younger else broker.store.look_message(log_offset)
         if data is None and not is_younger and log_offset >= broker.store.commit_log.min_offset:
             self.log.error("message {offset} of {topic}-{queue_id} at {place} of the commit log is "
-                           "damaged, {group} does not get it again: no record begins there",
+                           "damaged and is not delivered to {group} again: no record begins "
+                           "there",
                            offset=offset, topic=key.topic, queue_id=key.queue_id, place=log_offset,
                            group=key.group)
             return None
         if data is None:
-            self.log.info("message {offset} of {topic}-{queue_id} is gone, {group} does not get it "
-                          "again", offset=offset, topic=key.topic, queue_id=key.queue_id,
-                          group=key.group)
+            self.log.info("message {offset} of {topic}-{queue_id} no longer exists and is not "
+                          "delivered to {group} again", offset=offset, topic=key.topic,
+                          queue_id=key.queue_id, group=key.group)
             return None
         # A topic whose configuration was lost when the broker was killed still has its queues.
         topics = broker.store.queues.ids_by_topic()
         if (broker.topic_config.get(normal) is None and normal not in topics) or (
                 broker.subscription_group.find(key.group) is None):
-            self.log.warn("topic {topic} or group {group} is gone: its popped messages are not "
-                          "revived",
-                          topic=normal, group=key.group)
+            self.log.warn("topic {topic} or group {group} no longer exists: its popped messages "
+                          "are not revived", topic=normal, group=key.group)
             return None
         try:
             message = decode_record(data)
         except StoreDamaged as error:
             # Differs from Apache, which stores a copy in which the damage cannot be detected.
             self.log.error("message {offset} of {topic}-{queue_id} at {place} of the commit log is "
-                           "damaged, {group} does not get it again: {error}", offset=offset,
+                           "damaged and is not delivered to {group} again: {error}", offset=offset,
                            topic=key.topic, queue_id=key.queue_id, place=log_offset,
                            group=key.group, error=str(error))
             return None

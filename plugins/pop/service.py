@@ -32,7 +32,7 @@ __all__ = ["PopService"]
 
 #: Duration of one round of revival work, ms.
 _TURN_MS: Final = 5
-#: Least time between two syncs, ms.
+#: The minimum time between two syncs, ms.
 _SYNC_MS: Final = 500
 
 

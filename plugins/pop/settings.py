@@ -104,7 +104,7 @@ class PopSettings:
     stay_ms: int
     stay_timeout_ms: int
     buffer_size_max: int
-    #: Most unsettled ranges of one queue.
+    #: The maximum number of unsettled ranges of one queue.
     queue_size_max: int
     batch_ack: bool
     retry_v2: bool

@@ -44,7 +44,7 @@ class PopState:
         #: Waiting pops, and waiting notification requests.
         self.hold = PopHold(broker)
         self.notified = PopHold(broker, newest_first=True)
-        #: Number of queues of the revive topic; 0 before the plugin is loaded.
+        #: The number of queues of the revive topic; 0 before the plugin is loaded.
         self.queue_count = 0
 
     def delivered_ms(self) -> int:

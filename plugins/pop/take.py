@@ -66,7 +66,7 @@ class Attempt:
     message_filter: MessageFilter | None
     parts: list[Part] = field(default_factory=list)
     count: int = 0
-    #: Number of messages that remain in the queues.
+    #: The number of messages that remain in the queues.
     rest: int = 0
     #: Whether a filter has to examine more entries before it is known that no message matches.
     has_more_to_look_at: bool = False

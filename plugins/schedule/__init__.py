@@ -110,7 +110,7 @@ class Plugin:
         return (
             PeriodicTask("deliver delayed messages", _FIRST_LOOK_MS, service.look_period_ms,
                          service.deliver),
-            PeriodicTask("save how far delayed messages are delivered",
+            PeriodicTask("save the progress of delayed messages",
                          min(_FIRST_SAVE_MS, self._broker.settings.int("flushDelayOffsetInterval")),
                          lambda: self._broker.settings.int("flushDelayOffsetInterval"),
                          lambda now_ms: service.save()),

@@ -78,7 +78,7 @@ class Delivered:
                               "last copied offsets", count=count)
         except BrokerError as error:
             self._search = None
-            self.log.error("delayed messages that the master delivered last may be delivered "
+            self.log.error("the last delayed messages that the master delivered may be delivered "
                            "twice: {error}", error=str(error))
         return self._search is not None
 

@@ -214,7 +214,7 @@ class ScheduleService:
             self._first_waiting(level, min_offset, max_offset))
         if corrected != offset:
             what, count = (
-                ("gone before they were due", min_offset - offset) if offset < min_offset else
+                ("removed before they were due", min_offset - offset) if offset < min_offset else
                 ("not due yet and wait again", max_offset - corrected))
             self.log.error("delay level {number} continues at {corrected}: the saved offset was "
                            "{offset}, its queue has {least} to {most}; {count} messages are {what}",

@@ -23,7 +23,7 @@ __all__ = [
     "logical_queues", "merged",
 ]
 
-#: Largest offset in a mapping; the sum of two such offsets is still a Java long.
+#: The largest offset in a mapping; the sum of two such offsets is still a Java long.
 OFFSET_MAX: Final = 2**62 - 1
 #: Limit of the parts of one logical queue; each move of the queue adds a part.
 QUEUE_PARTS_MAX: Final = 1000

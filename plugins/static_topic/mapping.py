@@ -106,7 +106,7 @@ class LogicQueueMappingItem(Body):
 class TopicQueueMappingDetail(TopicQueueMappingInfo):
     """The logical queues of a static topic that a broker leads or led, with all their parts."""
 
-    #: Number of a logical queue to its parts.
+    #: The parts of each logical queue, by its number.
     hosted_queues: dict[Int32, list[LogicQueueMappingItem]] = msgspec.field(default_factory=dict)
 
     def leads(self, items: Sequence[LogicQueueMappingItem] | None) -> bool:

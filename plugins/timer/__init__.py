@@ -123,15 +123,15 @@ class Plugin:
         settings = self._broker.settings
         return (
             PeriodicTask("enter and deliver timed messages", 1, service.period_ms, service.turn),
-            PeriodicTask("save how far timed messages have come",
+            PeriodicTask("save the progress of timed messages",
                          settings.int("timerFlushIntervalMs"),
                          lambda: settings.int("timerFlushIntervalMs"), service.save_if_due),
             PeriodicTask("remove old timer log files", _DROP_FILES_MS, _DROP_FILES_MS,
                          service.drop_old_files),
-            PeriodicTask("forget timed messages of topics that are gone", _FORGET_TOPICS_MS,
+            PeriodicTask("forget the counts of deleted topics", _FORGET_TOPICS_MS,
                          _FORGET_TOPICS_MS,
                          lambda now_ms: service.metrics.forget()),
-            PeriodicTask("log how far timed messages are behind",
+            PeriodicTask("log the lag of timed messages",
                          settings.int("timerProgressLogIntervalMs"),
                          lambda: settings.int("timerProgressLogIntervalMs"), service.log_progress),
         )

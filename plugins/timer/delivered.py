@@ -69,7 +69,7 @@ class Delivered:
         self._messages = self._store.raw.messages(max(position, self._store.commit_log.min_offset))
 
     def look_on(self) -> bool:
-        """Search some more of the log; :returns: whether the search has to go on."""
+        """Search some more of the log; :returns: whether the search must continue."""
         if self._messages is None:
             return False
         try:
@@ -80,8 +80,8 @@ class Delivered:
             self._messages = None
         except BrokerError as error:
             self._messages = None
-            self.log.error("timed messages that the master delivered last may be delivered twice: "
-                           "{error}", error=str(error))
+            self.log.error("the last timed messages that the master delivered may be delivered "
+                           "twice: {error}", error=str(error))
         return self._messages is not None
 
     def _look(self, log_offset: int, size: int) -> None:
@@ -91,8 +91,8 @@ class Delivered:
         try:
             message = decode_record(data)
         except StoreDamaged as error:
-            self.log.error("the message at {place} of the commit log cannot be read: the timed "
-                           "message that it was may come twice: {error}", place=log_offset,
+            self.log.error("the message at {place} of the commit log cannot be read, so it may be "
+                           "delivered twice if it was a timed message: {error}", place=log_offset,
                            error=str(error))
             return
         properties = message.properties_map()

@@ -1,4 +1,4 @@
-"""Stores due messages: the only way of timed messages back into the log, or to other brokers.
+"""Stores due messages: the only module that returns them to the log or sends them to brokers.
 
 Source: TimerMessageStore.doPut @5.3.3.
 """
@@ -34,7 +34,7 @@ class Delivery:
     def append(self, records: list[MessageRecord]) -> list[MessageRecord]:
         """Store records; a record that can never be stored is logged and given up.
 
-        Differs from Apache, which gives up after three attempts, unless it is told not to.
+        Differs from Apache, which gives up after three attempts unless a setting prevents it.
 
         :returns: the records that could not be stored now, for the next call.
         """

@@ -113,7 +113,7 @@ class Enqueue:
         self.correct_offset()
 
     def advance(self, now_ms: int) -> None:
-        """Note which ticks are over; time does not run backwards here."""
+        """Note which ticks are over; a clock that is set back has no effect."""
         tick_ms = self._wheel.floor_ms(now_ms)
         if tick_ms > self.write_ms:
             self.write_ms = tick_ms
@@ -166,7 +166,7 @@ class Enqueue:
         return count > 0 and self._enter(count, now_ms, [], []) is not None
 
     def go_on(self, now_ms: int) -> None:
-        """Continue as a master that was a slave: ticks before ``ready_ms`` are delivered."""
+        """Continue after this slave became a master: ticks before ``ready_ms`` are delivered."""
         self._ends.clear()
         self.write_ms = min(self.write_ms, self._wheel.floor_ms(now_ms) - self._wheel.tick_ms)
         self.advance(now_ms)
@@ -278,7 +278,7 @@ class Enqueue:
         return True
 
     def correct_offset(self) -> None:
-        """Continue within the range of the queue if the offset lies outside; skip no message.
+        """Move an offset that lies outside of the queue into its range, without skipping a message.
 
         The queue may begin after the offset, because old messages were removed, or end before it;
         see ``entered``.
@@ -289,8 +289,9 @@ class Enqueue:
         if min_offset <= self.offset <= max_offset:
             return
         if self.offset < min_offset:
-            self.log.error("{count} messages of {topic}-0 are gone before they were entered: timed "
-                           "messages continue at {least}, where the queue begins, after {offset}",
+            self.log.error("{count} messages of {topic}-0 were removed before they were entered: "
+                           "timed messages continue at {least}, where the queue begins, instead "
+                           "of {offset}",
                            count=min_offset - self.offset, topic=TIMER_TOPIC, least=min_offset,
                            offset=self.offset)
             self.offset = min_offset

@@ -84,8 +84,8 @@ class LogCheck:
     def _damage(self, position: int, data: bytes) -> None:
         """Report bytes that are not a unit; a running broker may still be writing the last one."""
         if self._files.is_unsure(position):
-            self._report.note(f"the timer log ends at {position}: the unit there is not complete "
-                              "(yet)")
+            self._report.note(f"the timer log ends at {position}: the unit there is not complete, "
+                              "or not yet")
             return
         self._damaged.add(position)
         zeros = data.count(0) == len(data)
@@ -160,7 +160,7 @@ class LogCheck:
         takes_back = names.TIMER_DEL_UNIQKEY in properties
         if unit.change != (-1 if takes_back else 1):
             self._problem(position, FIELD_POSITIONS["magic"], "a unit that "
-                          f"{'takes a message back' if takes_back else 'is a message'}",
+                          f"{'recalls a message' if takes_back else 'is a message'}",
                           f"magic {unit.magic}")
         try:
             due_ms = due_ms_of(properties)
@@ -173,7 +173,7 @@ class LogCheck:
                     else slot_ms // tick_ms == due_ms // tick_ms)
         if not is_right:
             self._problem(position, FIELD_POSITIONS["write_ms"],
-                          f"a time that is, with the delay, the message's {due_ms}"
+                          f"a time whose sum with the delay is the message's {due_ms}"
                           f"{' at most' if unit.is_rolled else ''}",
                           f"{unit.write_ms} and {unit.delay_ms}")
 
@@ -185,5 +185,5 @@ class LogCheck:
 
 
 def _previous_text(position: int) -> str:
-    return ("-1, no unit is before it in its slot" if position == NO_POSITION
-            else f"{position}, the unit before it in its slot")
+    return ("-1, because no unit precedes it in its slot" if position == NO_POSITION
+            else f"{position}, the previous unit of its slot")

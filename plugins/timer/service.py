@@ -331,7 +331,7 @@ class TimerService:
             return
         last = self.timer_log.last_unit_of_first_file()
         while last is not None and last.log_offset < self._broker.store.commit_log.min_offset:
-            self.log.info("timer log file {begin} is removed: its messages are gone",
+            self.log.info("timer log file {begin} is removed: its messages no longer exist",
                           begin=self.timer_log.begin)
             self.timer_log.drop_first()
             last = self.timer_log.last_unit_of_first_file()
@@ -341,7 +341,7 @@ class TimerService:
     def log_progress(self, now_ms: int) -> None:
         """Log how late entering and delivering are, if they are late."""
         if self.enqueue.backlog or now_ms - self.dequeue.read_ms > 2 * self.tick_ms:
-            self.log.info("timed messages: {behind} to enter, {ms} ms behind in delivering, "
+            self.log.info("timed messages: {behind} to enter, delivery is {ms} ms late, "
                           "{count} wait", behind=self.enqueue.backlog,
                           ms=now_ms - self.dequeue.read_ms, count=self.wheel.waiting_count)
 

@@ -100,7 +100,7 @@ class TimerCheck:
         position = values.last_timer_log_flush_position
         if position > files.next_position(units.end):
             self._wrong_value("last_timer_log_flush_position",
-                              f"no place behind the timer log's last unit, which ends at "
+                              f"no position after the timer log's last unit, which ends at "
                               f"{units.end}")
         elif (files.state == CLEAN and not self._store.running
               and files.next_position(position) < units.end):
@@ -111,7 +111,7 @@ class TimerCheck:
         for name in ("last_timer_queue_offset", *(
                 ("master_timer_queue_offset",) if files.state else ())):
             if getattr(values, name) > self._queue_end:
-                self._wrong_value(name, f"no offset behind the end of {TIMER_TOPIC}, "
+                self._wrong_value(name, f"no offset after the end of {TIMER_TOPIC}, "
                                   f"{self._queue_end}")
 
     def _wrong_value(self, name: str, expected: str) -> None:
@@ -186,7 +186,7 @@ class TimerCheck:
                 # Apache's recovery corrects the last unit of each slot and nothing else.
                 self._report.counts[_RESTORED] += 1
                 return
-            self._wrong_slot(ticks, name, f"{expected}, as its units say", actual)
+            self._wrong_slot(ticks, name, f"{expected}, as its units show", actual)
 
     def _wrong_slot(self, ticks: int, field: str, expected: str, actual: int) -> None:
         self._report.problem(

@@ -89,9 +89,9 @@ class _WaitingTimers:
                 self.entries.append(entry)
             elif (message := self.message(entry)) is not None:
                 self._take_back(message.properties_map())
-        self._look_behind(end)
+        self._look_after(end)
 
-    def _look_behind(self, begin: int) -> None:
+    def _look_after(self, begin: int) -> None:
         """Look for messages that are not entered yet.
 
         :param begin: the start of the record after the last one that is entered.

@@ -127,7 +127,7 @@ class PutKVConfigRequestHeader(CommandHeader):
 
 
 class GetKVConfigRequestHeader(CommandHeader):
-    """Request for a value."""
+    """Requests a value."""
 
     namespace: str
     key: str

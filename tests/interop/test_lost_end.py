@@ -48,14 +48,14 @@ class LostEndCase(PairCase):
         java.stop_one("broker")
         cut(theirs, place)
         java.start_broker()
-        self.refused(slave, f"the log ends at {end}, the master's at {place} already")
+        self.refused(slave, f"the log ends at {end}, but the master's log at {place}")
         # No slave answers from here on: no send need wait for long.
         configure(address, slaveTimeout="500")
         self.assertLessEqual(set(self.send(address, 6, 100)), set(ALONE))
         self.assertLess(self.end_of(address), end)
         self.grow(address, end)
         slave.thread.call(slave.plugin.follower.retry)
-        self.refused(slave, "is another one than the master's")
+        self.refused(slave, "differs from the master's")
         self.assertLessEqual(set(self.send(address, 3, 100)), set(ALONE))
         if self.tells_slaves:
             self.assertEqual(slaves_of(address).ha_connection_info, [])

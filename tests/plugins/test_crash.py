@@ -110,7 +110,7 @@ class CrashTests(EveryChangeCase):
         self.box.kernel.store.flush_step(self.box.now_ms)
         self.box.kernel.persist()
         [task] = [task for task in self.box.kernel.periodic_tasks
-                  if task.name == "save how far delayed messages are delivered"]
+                  if task.name == "save the progress of delayed messages"]
         task.run(self.box.now_ms)
 
     def live(self) -> None:

@@ -9,7 +9,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.testing.in_process_broker import running_broker
 from twistmq.client import Client
-from twistmq.spark_bridge.export_config import EXPORT_TOPICS, EXPORT_TRACES, Advertised, ask_brokers
+from twistmq.spark_bridge.advertised_exports import (
+    EXPORT_TOPICS,
+    EXPORT_TRACES,
+    Advertised,
+    ask_brokers,
+)
 
 #: Run in a process where nothing of the extra can be imported, as where it is not installed.
 WITHOUT_EXTRA = """
@@ -23,7 +28,7 @@ from click.testing import CliRunner
 from twistmq.client import Client
 from twistmq.tools.command_line import twistmq
 from twistmq.broker.testing.in_process_broker import running_broker
-from twistmq.spark_bridge.export_config import ask_brokers
+from twistmq.spark_bridge.advertised_exports import ask_brokers
 with running_broker({"spark.export_topics": "a"}) as broker, \\
         Client([broker.namesrv_address]) as client:
     print(ask_brokers(client).topics)

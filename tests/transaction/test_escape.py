@@ -111,7 +111,7 @@ class EscapeTests(TransactionTestCase):
         with capturedLogs() as events:
             self.begin_check(30_000)
             self.assertEqual(self.bodies_escaped(), [b"1"])
-            self.answers[0].callback({0: BrokerError("no other broker takes messages of T")})
+            self.answers[0].callback({0: BrokerError("no other broker accepts messages of T")})
             self.asked()
         self.assertEqual(self.bodies_escaped(), [b"1"])
         self.assertIn("half message 0 of queue 0 is stored on no other broker: no other broker "

@@ -20,7 +20,7 @@ class MetricsTests(TransactionTestCase):
         """It is Apache's form, saved by a task and at a stop, and read at a start."""
         half = self.half()
         self.half(b"2", topic="U")
-        run_all(self.box, "save how many half messages are open")
+        run_all(self.box, "save the counts of open half messages")
         saved = json.loads(self.disk.read_file(PATH))
         now_ms = self.box.now_ms
         self.assertEqual(saved, {
@@ -36,12 +36,12 @@ class MetricsTests(TransactionTestCase):
         half, other = self.half(), self.half(b"2", topic="U")
         self.must_end(self.half(b"3"), COMMIT)
         self.box.kernel.topic_config.delete("T")
-        run_all(self.box, "save how many half messages are open")
+        run_all(self.box, "save the counts of open half messages")
         self.assertEqual(list(self.service.metrics.saved.transaction_count), ["U"])
         self.assertEqual(dict(self.service.metrics.ends), {})
         self.end(half, COMMIT)
         self.must_end(other, COMMIT)
-        run_all(self.box, "save how many half messages are open")
+        run_all(self.box, "save the counts of open half messages")
         self.assertEqual(list(json.loads(self.disk.read_file(PATH))["transactionCount"]), ["U"])
         self.assertEqual(dict(self.service.metrics.ends), {("U", COMMIT): 1})
 
@@ -69,8 +69,8 @@ class MetricsTests(TransactionTestCase):
         self.half()
         self.disk.fail_sync_in = 1
         for _ in range(3):
-            run_all(self.box, "save how many half messages are open")
+            run_all(self.box, "save the counts of open half messages")
         self.assertEqual(len(events), 1)
         self.disk.fail_sync_in = None
-        run_all(self.box, "save how many half messages are open")
+        run_all(self.box, "save the counts of open half messages")
         self.assertEqual(json.loads(self.disk.read_file(PATH))["transactionCount"]["T"]["count"], 1)

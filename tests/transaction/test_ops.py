@@ -137,7 +137,8 @@ class KnownTests(TransactionTestCase):
             known = self.known()
         self.assertEqual([known.take(0), known.take(1)], [False, True])
         [line] = error_lines(events)
-        self.assertTrue(line.startswith(f"1 op messages of {OP_HALF_TOPIC}-0 are gone"), msg=line)
+        self.assertTrue(line.startswith(f"1 op messages of {OP_HALF_TOPIC}-0 were removed"),
+                        msg=line)
 
     def test_more_than_one_read_of_op_messages_is_processed(self) -> None:
         """More than are read at once."""

@@ -64,7 +64,7 @@ def network_findings(
         try:
             addresses = _ask_address_server(url)
         except (OSError, ValueError, HTTPException) as error:
-            yield broken(_NAME_SERVER, f"the address server {url} gives none: {error}",
+            yield broken(_NAME_SERVER, f"the address server {url} names no name server: {error}",
                          "check rmqAddressServerDomain and rmqAddressServerSubGroup, and that the "
                          "page is one line of addresses, host:port;host:port")
             return
@@ -147,23 +147,22 @@ def _announced_address(kind: str, settings: Settings, host: Host) -> Finding:
     announced_host, listens = settings.text("brokerIP1").strip(), settings.text("bindAddress")
     if announced_host in WILDCARDS:
         return broken(_ADDRESS,
-                      f"clients are told brokerIP1={announced_host}, to which no client can "
-                      "connect",
+                      f"clients get brokerIP1={announced_host}, to which no client can connect",
                       "set brokerIP1 to the address at which clients reach this host")
     try:
         address = ipaddress.ip_address(resolved(settings, "brokerIP1"))
     except SettingsError as error:
         return broken(_ADDRESS, str(error), "set brokerIP1 to an address, or correct the name")
-    what = f"clients are told {announced_host}" + (
+    what = f"clients get the address {announced_host}" + (
         f", which is {address}" if str(address) != announced_host else "")
     mend = "set brokerIP1 to the address at which clients reach this host"
     hears_others = not _is_loopback(listens)
     if address.is_loopback and hears_others:
-        return broken(_ADDRESS, f"{what}, where each finds itself, but the broker listens on "
-                                f"bindAddress={listens}", mend)
+        return broken(_ADDRESS, f"{what}, which leads each client to its own host, but the broker "
+                                f"listens on bindAddress={listens}", mend)
     if address.is_loopback and kind == "broker" and settings.addresses("namesrvAddr") and not all(
             _is_loopback(each.rpartition(":")[0]) for each in settings.addresses("namesrvAddr")):
-        return broken(_ADDRESS, f"{what}, by name servers on other hosts", mend)
+        return broken(_ADDRESS, f"{what} from name servers on other hosts", mend)
     if not address.is_loopback and not hears_others:
         return broken(_ADDRESS, f"{what}, but the broker listens on bindAddress={listens} only",
                       "set bindAddress=0.0.0.0, or brokerIP1 to an address it listens on")
@@ -207,7 +206,7 @@ def _looked_up(name: str, settings: Settings) -> Iterator[Finding]:
         addresses = look_up(name)
     except BrokerError as error:
         yield broken(_NAME_SERVER, str(error), "namesrvAddr is HOST:PORT, and "
-                     "fetchNameSrvAddrByDnsLookup has DNS asked for all addresses of HOST")
+                     "fetchNameSrvAddrByDnsLookup looks up all addresses of HOST in DNS")
         return
     yield fine(_NAME_SERVER, f"{name} stands for {', '.join(addresses)}")
     for address in addresses:
@@ -234,8 +233,9 @@ def _name_server(address: str, settings: Settings) -> Finding:
     data = cluster_info.broker_addr_table.get(name)
     other = data.broker_addrs.get(settings.int("brokerId")) if data else None
     if other is not None and settings.int("listenPort") and other != own:
-        return broken(_NAME_SERVER, f"{address} knows a broker {name} already, at {other}: of two "
-                                    f"with one name clients find the last that registered, {own}",
+        return broken(_NAME_SERVER, f"{address} already knows a broker {name}, at {other}: of two "
+                                    "brokers with one name, clients find the one that registered "
+                                    f"last, {own}",
                       "choose another brokerName; an old master becomes the slave of the new one "
-                      "by brokerRole=SLAVE and a brokerId above 0")
+                      "with brokerRole=SLAVE and a brokerId above 0")
     return fine(_NAME_SERVER, f"{address} answers, {len(cluster_info.broker_addr_table)} brokers")

@@ -41,13 +41,13 @@ def pair_findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
         return
     if settings.int("inSyncReplicas") == 1:
         yield warning(_CHECK, "brokerRole=SYNC_MASTER with inSyncReplicas=1: no send waits for a "
-                              "slave", "inSyncReplicas=2 has each message on one slave before its "
-                                       "sender is answered")
+                              "slave", "with inSyncReplicas=2, a sender is answered once a slave "
+                                       "has its message")
     announced_host = settings.text("brokerIP2").strip()
     if announced_host in WILDCARDS:
         yield broken(_CHECK,
-                     f"slaves are told brokerIP2={announced_host}, which is not an address to "
-                             "connect to",
+                     f"slaves get brokerIP2={announced_host}, which is not an address to connect "
+                     "to",
                      "set brokerIP2 to the address at which slaves reach this host")
     elif running:
         port = settings.int("haListenPort") or settings.int("listenPort") + 1

@@ -80,7 +80,7 @@ class Future(Generic[T]):
             self._callbacks.append(callback)
 
     def forget(self, callback: Callable[[Future[T]], object]) -> None:
-        """Undo :meth:`when_done`."""
+        """Remove a callback that :meth:`when_done` added."""
         if self._callbacks is not None and callback in self._callbacks:
             self._callbacks.remove(callback)
 

@@ -87,9 +87,9 @@ class RoundRobin:
 
 
 class RandomChoice:
-    """Takes any queue.
+    """Chooses a queue at random.
 
-    :param randrange: ``random.randrange``, or a function of a test.
+    :param randrange: ``random.randrange``, or a function that replaces it in a test.
     """
 
     def __init__(self, randrange: Callable[[int], int]) -> None:

@@ -1,4 +1,4 @@
-"""Unique ids of messages: no two messages of any processes have the same id.
+"""Unique ids of messages: no two messages have the same id, even if two processes send them.
 
 An id consists of address, process, a random number, milliseconds of the month and a counter, in
 upper-case hexadecimal: 32 digits with an IPv4 address, 56 with an IPv6 address. Tools derive the

@@ -292,8 +292,8 @@ class NoticeTests(SynchronousTestCase):
     def test_an_advertised_address_that_is_not_the_brokers_is_noticed(self) -> None:
         """Clients that are told an address at which the broker is not."""
         for listens, told, text in [
-            ("0.0.0.0", "127.0.0.1", "those on other hosts will not find the broker"),
-            ("::", "localhost", "those on other hosts will not find the broker"),
+            ("0.0.0.0", "127.0.0.1", "clients on other hosts will not find the broker"),
+            ("::", "localhost", "clients on other hosts will not find the broker"),
             ("127.0.0.1", "192.0.2.2", "the broker listens on bindAddress=127.0.0.1 only"),
             ("0.0.0.0", "0.0.0.0", "brokerIP1=0.0.0.0 is an address that no client can connect"),
         ]:

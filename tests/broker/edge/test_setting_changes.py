@@ -201,7 +201,8 @@ class RefusedTests(UpCase):
             self.refused("storePathRootDir", str(store), why)
         store = self.folder / "half"
         shutil.copytree(self.data / "store" / "consumequeue", store / "consumequeue")
-        self.refused("storePathRootDir", str(store), "has no file, but its messages are told of")
+        self.refused("storePathRootDir", str(store),
+                     "has no file, but other files refer to its messages")
 
     def test_commit_log_elsewhere(self) -> None:
         """The broker that runs goes on writing where it is."""

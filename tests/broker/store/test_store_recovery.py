@@ -173,7 +173,7 @@ class CleanStartTests(SynchronousTestCase):
         for name in ("commitlog", "index", "checkpoint", "consumequeue"):
             box.disk.remove(f"/store/{name}")
         error = self.assertRaises(StoreDamaged, box.after_kill)
-        self.assertIn("are told of under /store: batchconsumequeue. ", str(error))
+        self.assertIn("refer to its messages under /store: batchconsumequeue. ", str(error))
         self.assertEqual(box.disk.list_directory("/store/batchconsumequeue"), ["Batches"])
 
     def test_messages_are_given_up(self) -> None:

@@ -63,7 +63,7 @@ class GroupQuestionsTests(SynchronousTestCase):
         peer = self.box.peer()
         self.assertIsNone(self.box.send(peer, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         task, = (task for task in self.box.kernel.periodic_tasks
-                 if task.name == "go on with long work")
+                 if task.name == "continue long work")
         task.run(0)
         table.find("new")
         for _ in range(1000):

@@ -228,7 +228,7 @@ class AllProgressTests(ProgressCase):
         self.assertIsNone(self.box.send(peer, RequestCode.GET_BROKER_CONSUME_STATS,
                                         GetConsumeStatsInBrokerHeader()))
         task, = (task for task in self.kernel.periodic_tasks
-                 if task.name == "go on with long work")
+                 if task.name == "continue long work")
         steps = 0
         while not peer.written:
             task.run(0)

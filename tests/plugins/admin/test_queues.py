@@ -89,7 +89,7 @@ class QueueQuestionsTests(SynchronousTestCase):
         clock = count(self.box.now_ms)
         self.box.clock = lambda: next(clock)
         task, = (task for task in self.box.kernel.periodic_tasks
-                 if task.name == "go on with long work")
+                 if task.name == "continue long work")
         peer = self.box.peer()
         self.assertIsNone(self.box.send(
             peer, RequestCode.QUERY_CONSUME_QUEUE,

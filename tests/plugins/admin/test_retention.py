@@ -88,7 +88,7 @@ class RetentionRequestsTests(SynchronousTestCase):
         peer = self.box.peer()
         self.assertIsNone(self.box.send(peer, RequestCode.CLEAN_UNUSED_TOPIC))
         self.assertGreater(len(self.store.queues.ids_by_topic()), 40)
-        task, = (task for task in kernel.periodic_tasks if task.name == "go on with long work")
+        task, = (task for task in kernel.periodic_tasks if task.name == "continue long work")
         for _ in range(50):
             task.run(0)
         self.assertEqual([reply.code for reply in self.box.late_replies(peer)],

@@ -120,7 +120,7 @@ class LongTopicTests(SynchronousTestCase):
         self.addCleanup(box.stop)
         box.kernel.append([message("BenchmarkTest", queue_id=queue) for queue in range(1024)])
         task, = (task for task in box.kernel.periodic_tasks
-                 if task.name == "go on with long work")
+                 if task.name == "continue long work")
         calls = count()
         # A row takes a tenth of a millisecond.
         box.clock = lambda: box.now_ms + next(calls) // 10

@@ -171,7 +171,7 @@ class PullTests(PluginTestCase):
         """They are saved every ten seconds."""
         self.subscribe("n > 1")
         [task] = [each for each in self.box.kernel.periodic_tasks
-                  if each.name == "save what groups filter by"]
+                  if each.name == "save the filters of groups"]
         self.assertEqual((task.first_ms, task.period_ms), (10_000, 10_000))
         task.run(self.box.now_ms)
         self.assertIn(b"n > 1", self.disk.read_file("/store/config/consumerFilter.json"))

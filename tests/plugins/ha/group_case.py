@@ -20,7 +20,7 @@ from twistmq.protocol.header import CommandHeader
 __all__ = ["COPY", "MASTER", "SLAVE", "GroupCase"]
 
 MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:10921"
-COPY = "copy tables of the master"
+COPY = "copy the master's tables"
 
 
 class GroupCase(SynchronousTestCase):

@@ -35,7 +35,8 @@ from twistmq.protocol.headers.admin import (
 )
 from twistmq.protocol.record import MessageRecord, records_of
 
-LOOK, HEARTBEAT, ONLINE = "look who is in the group", "say that this broker lives", "come online"
+LOOK, HEARTBEAT, ONLINE = (
+    "query the brokers of the group", "send heartbeats to name servers", "come online")
 OTHER = "127.0.0.1:10931"
 MASTER_HA = "127.0.0.1:10912"
 ACTING = {"enableSlaveActingMaster": "true", "totalReplicas": "2"}
@@ -138,7 +139,7 @@ class LowestIdTests(ActingCase):
                 run_task(self.slave, LOOK)
         self.assertTrue(self.slave.kernel.identity.is_acting)
         lines = [formatEvent(event) or "" for event in events]
-        self.assertEqual(sum("do not say who is in the group" in line for line in lines), 1)
+        self.assertEqual(sum("do not report the brokers of the group" in line for line in lines), 1)
 
     def test_a_notice_is_as_good(self) -> None:
         """It says who left, and where a master that came is replicated from."""
@@ -514,7 +515,7 @@ class EscapeTests(ActingCase):
         del self.servers[MASTER]
         self.assertEqual(self.store(message("T")), {0: f"cannot connect to {MASTER}"})
         self.route = None
-        self.assertEqual(self.store(message("T")), {0: "no other broker takes messages of T"})
+        self.assertEqual(self.store(message("T")), {0: "no other broker accepts messages of T"})
 
     def test_the_setting_gives_it_to_the_broker(self) -> None:
         self.assertIsNone(self.slave.kernel.escape)

@@ -175,7 +175,7 @@ class CommitTests(GroupCase):
                 reply = self.commit(offset, master_lives=True)
                 self.assertEqual(reply.code, ResponseCode.SUCCESS)
         self.assertEqual(self.offset(self.slave), 2)
-        self.assertEqual(len([line for line in lines if "takes no offsets" in str(line)]), 1)
+        self.assertEqual(len([line for line in lines if "does not accept offsets" in str(line)]), 1)
 
     def test_a_master_keeps_it(self) -> None:
         """Once this broker is one."""

@@ -81,7 +81,7 @@ class ShutOutTests(SynchronousTestCase):
         """The line names the setting of the master that may be wrong."""
         lines, pause_ms = self.one_try()
         self.assertIn(f"connected to master {PORT}", lines[0])
-        self.assertIn("closed the connection before it sent anything; a master does so whose "
+        self.assertIn("closed the connection before it sent anything, as a master does if its "
                       "ha.peers do not list this host", lines[1])
         pauses = [pause_ms]
         for _ in range(5):

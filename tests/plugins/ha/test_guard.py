@@ -151,7 +151,7 @@ class GuardTests(SynchronousTestCase):
         self.fill(self.slave, 10, b"b" * 50)
         end = self.end(self.slave)
         self.assertEqual(end, self.end(self.master))
-        self.assertIn("is another one than the master's", self.differs())
+        self.assertIn("differs from the master's", self.differs())
         self.assertEqual(self.end(self.slave), end)
 
     def test_a_longer_log(self) -> None:
@@ -160,7 +160,7 @@ class GuardTests(SynchronousTestCase):
         self.copy(self.end(self.master))
         self.fill(self.slave, 5)
         end = self.end(self.slave)
-        self.assertIn(f"the log ends at {end}, the master's at {self.end(self.master)} already",
+        self.assertIn(f"the log ends at {end}, but the master's log at {self.end(self.master)}",
                       self.differs())
         self.assertEqual(self.end(self.slave), end)
 
@@ -196,7 +196,7 @@ class GuardTests(SynchronousTestCase):
         self.copy(500)
         self.drop_first()
         kept = self.differs()
-        self.assertIn("the master has none of it: its log begins at 4096", kept)
+        self.assertIn("but the master's log begins later, at 4096", kept)
         self.assertGreater(self.end(self.slave), 0)
         self.assertEqual(self.successResultOf(self.prepare(resync=True)), FILE_SIZE)
         self.assertEqual(self.slave.stored("T", 0), [])

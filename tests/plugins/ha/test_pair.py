@@ -217,5 +217,5 @@ class PairTests(PairCase):
         self.master.call(self.master.kernel.store.log_cut.truncate, 0)
         slave.thread.call(slave.plugin.follower.start)
         check = slave.kernel.health_checks["replication"]
-        wait_until(lambda: "the master's at 0 already" in check(), "the health tells it")
+        wait_until(lambda: "the master's log at 0" in check(), "the health tells it")
         self.assertEqual(self.plugin().slaves.links, [])

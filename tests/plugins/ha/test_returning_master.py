@@ -95,8 +95,8 @@ class ReturnTests(GroupCase):
         name = self.master.kernel.broker_name
         self.assertIn(f": the value cannot be used: the broker name {name} has a live master, "
                       f"{SLAVE}. If you made that broker the master, start this one as its slave, "
-                      "by brokerRole=SLAVE and a brokerId above 0. If you do not know it, do not: "
-                      "start this one with ha.other_master=true", str(error.value))
+                      "with brokerRole=SLAVE and a brokerId above 0. If you do not know that "
+                      "broker, start this one with ha.other_master=true", str(error.value))
         self.slave.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", self.slave.now_ms), b"after")
         self.failureResultOf(self.taking(), SettingsError)
         self.slave.kernel.set_role("SLAVE", 1)
@@ -137,18 +137,18 @@ class ReturnTests(GroupCase):
                  "it answered 16: no remark"),
                 (RequestCode.VIEW_MESSAGE_BY_ID, RemotingTimeout("no reply"), "no reply"),
                 (RequestCode.GET_BROKER_RUNTIME_INFO, RemotingCommand(0, body=b'{"table":{}}'),
-                 "does not say where its log ends"),
+                 "does not report where its log ends"),
                 (RequestCode.GET_BROKER_RUNTIME_INFO, RemotingCommand(0, body=(
                     b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"0"}}')),
-                 "its log goes from 0 to 0"),
+                 "its log reaches from 0 to 0"),
                 (RequestCode.GET_BROKER_RUNTIME_INFO, RemotingCommand(0, body=(
                     b'{"table":{"commitLogMinOffset":"1048576","commitLogMaxOffset":"9999999"}}')),
-                 "its log goes from 1048576 to 9999999")):
+                 "its log reaches from 1048576 to 9999999")):
             self.answers = {(OTHER, code): answer}
             error = self.failureResultOf(self.taking(), SettingsError)
             self.assertIn("whose log cannot be compared with the one here", str(error.value))
             self.assertIn(words, str(error.value))
-            self.assertIn("If you do not know it, do not: start this one with "
+            self.assertIn("If you do not know that broker, start this one with "
                           "ha.other_master=true", str(error.value))
         self.master.kernel.settings.put("ha.other_master", True)
         self.commit(8)

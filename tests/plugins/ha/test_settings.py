@@ -21,14 +21,15 @@ class SettingsTests(SynchronousTestCase):
     def test_what_has_no_meaning_is_refused(self) -> None:
         """Addresses, networks, frames that a Java slave has no room for."""
         for settings, text in (
-            ({"haMasterAddress": "no-port-here"}, "is no HOST:PORT"),
-            ({"haMasterAddress": "10.0.0.1:65536"}, "is no HOST:PORT"),
-            ({"ha.master": "10.0.0.1"}, "is no HOST:PORT"),
+            ({"haMasterAddress": "no-port-here"}, "is not HOST:PORT"),
+            ({"haMasterAddress": "10.0.0.1:65536"}, "is not HOST:PORT"),
+            ({"ha.master": "10.0.0.1"}, "is not HOST:PORT"),
             ({"ha.peers": "10.0.0.1,ten"}, "'ten'"),
             ({"haTransferBatchSize": str(4 * 1024**2 - 11)}, "is not from 1 to 4194292"),
             ({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "aclEnable": "true"},
              "must name the slaves"),
-            ({"ha.tls": "true", "tls.server.mode": "disabled"}, "needs another tls.server.mode"),
+            ({"ha.tls": "true", "tls.server.mode": "disabled"},
+             "needs a tls.server.mode other than disabled"),
         ):
             box = self.assertRaises(SettingsError, self.checked, settings)
             self.assertIn(text, str(box))
@@ -53,7 +54,7 @@ class SettingsTests(SynchronousTestCase):
             for told in ("127.0.0.1", "169.254.1.2", "0.0.0.0", "10.0.0.2", "master.example")}
         self.assertIn("set brokerIP2 to the address for slaves", notices["127.0.0.1"])
         self.assertIn("brokerIP2=169.254.1.2", notices["169.254.1.2"])
-        self.assertIn("no address to connect to", notices["0.0.0.0"])
+        self.assertIn("not an address to connect to", notices["0.0.0.0"])
         self.assertEqual((notices["10.0.0.2"], notices["master.example"]), ("", ""))
         self.assertEqual(self.box(brokerIP1="127.0.0.1", brokerIP2="127.0.0.1")
                          .kernel.hooks.notices, [])

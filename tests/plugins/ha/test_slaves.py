@@ -61,8 +61,8 @@ class SlavesTests(SynchronousTestCase):
         self.box.now_ms += 29_999
         self.assertEqual(check(), "")
         self.box.now_ms += 1
-        self.assertEqual(check(), "each send waits for 2 slaves, and 1 of them have not been "
-                                  "there for 30 s")
+        self.assertEqual(check(), "each send waits for 2 slaves, and 1 of them have been "
+                                  "missing for 30 s")
         self.connect(encode_slave_id(2))
         self.assertEqual(check(), "")
         self.slaves.tick()
@@ -99,7 +99,7 @@ class SlavesTests(SynchronousTestCase):
         self.send(other)
         end = self.box.kernel.store.commit_log.max_offset
         [task] = [task for task in self.box.plugin(ha.Plugin).register_periodic_tasks()
-                  if task.name == "log how far slaves are behind"]
+                  if task.name == "log the lag of slaves"]
         with capturedLogs() as events:
             task.run(0)
         self.assertEqual([formatEvent(event) for event in events], [
@@ -130,8 +130,8 @@ class SlavesTests(SynchronousTestCase):
             again = self.connect(encode_slave_id(1), "10.0.0.4")
         found = [text for event in events if "brokerId" in (text := formatEvent(event))]
         self.assertEqual(found, [
-            f"slave {again.peer} says brokerId 1, as does {first.peer}, which is connected still: "
-            "only the later one counts"])
+            f"slave {again.peer} reports brokerId 1, as does {first.peer}, which is still "
+            "connected: only the later one counts"])
 
     def test_connections_of_one_host_have_a_bound(self) -> None:
         """The oldest is closed; those of other hosts stay."""

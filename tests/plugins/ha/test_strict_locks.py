@@ -87,9 +87,9 @@ class StrictTests(StrictCase):
                 self.answers[SLAVE, RequestCode.LOCK_BATCH_MQ] = answer
                 self.assertEqual(self.lock("one", *QUEUES), ())
         lines = [formatEvent(event) or "" for event in events]
-        self.assertEqual([line for line in lines if "locks no queues" in line], [
-            f"the broker at {SLAVE} locks no queues: it is away",
-            f"the broker at {SLAVE} locks no queues: it answered 2: busy"])
+        self.assertEqual([line for line in lines if "not lock queues" in line], [
+            f"the broker at {SLAVE} does not lock queues: it is away",
+            f"the broker at {SLAVE} does not lock queues: it answered 2: busy"])
 
     def test_both_unlock(self) -> None:
         """The client does not wait for the other one."""
@@ -102,7 +102,7 @@ class StrictTests(StrictCase):
         del self.servers[SLAVE]
         with capturedLogs() as events:
             self.unlock("two", *QUEUES)
-        self.assertIn(f"the broker at {SLAVE} unlocks no queues: cannot connect to {SLAVE}",
+        self.assertIn(f"the broker at {SLAVE} does not unlock queues: cannot connect to {SLAVE}",
                       [formatEvent(event) for event in events])
 
     def test_two_of_three(self) -> None:

@@ -24,7 +24,7 @@ from twistmq.protocol.record import StoredMessage
 
 TIMER_TURN = "enter and deliver timed messages"
 REVIVE = "revive popped messages"
-TICK = "end waits of pops"
+TICK = "end waiting pops and write check points"
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 RETRY_TOPIC = pop_retry_topic("T", "g", False)
 INVISIBLE_MS = 5000

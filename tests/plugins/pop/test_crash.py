@@ -55,7 +55,7 @@ class CrashTests(EveryChangeCase, PopTestCase):
         for _ in range(elapsed_ms // step_ms):
             super().pass_time(step_ms, step_ms)
             if self.box.now_ms // step_ms % 2:
-                self.run_task("save how far timed messages have come")
+                self.run_task("save the progress of timed messages")
                 self.box.kernel.persist((self.box.kernel.consumer_offset,))
 
     def live(self) -> None:

@@ -53,11 +53,11 @@ class DeletionTests(PopTestCase):
         for order, group in ((False, "g"), (True, "in_order")):
             self.assertEqual([each.body for each in self.pop(group=group, order=order)],
                              [b"new %d" % number for number in range(5)], msg=group)
-        self.run_task("save what groups in order have popped")
+        self.run_task("save the pops of ordered groups")
         saved = self.disk.read_file("/store/config/consumerOrderInfo.json")
         self.assertIn(b'"T@in_order"', saved)
         self.delete()
-        self.run_task("save what groups in order have popped")
+        self.run_task("save the pops of ordered groups")
         saved = self.disk.read_file("/store/config/consumerOrderInfo.json")
         self.assertNotIn(b'"T@in_order"', saved)
 

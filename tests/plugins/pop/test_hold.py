@@ -93,7 +93,7 @@ class HoldTests(PopTestCase):
         self.wait_pop(gone, poll_ms=10**12)
         self.wait_pop(there, poll_ms=10**12)
         gone.active = False
-        self.run_task("forget pops of what is gone")
+        self.run_task("forget pops of deleted topics and groups")
         self.assertEqual((self.service.state.hold.count, gone.held_bytes), (1, 0))
         self.send(b"x")
         self.assertEqual(self.count_read(there), [b"x"])

@@ -130,7 +130,7 @@ class OrderTests(PopTestCase):
         self.pop(order=True)
         self.run_task("save topics and groups")
         self.patch(self.box.kernel.saves, "_in_thread", in_thread)
-        self.run_task("save what groups in order have popped")
+        self.run_task("save the pops of ordered groups")
         self.assertFalse(self.disk.exists(FILE))
         [(job, done)] = jobs
         job()
@@ -143,7 +143,7 @@ class OrderTests(PopTestCase):
         popped = self.pop(order=True, count=1)
         self.restart()
         self.assertEqual(self.pop(order=True), [])
-        self.run_task("save what groups in order have popped")
+        self.run_task("save the pops of ordered groups")
         self.after_kill()
         self.assertEqual(self.pop(order=True), [])
         self.ack(*popped)
@@ -156,7 +156,7 @@ class OrderTests(PopTestCase):
         popped = self.pop(order=True, attempt="a")
         self.ack(popped[0])
         self.hide(popped[2], 1000)
-        self.run_task("save what groups in order have popped")
+        self.run_task("save the pops of ordered groups")
         self.assertEqual(self.disk.read_file(FILE).decode(), (
             '{\n\t"table":{\n\t\t"T@g":{0:{\n\t\t\t\t"a":"a",\n\t\t\t\t"cm":1,\n\t\t\t\t"i":5000,\n'
             f'\t\t\t\t"l":{now_ms},\n\t\t\t\t"o":[\n\t\t\t\t\t0,\n\t\t\t\t\t1,\n\t\t\t\t\t2\n'

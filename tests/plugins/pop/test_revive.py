@@ -227,8 +227,8 @@ class DamagedTests(PopTestCase):
             [line] = error_lines(events)
             self.assertIn(f"message 1 of {REVIVE_TOPIC}-0, at {place} of the commit log, is "
                           "damaged: ", line)
-            self.assertRegex(line, "the copy of it .* counts$" if part == "body" else
-                             "its body is whole and counts$")
+            self.assertRegex(line, "its copy in the timer topic is used$" if part == "body" else
+                             "its body is whole and is used$")
             self.assertEqual(self.revived_to(), {0: 2})
             self.doCleanups()
             self.setUp()
@@ -248,8 +248,9 @@ class DamagedTests(PopTestCase):
             self.pass_time(9000)
         self.assertEqual(self.retries(), [b"0", b"1"])
         [line] = error_lines(events)
-        self.assertRegex(line, "; g gets message 1 of T-0 again, unless it acknowledged it; those "
-                               "after it .* are lost to the group$")
+        self.assertRegex(line, "; message 1 of T-0 is delivered to g again unless it was "
+                               "acknowledged; the later messages .* are lost to the group "
+                               "unless they were acknowledged$")
 
     def test_an_acknowledgement(self) -> None:
         """It counts as well."""
@@ -279,14 +280,14 @@ class DamagedTests(PopTestCase):
             self.pass_time(9000)
         self.assertEqual(self.retries(), [b"one", b"three"])
         [line] = error_lines(events)
-        self.assertIn("not in the commit log; nothing tells which popped messages it names", line)
+        self.assertIn("not in the commit log; the popped messages that it names are unknown", line)
 
     def test_an_offset_out_of_range(self) -> None:
         """What is there is read, and the others are counted; apache/rocketmq#1869."""
         for saved, least, retries, start in (
                 (99, 0, [b"one", b"two", b"three"], f"{REVIVE_TOPIC}-0 is read from its beginning "
                  "at 0, 3 messages: the saved offset 100 "),
-                (-1, 2, [b"three"], f"2 messages of {REVIVE_TOPIC}-0 are gone before they were")):
+                (-1, 2, [b"three"], f"2 messages of {REVIVE_TOPIC}-0 were removed before they")):
             self.pop_three()
             self.service.queues[0].reset()
             self.box.kernel.consumer_offset.commit("", REVIVE_GROUP, REVIVE_TOPIC, 0, saved)
@@ -310,8 +311,8 @@ class DamagedTests(PopTestCase):
                 self.pass_time(9000)
             self.assertEqual(self.retries(), [b"one", b"three"], msg=part)
             [line] = error_lines(events)
-            self.assertIn(f"message 1 of T-0 at {place} of the commit log is damaged, g does not "
-                          "get it again: ", line)
+            self.assertIn(f"message 1 of T-0 at {place} of the commit log is damaged and is "
+                          "not delivered to g again: ", line)
             self.doCleanups()
             self.setUp()
 

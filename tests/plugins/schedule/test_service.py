@@ -75,7 +75,7 @@ class DelayTestCase(SynchronousTestCase):
 
     def save(self) -> None:
         [task] = [task for task in self.box.kernel.periodic_tasks
-                  if task.name == "save how far delayed messages are delivered"]
+                  if task.name == "save the progress of delayed messages"]
         task.run(self.box.now_ms)
 
     def stored(self, topic: str = "T", queue_id: int = 1) -> list[StoredMessage]:
@@ -261,7 +261,7 @@ class EscapeTests(DelayTestCase):
         """A second later at the earliest."""
         self.box.kernel.identity.is_acting = True
         self.let_pass(2000)
-        self.answers[0].callback({0: BrokerError("no other broker takes messages of T")})
+        self.answers[0].callback({0: BrokerError("no other broker accepts messages of T")})
         self.let_pass(900)
         self.assertEqual((self.offset, len(self.escaped)), (0, 1))
         self.let_pass(1000)
@@ -431,7 +431,7 @@ class ProgressTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"there"])
         [line] = [formatEvent(event) for event in events if event["log_level"].name == "error"]
         self.assertEqual(line, "delay level 1 continues at 1: the saved offset was 0, its queue "
-                               "has 1 to 2; 1 messages are gone before they were due")
+                               "has 1 to 2; 1 messages are removed before they were due")
         self.restart()
         self.assertEqual(self.saved()[1], 2)
 

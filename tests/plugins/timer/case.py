@@ -16,7 +16,7 @@ from twistmq.protocol.record import StoredMessage
 from twistmq.protocol.topic_names import TIMER_TOPIC
 
 TURN = "enter and deliver timed messages"
-SAVE = "save how far timed messages have come"
+SAVE = "save the progress of timed messages"
 
 
 def shrink_wheel(case: TestCase) -> None:

@@ -146,7 +146,7 @@ class StandInTests(ActingCase):
         self.copy()
         self.stand_in(4000)
         self.assertEqual(self.escaped, [[b"a", b"b"]])
-        self.answers[0].callback({1: BrokerError("no other broker takes messages of T")})
+        self.answers[0].callback({1: BrokerError("no other broker accepts messages of T")})
         self.slave_turns(900)
         self.assertEqual(self.escaped, [[b"a", b"b"]])
         self.slave_turns(500)

@@ -120,8 +120,8 @@ class FollowingTests(FollowingCase):
         bodies = [decode_record(data, 0, False).body for data in found]
         self.assertEqual((bodies[0], bodies[2:]), (b"0", [b"2", b"3", b"4", b"1"]))
         [line] = error_lines(events)
-        self.assertIn(f"the message at {place} of the commit log cannot be read: the timed "
-                      "message that it was may come twice", line)
+        self.assertIn(f"the message at {place} of the commit log cannot be read, so it "
+                      "may be delivered twice if it was a timed message", line)
 
     def test_what_a_lost_master_rolled_last_comes_once(self) -> None:
         """It is in the timer topic again."""

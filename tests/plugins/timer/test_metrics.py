@@ -43,7 +43,7 @@ class TimerMetricsTests(TimerTestCase):
         for topic in ("gone", "waits", "rmq_sys_x", "TBW102"):
             self.service.metrics.add(topic, 1)
         self.service.metrics.add("gone", -1)
-        self.run_task("forget timed messages of topics that are gone")
+        self.run_task("forget the counts of deleted topics")
         self.assertEqual(set(self.service.metrics.saved.timing_count),
                          {"rmq_sys_x", "TBW102", "waits"})
         self.assertEqual(set(self.service.metrics.reported()), {"rmq_sys_x", "TBW102"})

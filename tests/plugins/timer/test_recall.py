@@ -212,7 +212,7 @@ class RecallTests(TimerTestCase):
         self.send(b"old", TIMER_DELAY_MS="4500")
         self.turn()
         self.box.kernel.tables.delete_topic("T")
-        self.run_task("forget timed messages of topics that are gone")
+        self.run_task("forget the counts of deleted topics")
         self.assertEqual(self.counted(), (0, 1))
         self.turns(2000)
         self.send(b"new", TIMER_DELAY_MS="4500")
@@ -223,7 +223,7 @@ class RecallTests(TimerTestCase):
         self.turns(4000)
         self.assertEqual(self.raw_counts(), {})
         self.box.kernel.tables.delete_topic("T")
-        self.run_task("forget timed messages of topics that are gone")
+        self.run_task("forget the counts of deleted topics")
         self.assertNotIn("T", self.service.metrics.saved.timing_count)
 
     def test_a_message_that_cannot_be_read_counts_until_its_time(self) -> None:

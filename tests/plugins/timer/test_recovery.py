@@ -326,8 +326,8 @@ class BeyondTests(TimerTestCase):
         with capturedLogs() as events:
             self.service.enqueue.correct_offset()
         self.assertEqual(error_lines(events), [
-            "6 messages of rmq_sys_wheel_timer-0 are gone before they were entered: timed messages "
-            "continue at 7, where the queue begins, after 1"])
+            "6 messages of rmq_sys_wheel_timer-0 were removed before they were entered: timed "
+            "messages continue at 7, where the queue begins, instead of 1"])
 
     def test_a_log_that_is_cut(self) -> None:
         """What is stored in the place of a lost end is entered, and waits for no turn."""

@@ -500,13 +500,13 @@ class FigureTests(TimerTestCase):
         seen: list[str] = []
         self.patch(self.service, "log", type("Log", (), {
             "info": staticmethod(lambda text, **fields: seen.append(text.format(**fields)))})())
-        name = "log how far timed messages are behind"
+        name = "log the lag of timed messages"
         self.turn()
         self.run_task(name)
         self.send(TIMER_DELAY_MS="500")
         self.run_task(name)
         self.assertEqual(seen, [
-            "timed messages: 1 to enter, 0 ms behind in delivering, 0 wait"])
+            "timed messages: 1 to enter, delivery is 0 ms late, 0 wait"])
 
     def test_start_that_failed_before(self) -> None:
         """What was not loaded is not stopped, and does nothing."""

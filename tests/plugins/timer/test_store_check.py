@@ -123,14 +123,14 @@ class DamageTests(TimerStoreCase):
         """A unit that leads past another one of its slot."""
         places = self.of_slot(14)
         place = self.put_unit(places[5], "previous", "q", places[3])
-        self.is_named(f"{place}: expected {places[4]}, the unit before it in its slot, found "
+        self.is_named(f"{place}: expected {places[4]}, the previous unit of its slot, found "
                       f"{places[3]}")
 
     def test_first_unit(self) -> None:
         """The first unit of a slot, which leads to one of another slot."""
         places = self.of_slot(14)
         place = self.put_unit(places[0], "previous", "q", 0)
-        self.is_named(f"{place}: expected -1, no unit is before it in its slot, found 0")
+        self.is_named(f"{place}: expected -1, because no unit precedes it in its slot, found 0")
 
     def test_no_unit(self) -> None:
         """A unit that is torn, and units that are zeros."""
@@ -187,7 +187,7 @@ class DamageTests(TimerStoreCase):
         at = self.slot_of(places[2])[0]
         self.is_named(
             f"{place}: expected a unit that is a message, found magic 5",
-            f"timerwheel byte {at + 24}: expected count to be 10, as its units say (slot of "
+            f"timerwheel byte {at + 24}: expected count to be 10, as its units show (slot of "
             f"{self.slot_of(places[2])[1]} ticks), found 12")
 
     def test_a_unit_in_the_wrong_slot_is_found(self) -> None:
@@ -198,8 +198,8 @@ class DamageTests(TimerStoreCase):
         place = self.put_unit(position, "write_ms", "q", unit.write_ms + 900_000)
         lines = check(self.root)[0]
         self.assertEqual(lines[0], (
-            f"{place}: expected a time that is, with the delay, the message's {unit.slot_ms}, "
-            f"found {unit.write_ms + 900_000} and {unit.delay_ms}"))
+            f"{place}: expected a time whose sum with the delay is the message's "
+            f"{unit.slot_ms}, found {unit.write_ms + 900_000} and {unit.delay_ms}"))
         self.assertEqual(lines[1], (
             f"timerwheel byte {at + 16}: expected last to be the slot's newest unit, none (slot of "
             f"{ticks} ticks), found {position}"))
@@ -246,15 +246,15 @@ class DamageTests(TimerStoreCase):
         self.put(self.root / "timerwheel", at + SLOT_FIELD_POSITIONS["first"],
                  struct.pack(">q", places[1]))
         self.is_named(f"timerwheel byte {at + 8}: expected first to be {places[0]}, as its units "
-                      f"say (slot of {ticks} ticks), found {places[1]}")
+                      f"show (slot of {ticks} ticks), found {places[1]}")
 
     def test_a_slot_that_says_another_number(self) -> None:
         """A slot that says another number: twelve and one are messages, one is taken back."""
         at, ticks, slot = self.slot_of(self.of_slot(14)[0])
         self.assertEqual(slot.count, 12)
         self.put(self.root / "timerwheel", at + 24, struct.pack(">i", 11))
-        self.is_named(f"timerwheel byte {at + 24}: expected count to be 12, as its units say (slot "
-                      f"of {ticks} ticks), found 11")
+        self.is_named(f"timerwheel byte {at + 24}: expected count to be 12, as its units show "
+                      f"(slot of {ticks} ticks), found 11")
 
     def test_counts_of_apache(self) -> None:
         """Apache's recovery sets no counts: without our mark another one is a number only."""
@@ -307,7 +307,7 @@ class DamageTests(TimerStoreCase):
         self.assertEqual(self.value(1), end)
         self.set_value(1, end + UNIT_SIZE)
         self.is_named(f"{CHECK_POINT} byte 8: expected last_timer_log_flush_position to be no "
-                      f"place behind the timer log's last unit, which ends at {end}, found "
+                      f"position after the timer log's last unit, which ends at {end}, found "
                       f"{end + UNIT_SIZE}")
 
     def test_behind_log(self) -> None:
@@ -322,7 +322,7 @@ class DamageTests(TimerStoreCase):
         end = self.value(2)
         for index, name in ((2, "last_timer_queue_offset"), (3, "master_timer_queue_offset")):
             self.set_value(index, end + 1)
-            self.is_named(f"{CHECK_POINT} byte {index * 8}: expected {name} to be no offset behind "
+            self.is_named(f"{CHECK_POINT} byte {index * 8}: expected {name} to be no offset after "
                           f"the end of {TIMER_TOPIC}, {end}, found {end + 1}")
             self.set_value(index, end)
 

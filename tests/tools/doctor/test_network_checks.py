@@ -45,7 +45,7 @@ class AddressTests(SynchronousTestCase):
         finding = self.address(bindAddress="127.0.0.1", brokerIP1="localhost",
                                namesrvAddr="192.0.2.1:9876")
         self.assertIs(finding.level, Level.BROKEN)
-        self.assertIn("by name servers on other hosts", finding.text)
+        self.assertIn("from name servers on other hosts", finding.text)
 
     def test_behind_another_address(self) -> None:
         """An address that is not this host's may be NAT's."""

@@ -16,7 +16,7 @@ from twistmq.protocol.record import (
     decode_record,
     encode_record,
 )
-from twistmq.transaction.half import (
+from twistmq.transaction.half_message import (
     check_body,
     checks_of,
     copy_of_half,

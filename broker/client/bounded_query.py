@@ -8,12 +8,12 @@ from twisted.internet.defer import Deferred
 
 from twistmq.protocol.errors import RemotingError, RemotingTimeout
 
-__all__ = ["BoundedQuestion"]
+__all__ = ["BoundedQuery"]
 
 T = TypeVar("T")
 
 
-class BoundedQuestion:
+class BoundedQuery:
     """Waits for answers, to one query at a time."""
 
     def __init__(self, reactor: Any) -> None:

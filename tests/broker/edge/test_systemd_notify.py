@@ -1,4 +1,4 @@
-"""Tests of broker/edge/readiness.py: what a service manager hears."""
+"""Tests of broker/edge/systemd_notify.py: what a service manager hears."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.edge.readiness import NOTIFY_SOCKET, notify_ready, notify_stopping
+from twistmq.broker.edge.systemd_notify import NOTIFY_SOCKET, notify_ready, notify_stopping
 
 
 class ReadinessTests(SynchronousTestCase):
