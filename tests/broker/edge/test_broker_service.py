@@ -483,6 +483,51 @@ class StartOrderTests(TestCase):
         socket.create_connection(("127.0.0.1", port)).close()
         await service.stopService()
 
+    async def test_each_part_starts_after_those_that_it_needs(self) -> None:
+        """The tables and the store come first, then the plugins, the ports and the name servers."""
+        steps: list[str] = []
+
+        def note(owner: Any, name: str, step: str) -> None:
+            function = getattr(owner, name)
+
+            def noted(*arguments: Any, **options: Any) -> Any:
+                steps.append(step)
+                return function(*arguments, **options)
+
+            self.patch(owner, name, noted)
+
+        class Plugin:
+            @staticmethod
+            @hookimpl
+            def on_start() -> None:
+                steps.append("a plugin")
+
+            @staticmethod
+            @hookimpl
+            def on_stop() -> None:
+                steps.append("a plugin ends")
+
+        service = make_service(plugin=Plugin)
+        self.patch(service, "name_servers", RecordedNameServers())
+        note(service.kernel.tables, "load", "tables")
+        note(service.kernel.store, "load", "files")
+        note(service.kernel.store, "start", "store")
+        note(service, "_listen", "ports")
+        note(PeriodicService, "startService", "periodic tasks")
+        note(service.name_servers, "register", "name servers")
+        service.startService()
+        await service.started
+        self.assertEqual(steps, ["tables", "files", "store", "a plugin", "ports", "periodic tasks",
+                                 "name servers"])
+        steps.clear()
+        note(PeriodicService, "stopService", "periodic tasks end")
+        note(service.name_servers, "unregister", "name servers")
+        note(service.kernel, "persist", "tables are saved")
+        note(service.kernel.store, "stop", "the store ends")
+        await service.stopService()
+        self.assertEqual(steps, ["periodic tasks end", "name servers", "a plugin ends",
+                                 "tables are saved", "the store ends"])
+
 
 class SettingsFileTests(TestCase):
     """One file has the settings of broker, connections and store."""

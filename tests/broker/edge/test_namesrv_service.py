@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests.interop.ports import free_port
+from twistmq.broker import hookimpl
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.config.setting_rows import namesrv_rows
 from twistmq.broker.config.settings import Settings
@@ -18,6 +23,8 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
+from twistmq.broker.testing.raw_client import RawClient
+from twistmq.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
@@ -27,6 +34,74 @@ from twistmq.protocol.headers.namesrv import (
 )
 
 MASTER = "10.0.0.1:10911"
+
+
+def _is_open(port: int) -> bool:
+    """Whether something listens at a port of this host."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class LifeTests(TestCase):
+    """The start, the work and the stop of a whole name server."""
+
+    def make(self, hooks: Hooks | None = None, **settings: str) -> NamesrvService:
+        return NamesrvService(reactor, Settings.load(namesrv_rows(), None, {
+            "listenPort": "0", "bindAddress": "127.0.0.1",
+            "kvConfigPath": f"{self.mktemp()}/kvConfig.json", **settings}), hooks)
+
+    async def test_plugins_start_before_the_port_opens_and_end_after_it_closed(self) -> None:
+        """The stop leaves no port, no connection, no thread and no timer behind."""
+        port = free_port()
+        seen: list[tuple[str, bool]] = []
+
+        class Plugin:
+            @staticmethod
+            @hookimpl
+            def on_namesrv_start() -> None:
+                seen.append(("start", _is_open(port)))
+
+            @staticmethod
+            @hookimpl
+            def on_namesrv_stop() -> None:
+                seen.append(("stop", _is_open(port)))
+
+        before = set(threading.enumerate())
+        service = self.make(Hooks([("plugin", Plugin)]), listenPort=str(port))
+        service.startService()
+        await service.started
+        with RawClient(f"127.0.0.1:{port}", 5) as client:
+            await deferToThread(client.request, RequestCode.GET_BROKER_CLUSTER_INFO)
+            # trial finds a timer and a socket that stay.
+            await service.stopService()
+            self.assertEqual(client._socket.recv(1), b"")
+        self.assertEqual(seen, [("start", False), ("stop", False)])
+        self.assertFalse(_is_open(port))
+        self.assertEqual({each.name for each in set(threading.enumerate()) - before
+                          if each.name.startswith("namesrv")}, set())
+
+    async def test_a_silent_broker_is_removed_and_its_connection_closed(self) -> None:
+        """The scan runs by itself, and counts from the time that the broker asked for."""
+        service = self.make(scanNotActiveBrokerInterval="20")
+        service.startService()
+        await service.started
+        self.addCleanup(service.stopService)
+        header = RegisterBrokerRequestHeader(
+            broker_name="a", broker_addr=MASTER, cluster_name="C", ha_server_addr="",
+            broker_id=0, heartbeat_timeout_millis=100)
+        body = RegisterBrokerBody(TopicConfigSerializeWrapper({
+            name: TopicConfig(name) for name in ("T", "U")}))
+
+        def silent() -> bytes:
+            with RawClient(f"127.0.0.1:{service.port}", 5) as broker:
+                code = broker.request(RequestCode.REGISTER_BROKER, header, body.encode()).code
+                self.assertEqual(code, ResponseCode.SUCCESS)
+                broker._socket.settimeout(20)
+                return broker._socket.recv(1)
+
+        self.assertEqual(await deferToThread(silent), b"")
+        tables = service.name_server.routes.tables
+        self.assertEqual((tables.brokers, tables.topics, tables.live), ({}, {}, {}))
 
 
 class IdleTests(TestCase):

@@ -620,6 +620,21 @@ class DataVersionTests(KernelTestCase):
         self.assertNotIn("T2", again.kernel.topic_config.table)
         self.assertIn("G1", again.kernel.subscription_group.table)
 
+    def test_a_clean_stop_saves_every_table(self) -> None:
+        """Each has a file of its own in the folder ``config``, and the next start reads it."""
+        box = self.make_box()
+        send(box, "T")
+        pull(box, "T", group="G")
+        box.kernel.consumer_offset.commit("host", "G", "T", 0, 7)
+        box.stop()
+        for name, key in (("topics.json", b'"T"'), ("subscriptionGroup.json", b'"G"'),
+                          ("consumerOffset.json", b'"T@G"')):
+            self.assertIn(key, box.disk.read_file(f"/store/config/{name}"), msg=name)
+        again = self.make_box(disk=box.disk).kernel
+        self.assertIn("T", again.topic_config.table)
+        self.assertIn("G", again.subscription_group.table)
+        self.assertEqual(again.consumer_offset.query("G", "T", 0), 7)
+
     def test_full_disk(self) -> None:
         """What cannot be saved holds all the same and is saved later."""
         disk = FaultyDisk()

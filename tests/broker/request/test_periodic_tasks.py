@@ -8,7 +8,7 @@ from datetime import datetime
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.draw import examples
@@ -17,7 +17,10 @@ from twistmq.broker.request.periodic_tasks import ms_to_next_midnight
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import pull_header
 from twistmq.broker.testing.store import message
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import RequestCode
 
 DAY_MS = 86_400_000
 
@@ -175,15 +178,21 @@ class TaskTests(_ZoneCase):
         self.assertEqual(event["size"], 0)
         self.patch(type(box.kernel.store.dispatch), "behind_bytes", 1234)
         event, = self.logged(box, "log dispatch lag")
-        self.assertEqual(event["size"], 1234)
+        self.assertEqual(formatEvent(event), "dispatch is 1234 bytes behind the commit log")
 
     def test_water_marks(self) -> None:
-        """Connections are logged while there are any."""
+        """Connections and pulls that wait are logged while there are any."""
         box = self.make()
         self.assertEqual(self.logged(box, "log water marks"), [])
-        box.peer()
+        peer = box.peer()
         event, = self.logged(box, "log water marks")
-        self.assertEqual((event["pulls"], event["channels"]), (0, 1))
+        self.assertEqual(formatEvent(event), "0 pulls wait, 1 connections")
+        box.kernel.topic_config.update(TopicConfig("T", 4, 4), {})
+        for queue_id in range(3):
+            self.assertIsNone(box.send(peer, RequestCode.PULL_MESSAGE, pull_header(
+                "T", 0, queue_id=queue_id, hold_ms=15_000)))
+        event, = self.logged(box, "log water marks")
+        self.assertEqual(formatEvent(event), "3 pulls wait, 1 connections")
 
     def test_statistics_are_sampled_each_second(self) -> None:
         """They are sampled each second."""
