@@ -251,6 +251,7 @@ class RegisterTests(NameServersTestCase):
         self.register(compressed=True)
         _, _, sent, body = self.client.asked[0]
         self.assertIs(sent.compressed, True)
+        self.assertEqual(sent.body_crc32, zlib.crc32(body) & 0x7FFFFFFF)
         decoded = RegisterBrokerBody.decode(body, True).topic_config_serialize_wrapper
         self.assertEqual(decoded.topic_config_table["T"].write_queue_nums, 4)
 
@@ -324,6 +325,11 @@ class NeedRegisterTests(NameServersTestCase):
         """Only when all of them know our version is there nothing to say."""
         same = self.answer(False, DataVersion(0, 5, 6))
         self.assertIs(self.need(same, same), False)
+        for _, code, asked, body in self.client.asked:
+            self.assertEqual(code, RequestCode.QUERY_DATA_VERSION)
+            self.assertEqual((asked.cluster_name, asked.broker_name, asked.broker_id,
+                              asked.broker_addr), ("cluster", "broker-a", 0, "10.0.0.1:10911"))
+            self.assertEqual(DataVersion.decode(body), self.wrapper.data_version)
         for name, other in (
             ("changed", self.answer(True, DataVersion(0, 5, 6))),
             ("says nothing", self.answer(None)),

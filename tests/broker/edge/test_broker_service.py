@@ -196,6 +196,8 @@ class RecordedNameServers:
         self.registered: list[bytes] = []
         #: Whether some name server has another version than the broker's.
         self.differ = False
+        #: Who asked for the version that they have, and with which of its own.
+        self.asked: list[tuple[object, object]] = []
         self.wait: Deferred[None] | None = None
         self.told_less: dict[str, str] = {}
         #: What the name servers answer, in the order of their addresses.
@@ -210,7 +212,8 @@ class RecordedNameServers:
             await self.wait
         return self.answers
 
-    async def need_register(self, *ignored: object, **more: object) -> bool:
+    async def need_register(self, identity: object, version: object, **more: object) -> bool:
+        self.asked.append((identity, version))
         return self.differ
 
     async def unregister(self, *ignored: object, **more: object) -> None:
@@ -359,13 +362,29 @@ class RegistrationTests(TestCase):
 
     async def test_only_what_differs(self) -> None:
         """Without forceRegister only when a name server has another version, but at the start."""
-        _, task = await self.start(forceRegister="false")
+        service, task = await self.start(forceRegister="false")
         self.assertEqual(len(self.name_servers.registered), 1)
+        self.assertEqual(self.name_servers.asked, [])
         await task.run(0)  # type: ignore[misc]
         self.assertEqual(len(self.name_servers.registered), 1)
+        service.kernel.topic_config.update(TopicConfig("A"), {})
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual(self.name_servers.asked[-1],
+                         (service.identity, service.kernel.topic_config.data_version))
         self.name_servers.differ = True
         await task.run(0)  # type: ignore[misc]
         self.assertEqual(len(self.name_servers.registered), 2)
+
+    async def test_the_body_is_compressed_when_the_setting_says_so(self) -> None:
+        """The name servers are told of it, and the topics are the same."""
+        for compressed in (False, True):
+            service, task = await self.start(compressedRegister=str(compressed).lower())
+            service.kernel.topic_config.update(TopicConfig("A", 3, 5), {})
+            await task.run(0)  # type: ignore[misc]
+            self.assertIs(self.name_servers.told[1]["compressed"], compressed)
+            topics = RegisterBrokerBody.decode(
+                self.name_servers.registered[-1], compressed).topic_config_serialize_wrapper
+            self.assertEqual(topics.topic_config_table["A"], TopicConfig("A", 3, 5))
 
     async def test_what_name_servers_refuse_of_plugins(self) -> None:
         """The plain body has the topics alone; a refusal is in the health of the broker."""

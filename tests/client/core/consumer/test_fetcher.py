@@ -14,11 +14,45 @@ from twistmq.client.core.consumer.flow_control import PullLimits
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.flags import PULL_SUSPEND
 from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 #: Messages that a pull asks for.
 COUNT = 32
 QUEUE = MessageQueue("T", "a", 0)
+
+
+class HoldTests(SynchronousTestCase):
+    """A queue without messages, and a broker that holds the pulls of it."""
+
+    def test_a_broker_may_hold_a_pull_for_fifteen_seconds(self) -> None:
+        """The pull asks for that, and a late answer ends the wait and not the time-out."""
+        broker = GroupBroker(queues=1)
+        box = GroupBox(broker)
+        held: list[RemotingCommand] = []
+
+        def serve(command: RemotingCommand) -> Answer:
+            if command.code != RequestCode.PULL_MESSAGE:
+                return broker(command)
+            held.append(command)
+            return None
+
+        box.servers[BROKER] = serve
+        box.start()
+        [pull] = held
+        header = pull.header(PullMessageRequestHeader)
+        self.assertEqual((header.queue_offset, header.suspend_timeout_millis), (0, 15_000))
+        self.assertEqual(header.sys_flag & PULL_SUSPEND, PULL_SUSPEND)
+        box.advance(20_000)
+        self.assertEqual(len(held), 1)
+        broker.put("T", 0, b"7")
+        answer = broker(pull)
+        assert answer is not None
+        box.reply(BROKER, pull, *answer)
+        box.settle()
+        self.assertEqual(box.take_all(), [7])
+        self.assertEqual([each.header(PullMessageRequestHeader).queue_offset for each in held],
+                         [0, 1])
 
 
 class AheadTests(SynchronousTestCase):
