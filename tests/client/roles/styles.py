@@ -36,6 +36,10 @@ class Style:
         """Return what a call of a method gives: its value, or the value that it is awaited for."""
         return await value if inspect.isawaitable(value) else value
 
+    async def result(self, future: Any) -> Any:
+        """Return the result of a future that ``send_soon`` gave."""
+        return future.result(20) if self.module is twistmq.client else await future
+
     @asynccontextmanager
     async def opened(self, thing: Any) -> AsyncIterator[Any]:
         """Enter a client, a producer or a consumer by ``with`` or ``async with``."""

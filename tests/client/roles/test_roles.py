@@ -12,14 +12,17 @@ from tests.client.roles.styles import STYLES, Style, in_each_style
 from tests.client.test_shells import ShellCase
 from twistmq.client import (
     Closed,
+    Full,
     Message,
     NotAssigned,
     OptionError,
     Producer,
     ReceiptExpired,
     ReceivedMessage,
+    RequestRefused,
     RequestTimeout,
 )
+from twistmq.client.base.interceptors import Interceptor
 from twistmq.protocol.record import records_of
 
 
@@ -37,6 +40,35 @@ class RolesCase(ShellCase):
     def made(self, style: Style, kind: str, **options: Any) -> Any:
         """A client, a producer or a consumer with a client of its own."""
         return getattr(style.module, kind)(self.where, **style.more, **options)
+
+
+class _Seen(Interceptor):
+    """Notes what it is told of."""
+
+    def __init__(self) -> None:
+        self.before_sends: list[tuple[str, str | None]] = []
+        self.after_sends: list[tuple[Any, ...]] = []
+        self.consumptions: list[tuple[Any, ...]] = []
+
+    def before_send(self, topic: str, properties: dict[str, str]) -> None:
+        """See ``Interceptor``."""
+        self.before_sends.append((topic, properties.get("TAGS")))
+
+    def after_send(
+        self, topic: str, ids: str, duration_ms: float, result: Any, error: Exception | None,
+    ) -> None:
+        """See ``Interceptor``."""
+        self.after_sends.append((topic, ids, result, error))
+
+    def before_consume(self, group: str, queue: Any, messages: Any) -> None:
+        """See ``Interceptor``."""
+        self.consumptions.append(
+            ("before", group, queue.topic, [message.body for message in messages]))
+
+    def after_consume(self, group: str, queue: Any, messages: Any, outcome: str) -> None:
+        """See ``Interceptor``."""
+        self.consumptions.append(
+            ("after", group, queue.topic, [message.body for message in messages], outcome))
 
 
 class ClientTests(RolesCase):
@@ -97,6 +129,107 @@ class ProducerTests(RolesCase):
             self.assertIn("closed", repr(producer))
             with self.assertRaises(Closed):
                 await got(producer.send(topic, b"6"))
+
+        return in_each_style(main)
+
+    def test_each_kind_of_send_keeps_the_parts_of_a_message(self) -> Deferred[Any]:
+        """The tags, the keys, the properties and the queue are those that were given."""
+        async def main(style: Style) -> None:
+            topic, got = f"parts-{style.name}", style.got
+            parts: dict[str, Any] = {
+                "tags": "a", "keys": ["k", "l"], "properties": {"p": "v"}, "flag": 7}
+
+            def made(body: bytes) -> Message:
+                return Message(topic=topic, body=body, **parts)
+
+            async with style.opened(self.made(style, "Producer")) as producer:
+                await got(producer.send(topic, b"0"))
+                queue = (await got(producer.queues(topic)))[2]
+                begin = await got(producer.client.max_offset(queue))
+                await got(producer.send(topic, b"1", queue=queue, **parts))
+                await got(producer.send(made(b"2"), queue=queue))
+                await got(producer.send_oneway(topic, b"3", queue=queue, **parts))
+                await got(producer.send_batch([made(b"4"), made(b"5")], queue))
+                waiting = [await got(producer.send_soon(topic, b"6", queue=queue, **parts)),
+                           await got(producer.send_soon(made(b"7"), queue=queue))]
+                results = [await style.result(each) for each in waiting]
+                self.assertEqual({result.queue.queue_id for result in results}, {2})
+                many = await got(producer.send_many([made(b"%d" % each) for each in range(8, 18)]))
+                self.assertEqual(len({result.id for result in many}), 10)
+                records: list[Any] = []
+                deadline = time.monotonic() + 20
+                while len(records) < 7 and time.monotonic() < deadline:
+                    pulled = await got(producer.client.pull(queue, begin))
+                    records = [each for each in records_of(pulled.body) if len(each.body) == 1
+                               and each.body < b"8"]
+                self.assertEqual(sorted(each.body for each in records),
+                                 [b"%d" % each for each in range(1, 8)])
+                for queue in await got(producer.queues(topic)):
+                    pulled = await got(producer.client.pull(queue, 0))
+                    for record in records_of(pulled.body):
+                        if record.body != b"0":
+                            found = record.properties_map()
+                            self.assertEqual(
+                                (found["TAGS"], found["KEYS"], found["p"], record.flag),
+                                ("a", "k l", "v", 7), msg=str(record.body))
+
+        return in_each_style(main)
+
+    def test_options_bound_what_is_under_way(self) -> Deferred[Any]:
+        """A message that gets no room by number or by bytes within the time-out is refused."""
+        async def main(style: Style) -> None:
+            topic, got = f"bound-{style.name}", style.got
+            async with style.opened(self.made(
+                    style, "Producer", in_flight_max=2, in_flight_bytes_max=10_000,
+                    timeout_s=0.3)) as producer:
+                room = producer._room
+                await got(producer.send(topic, b"0"))
+                # It stands for a message that does not end.
+                room.take(9000)
+                await style.result(await got(producer.send_soon(topic, bytes(100))))
+                with self.assertRaises(Full) as caught:
+                    await got(producer.send_soon(topic, bytes(2000)))
+                self.assertIn("1 messages with 9000 bytes", str(caught.exception))
+                room.take(10)
+                with self.assertRaises(Full) as caught:
+                    await got(producer.send_soon(topic, b"1"))
+                self.assertIn("2 messages with 9010 bytes", str(caught.exception))
+                room.give(10)
+                room.give(9000)
+                result = await style.result(await got(producer.send_soon(topic, bytes(2000))))
+                self.assertTrue(result.safe)
+                await got(producer.flush())
+                self.assertEqual((room.count, room.bytes), (0, 0))
+
+        return in_each_style(main)
+
+    def test_interceptors_see_each_send_and_each_consumption(self) -> Deferred[Any]:
+        """Before it and after it, with what it was about and how it ended."""
+        async def main(style: Style) -> None:
+            topic, got, seen = f"seen-{style.name}", style.got, _Seen()
+            async with style.opened(self.made(
+                    style, "Producer", interceptors=[seen])) as producer:
+                sent = await got(producer.send(topic, b"0", tags="a"))
+                with self.assertRaises(RequestRefused):
+                    # No broker holds a message for a month.
+                    await got(producer.send(topic, b"1", delay_s=30 * 86_400))
+            self.assertEqual(seen.before_sends, [(topic, "a"), (topic, None)])
+            [(*first, result, no_error), (*second, no_result, error)] = seen.after_sends
+            self.assertEqual((first, result, no_error), ([topic, sent.id], sent, None))
+            self.assertEqual((second[0], no_result), (topic, None))
+            self.assertIsInstance(error, RequestRefused)
+            async with style.opened(self.made(
+                    style, "Consumer", group=f"g-{topic}", topics=topic, start="first",
+                    interceptors=[seen])) as consumer:
+                def handler(message: ReceivedMessage[Any]) -> None:
+                    seen.consumptions.append(("handler", message.body))
+                    consumer.stop()
+
+                await got(consumer.run(handler))
+            group = f"g-{topic}"
+            self.assertEqual(seen.consumptions, [
+                ("before", group, topic, [b"0"]), ("handler", b"0"),
+                ("after", group, topic, [b"0"], "success")])
 
         return in_each_style(main)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 
 from tests.plugins.pop.case import INVISIBLE_MS, RETRY_TOPIC, REVIVE_TOPIC, PopTestCase, popped_of
+from twistmq.broker import hookimpl
+from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.testing.raw_client import records_of
 from twistmq.plugins.pop.names import pop_retry_topic
 from twistmq.protocol.bodies import TopicConfig
 from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, RequestRefused
 from twistmq.protocol.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
 from twistmq.protocol.topic_names import TIMER_TOPIC
 
@@ -208,6 +211,40 @@ class PopTests(PopTestCase):
         self.send_some(2, 1)
         self.assertEqual({self.ask_pop(count=1).header(PopMessageResponseHeader).revive_qid
                           for _ in range(2)}, {0})
+
+
+class HookTests(PopTestCase):
+    """``before_consume`` and ``after_consume`` of a pop."""
+
+    def setUp(self) -> None:
+        self.plugins = (*PopTestCase.plugins, ("hooks", self))  # type: ignore[assignment]
+        self.before: list[tuple[str, str, int]] = []
+        self.after: list[tuple[str, str, int, int, int, int]] = []
+        super().setUp()
+
+    @hookimpl
+    def before_consume(self, context: ConsumeContext) -> BrokerError | None:
+        self.before.append((context.group, context.topic, context.queue_id))
+        if context.group == "late":
+            return RequestRefused(ResponseCode.SYSTEM_BUSY, "come back tomorrow")
+        return None
+
+    @hookimpl
+    def after_consume(self, context: ConsumeContext) -> None:
+        self.after.append((context.group, context.topic, context.queue_id, context.offset,
+                           context.message_count, len(context.messages)))
+
+    def test_hooks_see_a_pop_and_what_each_queue_gave(self) -> None:
+        """The first sees the request, the second each queue; a refusal is the answer."""
+        self.send_some(5)
+        self.assertEqual(len(self.pop()), 5)
+        self.assertEqual(self.pop(), [])
+        self.assertEqual(self.before, [("g", "T", -1)] * 2)
+        self.assertEqual(sorted(self.after), [("g", "T", 0, 0, 3, 3), ("g", "T", 1, 0, 2, 2)])
+        reply = self.ask_pop(group="late")
+        self.assertEqual((reply.code, reply.remark),
+                         (ResponseCode.SYSTEM_BUSY, "come back tomorrow"))
+        self.assertEqual(len(self.after), 2)
 
 
 class RetryTests(PopTestCase):
