@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from datetime import datetime
-from typing import get_type_hints
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, get_type_hints
 
+from twisted.internet import reactor
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq import client
-from twistmq.client import aio, tx
+from twistmq.client import Message, ReceivedMessage, aio, tx
 from twistmq.client.base.errors import OptionError
+from twistmq.client.core.consumer.assigned_queues import MemberOptions, PopOptions
+from twistmq.client.core.consumer.flow_control import PullLimits
+from twistmq.client.core.consumer.strategies import AveragelyByCircle
+from twistmq.client.core.producer.fault_tolerance import TABLE_4
+from twistmq.client.core.producer.outgoing_message import ProducerOptions
+from twistmq.client.roles.parts import UNTIMED_MS
 from twistmq.client.shell import arguments
 from twistmq.client.shell.options import (
     CLIENT,
@@ -59,6 +67,79 @@ class OptionTests(SynchronousTestCase):
         page = option_page()
         for row in (*CLIENT, *PRODUCER, *CONSUMER, *POP_CONSUMER):
             self.assertIn(f"| `{row.name}` |", page)
+
+
+def _decode(message: ReceivedMessage[Any]) -> object:
+    return message.body
+
+
+class ValueTests(SynchronousTestCase):
+    """The value of each option is where the core looks for it, in each style."""
+
+    def made(self, kind: str, **options: Any) -> Iterator[Any]:
+        """Make a thing of a kind in each style."""
+        for module, more in ((client, {}), (aio, {}), (tx, {"reactor": reactor})):
+            yield getattr(module, kind)(NAMESRV, **more, **options)
+
+    def test_of_a_producer(self) -> None:
+        """Its trace has the producer's group, and its checks the function."""
+        own: dict[str, Any] = {
+            "group": "p", "require_safe": True, "compress_over": 77, "codec": "lz4",
+            "in_flight_max": 5, "in_flight_bytes_max": 6000, "auto_batch": True,
+            "attempt_timeout_s": 0.25, "avoid_slow": True, "latency_table": "4.9",
+            "encode": str.encode, "on_check": _decode, "trace": True}
+        self.assertEqual(set(own), {row.name for row in PRODUCER})
+        for producer in self.made("Producer", **own, timeout_s=1.5, retries=7):
+            sender = producer.sender
+            self.assertEqual(sender.options, ProducerOptions(
+                group="p", timeout_ms=1500, retries=7, attempt_timeout_ms=250, require_safe=True,
+                compress_over=77, codec="lz4", in_flight_max=5, in_flight_bytes_max=6000,
+                auto_batch=True, avoid_slow=True, latencies=TABLE_4))
+            self.assertEqual(sender.prepare(Message("T", "text")).body, b"text")
+            self.assertIs(sender.checks.on_check, _decode)
+            self.assertIsNotNone(sender.trace)
+
+    def test_of_consumers(self) -> None:
+        """Of the one whose messages are handled, the one that polls, and the one that pops."""
+        limits, strategy = PullLimits(count=3), AveragelyByCircle()
+        assigned: list[object] = []
+        lost: list[object] = []
+        shared: dict[str, Any] = {
+            "strategy": strategy, "cache_bytes_max": 999, "decode": _decode,
+            "on_assigned": assigned.append, "on_lost": lost.append}
+        pulled: dict[str, Any] = {
+            "start": datetime(2026, 1, 1, tzinfo=UTC), "limits": limits, "pull_count": 9,
+            "damaged": "deliver"}
+        handled: dict[str, Any] = {
+            "order": "queue", "max_attempts": 4, "consume_timeout_s": 2.5, "suspend_s": 0.5,
+            "undecodable": "skip", "auto_acknowledge": False, "trace": True}
+        start = int(pulled["start"].timestamp() * 1000)
+        values: dict[str, Any] = {
+            "group": "g", "strategy": strategy, "cache_bytes_max": 999}
+        of_handled = {"in_order": True, "max_attempts": 4, "consume_timeout_ms": 2500,
+                      "suspend_ms": 500}
+        of_pulled = {"start": start, "limits": limits, "pull_count": 9, "damaged": "deliver"}
+        for kind, rows, own, options in (
+            ("Consumer", CONSUMER,
+             {**shared, **pulled, **handled, "mode": "broadcast", "offset_folder": self.mktemp()},
+             MemberOptions(**values, **of_handled, **of_pulled, is_broadcast=True)),
+            ("PullConsumer", PULL_CONSUMER, {**shared, **pulled},
+             MemberOptions(**values, **of_pulled, consume_timeout_ms=UNTIMED_MS)),
+            ("PopConsumer", POP_CONSUMER,
+             {**shared, **handled, "start": "first", "invisible_s": 8, "pop_count": 3,
+              "in_flight_max": 12},
+             PopOptions(**values, **of_handled, start="first", invisible_ms=8000, pull_count=3,
+                        in_flight_max=12)),
+        ):
+            self.assertEqual(set(own), {row.name for row in rows}, msg=kind)
+            for consumer in self.made(kind, group="g", topics="T", **own):
+                member = consumer.member
+                self.assertEqual(member.options, options, msg=kind)
+                self.assertIs(member.decode, _decode, msg=kind)
+                self.assertIn(assigned.append, member.on_assigned, msg=kind)
+                self.assertIn(lost.append, member.on_lost, msg=kind)
+                if kind != "PullConsumer":
+                    self.assertIsNotNone(member.trace, msg=kind)
 
 
 class ShellTests(SynchronousTestCase):
