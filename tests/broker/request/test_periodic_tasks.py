@@ -170,6 +170,41 @@ class TaskTests(_ZoneCase):
         box.now_ms -= 2 * DAY_MS
         self.assertEqual(self.logged(box, "record the day"), [])
 
+    def test_old_files_of_the_log_go_as_the_settings_say(self) -> None:
+        """By the hour and the age, or by the disk's use; that a group has read nothing is no matter.
+
+        Each case has the settings, the age of the files in hours, the hours from then to those of
+        ``deleteWhen``, the part of the disk that is used, and whether files go.
+        """
+        for settings, age, later, used, go in (
+            ({"fileReservedTime": "5"}, 5, 0, 0.1, True),
+            ({"fileReservedTime": "5"}, 4, 0, 0.1, False),
+            ({"fileReservedTime": "5"}, 5, 12, 0.1, False),
+            ({}, 71, 0, 0.1, False),
+            ({}, 72, 0, 0.1, True),
+            ({"fileReservedTime": "5", "diskMaxUsedSpaceRatio": "50"}, 5, 12, 0.51, True),
+            ({"fileReservedTime": "5", "diskMaxUsedSpaceRatio": "50"}, 5, 12, 0.5, False),
+            ({"fileReservedTime": "5", "diskMaxUsedSpaceRatio": "50"}, 4, 12, 0.51, False),
+            ({"diskSpaceCleanForciblyRatio": "60"}, 0, 12, 0.61, True),
+            ({"diskSpaceCleanForciblyRatio": "60", "cleanFileForciblyEnable": "false"}, 0, 12, 0.61,
+             False),
+        ):
+            box = self.make(mappedFileSizeCommitLog="65536", **settings)
+            self.disk.used_ratio = used
+            begin_ms = box.now_ms
+            box.kernel.append([message("T", bytes(30_000)) for _ in range(7)])
+            self.task(box, "flush the store").run(box.now_ms)
+            box.now_ms += 60_000
+            self.task(box, "flush the store").run(box.now_ms)
+            box.kernel.consumer_offset.commit("host", "G", "T", 0, 0)
+            box.now_ms = begin_ms + age * 3_600_000 + 60_000
+            hour = datetime.fromtimestamp(box.now_ms / 1000 + later * 3600).hour
+            box.settings.update({"deleteWhen": f"{hour:02d}"})
+            for _ in range(3):
+                self.task(box, "remove old commit-log files").run(box.now_ms)
+            self.assertEqual(box.kernel.store.commit_log.min_offset > 0, go,
+                             msg=f"{settings} {age} {later} {used}")
+
     def test_dispatch_lag(self) -> None:
         """The log tells how far queues are behind the commit log."""
         box = self.make()
