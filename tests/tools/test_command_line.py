@@ -18,6 +18,8 @@ import click
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import take_default_signals, wait_until
+from twistmq.broker.config.setting_rows import broker_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import services
 from twistmq.broker.errors import SettingsError
 from twistmq.tools import tap
@@ -73,13 +75,38 @@ class PrintingTests(SynchronousTestCase):
         for line in ("brokerName=given", "flushDiskType=SYNC_FLUSH", "namesrvAddr=h:1",
                      "listenPort=10911", "something=else"):
             self.assertIn(line, out.splitlines())
+        names = [line.partition("=")[0] for line in out.splitlines()]
+        settings = Settings(broker_rows())
+        services.declare_plugins("broker", settings)
+        self.assertEqual(names, [*(row.name for row in settings.rows), "something"])
+        self.assertIn("haListenPort", names)
+        for short, long in (("-c", "--configFile"), ("-n", "--namesrvAddr"),
+                            ("-p", "--printConfigItem")):
+            given = {"-c": str(file), "-n": "h:1", "-p": ""}
+            words = [word for option, value in given.items()
+                     for word in (long if option == short else option, value) if word]
+            self.assertEqual(call("broker", *words, "brokerName=given"), (0, out, ""), msg=long)
 
     def test_print_important(self) -> None:
-        """-m prints the important ones only."""
-        status, out, _ = call("broker", "-m")
-        self.assertEqual(status, 0)
-        self.assertIn("listenPort=10911\n", out)
-        self.assertNotIn("serverSocketBacklog", out)
+        """-m prints the important ones only, one a line, with their values of this start."""
+        file = Path(self.mktemp())
+        file.write_text("brokerName=from-file\nlistenPort=7\nsomething=else\n")
+        given = ("-c", str(file), "-n", "h:1", "listenPort=8", "brokerIP1=127.0.0.1")
+        for command in ("broker", "up"):
+            for option in ("-m", "--printImportantConfig"):
+                status, out, err = call(command, option, *given)
+                self.assertEqual((status, err), (0, ""))
+                lines = out.splitlines()
+                for line in ("brokerName=from-file", "listenPort=8", "namesrvAddr=h:1",
+                             "brokerIP1=127.0.0.1", "brokerRole=ASYNC_MASTER",
+                             "flushDiskType=ASYNC_FLUSH", "fileReservedTime=72", "deleteWhen=04"):
+                    self.assertIn(line, lines, msg=command)
+                for name in ("serverSocketBacklog", "something", "haListenPort"):
+                    self.assertNotIn(f"{name}=", out, msg=command)
+                self.assertEqual([line.partition("=")[0] for line in lines[:4]],
+                                 ["brokerName", "brokerClusterName", "brokerId", "namesrvAddr"])
+        both = call("broker", "-m", "-p", *given)
+        self.assertEqual(both, call("broker", "-p", *given))
 
     def test_up_and_namesrv(self) -> None:
         """Both print their own settings; a name server says that it read its file."""
@@ -93,6 +120,14 @@ class PrintingTests(SynchronousTestCase):
         self.assertEqual(status, 0)
         self.assertTrue(out.startswith(f"load config properties file OK, {file}\n"))
         self.assertIn("listenPort=7\n", out)
+        self.assertNotIn("ignored", out)
+        self.assertEqual(call("namesrv", "--configFile", str(file), "--printConfigItem",
+                              "--namesrvAddr", "ignored:1"), (0, out, ""))
+        status, out, _ = call("namesrv", "-c", str(file), "-p", "listenPort=8", "unknown=1")
+        self.assertEqual(status, 0)
+        self.assertIn("listenPort=8\n", out)
+        self.assertTrue(out.endswith("\nunknown=1\n"))
+        self.assertIn("kvConfigPath=", out)
 
     def test_version_and_help(self) -> None:
         """The version says how it runs; help names the commands."""

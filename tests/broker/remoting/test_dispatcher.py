@@ -517,8 +517,11 @@ class RpcHookTests(SynchronousTestCase):
         reply.remark = "seen"
 
     def client(self) -> Conversation:
-        rows = [RequestHandler(ECHO, lambda request: Reply()),
-                RequestHandler(WAIT, lambda request: self.waiting)]
+        def echo(request: Request[Any]) -> Reply:
+            self.seen.append(("handler", request.command.opaque, 0))
+            return Reply()
+
+        rows = [RequestHandler(ECHO, echo), RequestHandler(WAIT, lambda request: self.waiting)]
         return Conversation(make_server(rows, plugins=[("watcher", self)]))
 
     def test_hooks_run_before_the_handler_and_before_the_reply(self) -> None:
@@ -527,7 +530,7 @@ class RpcHookTests(SynchronousTestCase):
         client.says(encode_request(ECHO, 1))
         [reply] = client.heard()
         self.assertEqual(reply.remark, "seen")
-        self.assertEqual(self.seen, [("before", 1, 0), ("after", 1, 0)])
+        self.assertEqual(self.seen, [("before", 1, 0), ("handler", 1, 0), ("after", 1, 0)])
 
     def test_late_reply(self) -> None:
         """A reply that waits passes ``after_response`` when it comes."""
