@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from twisted.internet.defer import Deferred, execute
 from twisted.trial.unittest import SynchronousTestCase
@@ -408,6 +409,26 @@ class RealDiskStoreTests(SynchronousTestCase):
         records, _, _ = box.store.reader.query("TopicTest", "k77", 9, 0, 2**62)
         self.assertEqual([decode_record(record).body for record in records], [b"77"])
         self.successResultOf(box.store.stop())
+
+    def test_a_log_with_files_of_another_length_refuses_the_start(self) -> None:
+        """Each file has its first offset in 20 digits as its name, and the length of the setting."""
+        root = os.path.abspath(self.mktemp())
+        box = StoreBox(RealDisk(), small_settings(root)).open()
+        for _ in range(5):
+            box.append(message(body=bytes(30_000)))
+        self.successResultOf(box.store.stop())
+        folder = Path(root, "commitlog")
+        names = ["00000000000000000000", "00000000000000065536", "00000000000000131072"]
+        self.assertEqual({each.name: each.stat().st_size for each in folder.iterdir()},
+                         dict.fromkeys(names, 65536))
+        settings = small_settings(root, mapped_file_size_commit_log=32768)
+        error = self.assertRaises(StoreDamaged, StoreBox(RealDisk(), settings).open)
+        self.assertIn(f"{names[0]} has 65536 bytes, but the settings require 32768", str(error))
+        self.assertEqual(sorted(each.name for each in folder.iterdir()), names)
+        with (folder / names[2]).open("ab") as file:
+            file.write(b"x")
+        error = self.assertRaises(StoreDamaged, StoreBox(RealDisk(), small_settings(root)).open)
+        self.assertIn(f"{names[2]} has 65537 bytes, but the settings require 65536", str(error))
 
     def test_default_lengths(self) -> None:
         """A new store's files have Apache's lengths and take next to no room."""
