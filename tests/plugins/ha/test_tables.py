@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from twisted.internet.defer import ensureDeferred
@@ -9,8 +10,14 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from tests.kernel_case import run_task
 from tests.plugins.ha.group_case import MASTER, GroupCase
-from twistmq.plugins import ha
+from twistmq.plugins import ha, pop, timer
 from twistmq.plugins.ha.kernel_tables import offsets_of
+from twistmq.plugins.static_topic.mapping import (
+    LogicQueueMappingItem,
+    TopicQueueMappingDetail,
+)
+from twistmq.plugins.static_topic.plugin import Plugin as StaticTopicPlugin
+from twistmq.plugins.timer.checkpoint import TimerCheckpoint
 from twistmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     DataVersion,
@@ -21,6 +28,7 @@ from twistmq.protocol.bodies import (
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import RemotingTimeout
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 VIP = "127.0.0.1:10909"
 
@@ -314,3 +322,72 @@ class CopyTests(GroupCase):
         plain = LmqConsumerOffsetSerializeWrapper.decode(
             ConsumerOffsetSerializeWrapper({"T@g": {1: 5}}).encode())
         self.assertEqual(offsets_of(plain), {"T@g": {1: 5}})
+
+
+class EveryTableTests(GroupCase):
+    """The tables of the kernel and of all plugins that have one."""
+
+    plugins = (*GroupCase.plugins, ("pop", pop.Plugin), ("static_topic", StaticTopicPlugin),
+               ("timer", timer.Plugin))
+    #: The requests that slaves of Apache's and ours make.
+    codes = (
+        RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS)
+
+    def change(self) -> None:
+        """Give the master something for each table."""
+        theirs = self.master.kernel
+        theirs.topic_config.update(TopicConfig("T", 4, 4), {})
+        theirs.subscription_group.update(SubscriptionGroupConfig("g", retry_max_times=3), {})
+        self.send()
+        self.send(DELAY="1")
+        self.send("Timed", TIMER_DELAY_SEC="600")
+        theirs.consumer_offset.commit("peer", "g", "T", 0, 1)
+        for code, header, body in (
+            (RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps({
+                "topic": "T", "consumerGroup": "g", "mode": "POP",
+                "popShareQueueNum": 3}).encode()),
+            (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, CreateTopicRequestHeader(
+                topic="S", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+                topic_filter_type="SINGLE_TAG"),
+             TopicQueueMappingDetail(
+                topic="S", total_queues=1, bname="broker-a", epoch=9, hosted_queues={
+                    0: [LogicQueueMappingItem(0, 0, "broker-a", 0)]}).encode()),
+        ):
+            reply = self.master.ask(code, header, body)
+            self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        self.master.now_ms += 2000
+        for name in ("deliver delayed messages", "enter and deliver timed messages"):
+            for task in self.master.kernel.periodic_tasks:
+                if task.name == name:
+                    task.run(self.master.now_ms)
+
+    def test_each_table_is_answered_copied_and_kept(self) -> None:
+        """A slave that is killed has them all, and answers as its master does."""
+        self.change()
+        self.copy_log()
+        self.pass_time(12_000)
+        words = (b'"T"', b'"g"', b"T@g", b'"offsetTable"', b'"popShareQueueNum":3', b"", b'"Timed"')
+        for code, word in zip(self.codes, words, strict=True):
+            theirs, ours = self.master.ask(code), self.slave.ask(code)
+            self.assertEqual((theirs.code, ours.code), (0, 0), msg=code.name)
+            self.assertIn(word, theirs.body, msg=code.name)
+            if code == RequestCode.GET_TIMER_CHECK_POINT:
+                # What is before the version is how far each broker has come by itself.
+                versions = [(each.state_version, each.timestamp, each.counter) for each in (
+                    TimerCheckpoint.decode(theirs.body), TimerCheckpoint.decode(ours.body))]
+                self.assertEqual(versions[0], versions[1])
+                self.assertGreater(versions[0][2], 0)
+            else:
+                self.assertEqual(ours.body, theirs.body, msg=code.name)
+        self.assertIn(b'"S":', self.slave.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body)
+        for name in ("save consumer offsets", "save how far delayed messages are delivered"):
+            run_task(self.slave, name)
+        for name, word in (
+            ("topics.json", b'"T"'), ("subscriptionGroup.json", b'"g"'),
+            ("consumerOffset.json", b"T@g"), ("delayOffset.json", b"1"),
+            ("messageRequestMode.json", b"popShareQueueNum"), ("topicQueueMapping.json", b'"S"'),
+        ):
+            self.assertIn(word, self.slave_disk.read_file(f"/store/config/{name}"), msg=name)
