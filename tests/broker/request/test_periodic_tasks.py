@@ -171,12 +171,12 @@ class TaskTests(_ZoneCase):
         self.assertEqual(self.logged(box, "record the day"), [])
 
     def test_old_files_of_the_log_go_as_the_settings_say(self) -> None:
-        """By the hour and the age, or by the disk's use; that a group has read nothing is no matter.
+        """By the hour and the age, or by the disk's use, also when a group has read nothing.
 
         Each case has the settings, the age of the files in hours, the hours from then to those of
         ``deleteWhen``, the part of the disk that is used, and whether files go.
         """
-        for settings, age, later, used, go in (
+        for values, age, later, used, go in (
             ({"fileReservedTime": "5"}, 5, 0, 0.1, True),
             ({"fileReservedTime": "5"}, 4, 0, 0.1, False),
             ({"fileReservedTime": "5"}, 5, 12, 0.1, False),
@@ -189,7 +189,7 @@ class TaskTests(_ZoneCase):
             ({"diskSpaceCleanForciblyRatio": "60", "cleanFileForciblyEnable": "false"}, 0, 12, 0.61,
              False),
         ):
-            box = self.make(mappedFileSizeCommitLog="65536", **settings)
+            box = self.make(mappedFileSizeCommitLog="65536", **values)
             self.disk.used_ratio = used
             begin_ms = box.now_ms
             box.kernel.append([message("T", bytes(30_000)) for _ in range(7)])
@@ -203,7 +203,7 @@ class TaskTests(_ZoneCase):
             for _ in range(3):
                 self.task(box, "remove old commit-log files").run(box.now_ms)
             self.assertEqual(box.kernel.store.commit_log.min_offset > 0, go,
-                             msg=f"{settings} {age} {later} {used}")
+                             msg=f"{values} {age} {later} {used}")
 
     def test_dispatch_lag(self) -> None:
         """The log tells how far queues are behind the commit log."""

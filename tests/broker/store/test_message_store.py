@@ -411,7 +411,7 @@ class RealDiskStoreTests(SynchronousTestCase):
         self.successResultOf(box.store.stop())
 
     def test_a_log_with_files_of_another_length_refuses_the_start(self) -> None:
-        """Each file has its first offset in 20 digits as its name, and the length of the setting."""
+        """The name of each file is its first offset in 20 digits, its length is the setting's."""
         root = os.path.abspath(self.mktemp())
         box = StoreBox(RealDisk(), small_settings(root)).open()
         for _ in range(5):
