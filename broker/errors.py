@@ -1,7 +1,7 @@
 """The errors that only a server raises; they extend the tree of ``twistmq.protocol.errors``.
 
     StoreError                  the store could not carry out an operation
-      StoreFull                 the disk is full: sends are refused, reads go on
+      StoreFull                 the disk is full: sends are refused, reads continue
       StoreClosed               the store is stopping or does not accept writes
         StoreGone               files of the running store were removed, renamed or cut
       MessageIllegal            the record does not fit the format's limits

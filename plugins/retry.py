@@ -82,8 +82,8 @@ class SendBack:
     ) -> Reply | Deferred[Reply]:
         """Store a message again.
 
-        Differs from Apache, which answers before the message is durable: the consumer goes on, and
-        a message that is then lost in a power failure is never delivered.
+        Differs from Apache, which answers before the message is durable: the consumer continues,
+        and a message that is then lost in a power failure is never delivered.
 
         :returns: the answer, which comes later under SYNC_FLUSH.
         :raises BrokerError: when the message cannot be stored.

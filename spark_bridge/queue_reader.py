@@ -177,7 +177,7 @@ def read_range(plan: ReadPlan, part: QueueRange,
 def _unreplaced(
     plan: ReadPlan, part: QueueRange, reader: QueueReader, last: Last
 ) -> Iterator[Any]:
-    """Read the batches of a range whose topic may be made again, or lose its end, at any moment.
+    """Read the batches of a range whose topic may be created again or lose its end at any time.
 
     Spark keeps the rows that it has received, and a master ``local[N]`` runs a task only once.
     Therefore each batch is held back until a check after its read shows that the queue still has
@@ -293,7 +293,8 @@ class _Rows:
         text = (f"{queue_name(self._part.queue)}, offset {message.offset} (commit log offset "
                 f"{message.record.physical_offset}) is damaged: {message.damage}")
         if self._plan.damaged == "fail":
-            raise BodyUnreadable(f"{text}. With the option damaged=skip the others are read")
+            raise BodyUnreadable(
+                f"{text}. With the option damaged=skip, all other messages are read")
         _LOG.error("%s; %s", text, "skipped" if self._plan.damaged == "skip" else "delivered")
         if self._plan.damaged == "skip":
             return
@@ -426,7 +427,7 @@ class QueueReader:
             return part
         if end < part.end:
             self._lost(end, f"the message at offset {last[0]} is not the one that was there when "
-                       "the read was planned, as the topic was made again or lost its end",
+                       "the read was planned: the topic was created again or lost its end",
                        part.end)
             self._part = replace(part, end=end)
         self._begin_at(part.start)

@@ -240,7 +240,7 @@ class StreamEnds:
             raise waits
         for queue, reason in gone_queues.items():
             self._lost(f"{queue_name(queue)}: {reason}, offset {positions[queue]} was next",
-                       f"what it had from offset {positions[queue]} on is skipped")
+                       f"its messages from offset {positions[queue]} on are skipped")
             self._gone.add(queue)
 
     def _judged(self, what: MessageQueue | str, seen: Verdict) -> Verdict:
@@ -264,8 +264,8 @@ class StreamEnds:
                 continue
             position = self._after(queue, marks[queue])
             self._lost(f"{queue_name(queue)}: the message before offset {positions[queue]} is not "
-                       "the one that was read, as the topic was made again or lost its end",
-                       f"it goes on at {position}, with the first message stored after that one")
+                       "the one that was read: the topic was created again or lost its end",
+                       f"it continues at {position}, with the first message stored after that one")
             bounds = look.bounds(queue)
             if bounds is not None:
                 self._judge_beginning(queue, bounds.begin, position)
@@ -297,8 +297,8 @@ class StreamEnds:
         """Find the new position in a queue that was created again or ends before its offset."""
         bounds = look.bounds(queue)
         if bounds is None or (bounds.end >= offset and queue not in self._gone):
-            raise _Waits(Verdict(Availability.AWAY, f"{queue_name(queue)}: a slave has not got "
-                                 f"offset {offset} yet, and its master is away"))
+            raise _Waits(Verdict(Availability.AWAY, f"{queue_name(queue)}: a slave does not "
+                                 f"have offset {offset} yet, and its master is away"))
         if mark is not None:
             position = min(max(self._after(queue, mark), bounds.begin), bounds.end)
         else:
@@ -306,7 +306,7 @@ class StreamEnds:
         if queue not in self._gone:
             self._lost(f"{queue_name(queue)}: the queue ends at {bounds.end}, offset {offset} was "
                        "next", f"{offset - bounds.end} offsets that were read are gone, "
-                       f"{bounds.end} to {offset - 1}, and it goes on at {position}")
+                       f"{bounds.end} to {offset - 1}, and it continues at {position}")
         if position < bounds.end:
             self._judge_beginning(queue, bounds.begin, position)
         return position

@@ -117,7 +117,8 @@ class EndTransaction:
         """
         header = request.header
         if self._broker.is_slave:
-            raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions")
+            raise RequestRefused(
+                ResponseCode.SLAVE_NOT_AVAILABLE, "a slave does not end transactions")
         how = header.commit_or_rollback
         if how not in _ENDS:
             self.log.debug("{peer} does not know how {transaction} ended: {remark}",

@@ -163,7 +163,7 @@ def _real_queue(properties: Mapping[str, str]) -> tuple[str, int]:
     """:raises BrokerError: when the properties do not contain the real topic and queue."""
     topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or not _is_number(queue_id) or int(queue_id) >= 2**31:
-        raise BrokerError("the half message's properties do not say where it belongs")
+        raise BrokerError("the half message's properties do not name its topic and queue")
     return topic, int(queue_id)
 
 

@@ -186,7 +186,7 @@ class StreamPorts:
         """Connect; see :meth:`Host.connect_stream`."""
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or int(port) > _PORT_MAX:
-            return fail(RemotingConnectError(f"{address!r} is no host:port"))
+            return fail(RemotingConnectError(f"{address!r} is not host:port"))
         host = host.strip("[]")
         connections = _Connections(factory, self._count, self._tls if encrypted else None)
         try:

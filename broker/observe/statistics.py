@@ -78,7 +78,7 @@ class _Item:
         self.samples = tuple(array("q") for _ in WINDOWS_SECONDS)
         #: A bit for each window that has no sample of the current sums.
         self.unsampled = 0
-        #: Whether the item was dropped, so that nothing reads it any longer.
+        #: Whether the item was dropped, so that it is no longer read.
         self.is_forgotten = False
 
     def sample(self, index: int, time_ms: int) -> None:

@@ -310,7 +310,8 @@ class Dispatcher:
     ) -> bool:
         """Refuse a frame whose header is too long to be read.
 
-        :returns: whether the connection can go on: without an opaque the peer cannot match replies.
+        :returns: whether the connection can continue: without an opaque, the peer cannot match the
+            replies.
         """
         self._lines.warn(now_ms, "request {code} from {peer} refused: {error}",
                          peer=channel.remote_address, code=header_sketch.code, error=str(error))

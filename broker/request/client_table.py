@@ -207,8 +207,8 @@ class ClientTable:
         same_id = self._producers_by_id.setdefault(client.client_id, {})
         if previous is None and any(other.owner != client.owner for other in same_id.values()):
             self._lines.warn(
-                client.heard_ms, "a producer of {group} at {peer} says that it is {client}, which "
-                "is a client of another account: it gets no reply messages", group=group,
+                client.heard_ms, "a producer of {group} at {peer} uses the client id {client} of "
+                "another account, so it does not receive reply messages", group=group,
                 peer=client.channel.remote_address, client=client.client_id)
         same_id[group, client.channel.channel_id] = client
         if previous is None:

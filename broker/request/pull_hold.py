@@ -288,7 +288,7 @@ def _wants_any(records: Sequence[MessageRecord], held: _HeldPull) -> bool:
 
 
 def _is_over(now_ms: int, max_offset: int, held: _HeldPull) -> bool:
-    """Whether a pull does not have to wait any longer."""
+    """Whether a pull no longer has to wait."""
     return (held.deadline_ms <= now_ms or not held.request.channel.active
             or (held.wants is None and held.offset < max_offset))
 

@@ -102,7 +102,7 @@ class RawLog:
         log = self._log
         if not log.min_offset <= offset <= log.max_offset:
             raise StoreError(f"the log has bytes from {log.min_offset} to {log.max_offset}, "
-                             f"none of {offset}")
+                             f"not at {offset}")
         return min(size_max, log.max_offset - offset, log.next_file_start(offset) - offset)
 
     def send_to(self, descriptor: int, offset: int, size: int) -> int:
@@ -147,7 +147,7 @@ class RawLog:
         self._require_readable()
         log = self._log
         if offset != log.max_offset:
-            raise StoreError(f"bytes of {offset} cannot be stored at {log.max_offset}")
+            raise StoreError(f"bytes at {offset} cannot be stored at {log.max_offset}")
         if not data:
             return
         try:

@@ -53,7 +53,7 @@ def record_fault(read: Callable[[int, int], bytes], log_offset: int, size: int) 
     if fixed > size:
         return f"its size {size} is less than the size of its head, {fixed}"
     if physical_offset != log_offset:
-        return f"it says that it begins at {physical_offset}"
+        return f"its physical offset is {physical_offset}"
     if queue_id < 0:
         return f"its queue id {queue_id} is negative"
     if not 0 <= queue_offset <= OFFSET_MAX:

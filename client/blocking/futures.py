@@ -1,4 +1,4 @@
-"""Futures of requests under way, for threads: like ``concurrent.futures`` at a tenth of the cost.
+"""Futures of requests in flight, for threads: like ``concurrent.futures`` at a tenth of the cost.
 
 The standard class makes a condition with a lock for each future. Here most futures have neither,
 because a program that sends many messages usually looks at a future long after it is done.
@@ -113,7 +113,7 @@ class RunningFuture(ThreadFuture[T]):
         return False
 
     def cancel(self) -> bool:
-        """A request that is under way cannot be cancelled."""
+        """A request that is in flight cannot be cancelled."""
         return False
 
     def result(self, timeout: float | None = None) -> T:
@@ -367,7 +367,7 @@ class SharedFuture(RunningFuture[T]):
 
 
 def running_future() -> ThreadFuture[T]:
-    """A future of a request that is under way and can no longer be cancelled."""
+    """A future of a request that is in flight and can no longer be cancelled."""
     return RunningFuture()
 
 

@@ -280,7 +280,7 @@ class Loop:
                 next_ms = self._run_engine(engine)
             except Exception:
                 # A bug in the client. The delay keeps a permanent failure from filling the log.
-                log.exception("the client failed, and goes on")
+                log.exception("the client failed, and continues")
                 next_ms = time.monotonic() * 1000 + _FAILED_MS
             if next_ms is not None and (due_ms is None or next_ms < due_ms):
                 due_ms = next_ms

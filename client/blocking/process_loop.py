@@ -1,6 +1,6 @@
 """The loop that all blocking clients of a process share; a child of ``fork`` makes its own.
 
-At the end of the process, the work that its clients have under way is finished, within a time
+At the end of the process, the work that its clients have in flight is finished, within a time
 limit. A child of ``multiprocessing`` does not call functions of ``atexit``; it calls the finalizers
 of the module ``multiprocessing.util``.
 """

@@ -91,7 +91,7 @@ class Producer(ForThreads, BaseProducer):
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> ThreadFuture[SendResult]:
-        """Send a message; waits only for room among the messages under way.
+        """Send a message; waits only for room among the messages in flight.
 
         :returns: a future of the result, or of the errors of :meth:`send`.
         :raises Full: when there is no room within the producer's time-out.
@@ -127,7 +127,7 @@ class Producer(ForThreads, BaseProducer):
         return future
 
     def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
-        """Send messages in one request each, with many requests under way at once.
+        """Send messages in one request each, with many requests in flight at once.
 
         :returns: the result of each message, in order.
         :raises: the first error, as :meth:`send`, after all requests have ended.
@@ -167,7 +167,7 @@ class Producer(ForThreads, BaseProducer):
         self._room.wait_empty(timeout_s, self._interrupted())
 
     def close(self) -> None:
-        """Wait for the messages under way and leave the group; a second call does nothing.
+        """Wait for the messages in flight and leave the group; a second call does nothing.
 
         Failed messages of :meth:`send_soon` are logged, unless the program looked at their futures.
 
@@ -201,7 +201,7 @@ class Producer(ForThreads, BaseProducer):
     def _interrupted(self) -> int:
         """How many sends of this thread are interrupted by the signal handlers that run now.
 
-        Their messages may already have taken room without being under way.
+        Their messages may already have taken room without being in flight.
         """
         code = Producer.send_ready.__code__
         frame: FrameType | None = sys._getframe()
@@ -212,7 +212,7 @@ class Producer(ForThreads, BaseProducer):
         return count
 
     def _wait_for_all(self) -> None:
-        """Wait for the messages under way, as long as one of them can still end.
+        """Wait for the messages in flight, as long as one of them can still end.
 
         A signal that arrives between the steps of a send may leave its room taken forever, so the
         wait might never end without a limit. All attempts of a send share one time-out.
@@ -232,7 +232,7 @@ class Producer(ForThreads, BaseProducer):
 
 
 class _Sent(RunningFuture[SendResult]):
-    """The result of a message under way, which occupies room until it ends."""
+    """The result of a message in flight, which occupies room until it ends."""
 
     def __init__(self, room: ThreadInFlightLimit, size: int) -> None:
         self._room = room

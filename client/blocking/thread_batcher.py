@@ -38,7 +38,7 @@ class ThreadBatcher(BatchSender[Item]):
     """The batches of a producer, which its threads fill.
 
     :param sender: the core of the producer.
-    :param room: the producer's room for messages under way.
+    :param room: the producer's room for messages in flight.
     :param post: calls a function in the engine.
     """
 

@@ -1,4 +1,4 @@
-"""The room of a producer for messages under way, with threads that wait for it."""
+"""The room of a producer for messages in flight, with threads that wait for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Watched(Protocol):
 
 
 class ThreadInFlightLimit(InFlightLimit):
-    """Limits the messages under way, for producers that threads use.
+    """Limits the messages in flight, for producers that threads use.
 
     A thread that found no room is woken only when there is room for many messages, because waking a
     thread costs as much as sending a message. The thread also checks for room every ``_LOOK_S``.
@@ -52,7 +52,7 @@ class ThreadInFlightLimit(InFlightLimit):
         #: Reentrant, because a signal handler may send while it interrupts a send of its thread.
         self.lock: Final = threading.RLock()
         self._changed: Final = threading.Condition(self.lock)
-        #: Waiting threads are woken when the messages under way fall to these limits.
+        #: Waiting threads are woken when the messages in flight fall to these limits.
         self._count_low: Final = count_max - max(count_max // 4, 1)
         self._bytes_low: Final = bytes_max - bytes_max // 4
         #: Threads that wait for room, or for everything to end.
@@ -131,13 +131,13 @@ class ThreadInFlightLimit(InFlightLimit):
             self._changed.notify_all()
 
     def wait_empty(self, timeout_s: float | None, but: int = 0) -> None:
-        """Wait until no message is under way; :raises TimeoutError: when that takes too long.
+        """Wait until no message is in flight; :raises TimeoutError: when that takes too long.
 
         :param but: the number of messages that the wait ignores.
         """
         with self.lock:
             if not self._wait(lambda: self.count <= but, timeout_s):
-                raise TimeoutError(f"{self.count} messages are still under way")
+                raise TimeoutError(f"{self.count} messages are still in flight")
 
     def failed(self, outcome: Watched, count: int, error: Exception) -> None:
         """Remember failed messages; those that the program never looks at are logged at the end."""

@@ -16,7 +16,7 @@ __all__ = ["bench"]
 @client_options
 @click.option("-t", "topic", default="BenchmarkTest", show_default=True)
 @click.option("-w", "under_way", type=click.IntRange(1), default=64, show_default=True,
-              help="The number of requests under way.")
+              help="The number of requests in flight.")
 @click.option("-s", "size", type=click.IntRange(0), default=128, show_default=True,
               help="The size of a body, bytes.")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True,

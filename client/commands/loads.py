@@ -23,7 +23,7 @@ def producer_load(
 ) -> dict[str, Any]:
     """Send for some seconds.
 
-    :param under_way: the number of requests under way; 1: one send at a time.
+    :param under_way: the number of requests in flight; 1: one send at a time.
     :returns: the figures by name; times are in ms, the CPU time in us per message.
     """
     body = b"x" * size

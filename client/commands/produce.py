@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["produce"]
 
-#: The maximum number of requests under way, for single messages and for batches.
+#: The maximum number of requests in flight, for single messages and for batches.
 _MESSAGES_MAX: Final = 2048
 _BATCHES_MAX: Final = 64
 
@@ -92,7 +92,7 @@ def _outcome(error: BaseException) -> str:
 def _send_all(
     producer: Any, messages: Iterable[Message], batch: int, bar: Bar, failed: Counter[str]
 ) -> None:
-    """Send messages, with many requests under way at once.
+    """Send messages, with many requests in flight at once.
 
     An error of ``messages`` is raised after all messages before it are sent and have ended.
 

@@ -80,7 +80,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
     ) -> F:
-        """Send a message; waits only for room among the messages under way.
+        """Send a message; waits only for room among the messages in flight.
 
         The call itself is awaited in all event loops, because its result is also awaitable.
 
@@ -112,7 +112,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
 
     @waits
     async def send_many(self, messages: Sequence[Message]) -> list[SendResult]:
-        """Send messages in one request each, with many requests under way at once."""
+        """Send messages in one request each, with many requests in flight at once."""
         futures = [await self.send_soon(message) for message in messages]
         return await self.client.shell.results(futures)
 
@@ -139,7 +139,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
 
     @waits
     async def close(self) -> None:
-        """Wait for the messages under way and leave the group; a second call does nothing.
+        """Wait for the messages in flight and leave the group; a second call does nothing.
 
         The close continues when the wait is cancelled.
         """

@@ -150,7 +150,7 @@ class Shell(ABC):
     def call(self, coroutine: Coroutine[Any, Any, T], *, to_its_end: bool = False) -> Awaitable[T]:
         """Run a coroutine of the core; cancelling the wait cancels the coroutine.
 
-        A request that is already under way is not affected.
+        A request that is already in flight is not affected.
 
         :param to_its_end: the coroutine continues when the wait is cancelled.
         :raises Closed: when the client is closed.

@@ -75,7 +75,7 @@ class BaseProducer:
     ) -> SendResult:
         """Send a message and wait until it is stored; :class:`Message` has the parameters.
 
-        If the wait is cancelled or interrupted, the message stays under way and may be stored.
+        If the wait is cancelled or interrupted, the message stays in flight and may be stored.
 
         :raises SendFailed: when all attempts failed.
         :raises RequestRefused: when the broker refuses the message permanently.

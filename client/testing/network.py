@@ -80,7 +80,7 @@ class Pipe:
         self._faults = faults
         self._later = later
         self._connection: MemoryConnection | None = None
-        #: The minimum time that bytes are under way in each direction, which keeps their order.
+        #: The minimum time that bytes are in flight in each direction, which keeps their order.
         self._out_ms = 0.0
         self._in_ms = 0.0
         self._now_ms: Callable[[], float] = client.clock.monotonic_ms
@@ -153,7 +153,7 @@ class Pipe:
         self._later(self._faults.latency_ms, self._tell, self._engine.lost, self.number, reason)
 
     def cut(self, reason: str = "connection reset") -> None:
-        """Lose the connection on both sides, with all bytes under way."""
+        """Lose the connection on both sides, with all bytes in flight."""
         if not self.is_over:
             self._end(reason)
         self._drop()

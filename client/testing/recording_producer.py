@@ -214,7 +214,7 @@ class RecordingProducer:
         self.send(topic, body, queue=queue, **message)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Return at once, because nothing is under way."""
+        """Return at once, because nothing is in flight."""
 
     def close(self) -> None:
         """Refuse further messages; a second call does nothing."""

@@ -1,4 +1,4 @@
-"""Consumer offsets that are committed at a slave while its master lives: the master must get them.
+"""Forwards consumer offsets that are committed at a slave to its master, if it is available.
 
 A consumer uses the route that it knows for up to half a minute. After a change of roles, or when a
 master has returned, it may therefore still commit at the slave. The next copy of the master's table

@@ -1,6 +1,6 @@
 """Finds delayed messages that a lost master delivered after its last copied offsets.
 
-A slave copies its master's offsets four times a second. When the slave goes on alone, the master
+A slave copies its master's offsets four times a second. When the slave continues alone, the master
 may already have delivered some of the messages that are due after those offsets. Such deliveries
 are in the messages' own topics, in the slave's copy of the log.
 
@@ -65,7 +65,7 @@ class Delivered:
         self._search = self._looking(dict(offsets), now_ms)
 
     def look_on(self) -> bool:
-        """Look at some more messages; :returns: whether the search has to go on."""
+        """Look at some more messages; :returns: whether the search must continue."""
         if self._search is None:
             return False
         try:

@@ -129,7 +129,7 @@ class TimerMetrics:
             topic in self._broker.topic_config.table)
 
     def forget(self) -> None:
-        """Forget topics that do not exist any longer, once none of their messages waits."""
+        """Forget topics that no longer exist, once none of their messages waits."""
         for topic, metric in list(self.saved.timing_count.items()):
             if metric.count or self._exists(topic):
                 continue

@@ -112,8 +112,8 @@ def wait_record(record: MessageRecord, properties: dict[str, str], out_ms: int) 
     if len(utf8(text)) > PROPERTIES_LENGTH_MAX - _ADDED_SIZE_MAX:
         raise RequestRefused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the properties of a timed message, with those the broker adds, may have "
-            f"{PROPERTIES_LENGTH_MAX - _ADDED_SIZE_MAX} bytes at most")
+            f"the properties of a timed message may have {PROPERTIES_LENGTH_MAX - _ADDED_SIZE_MAX} "
+            "bytes at most, because the broker adds some")
     record.properties = text
     record.topic, record.queue_id = TIMER_TOPIC, 0
 

@@ -32,13 +32,13 @@ class LineTests(SynchronousTestCase):
         """The three forms of a loss, and lines that tell of none."""
         for line, first, last, count in (
             (SKIPPED, 2, 3, 2),
-            (f"{NAME}: the topic is gone, broker solo has no such topic, offset 7 was next; what "
-             "it had from offset 7 on is skipped", 7, 1 << 62, None),
+            (f"{NAME}: the topic is gone, broker solo has no such topic, offset 7 was next; its "
+             "messages from offset 7 on are skipped", 7, 1 << 62, None),
             (f"{NAME}: the queue ends at 6, offset 9 was next; 3 offsets that were read are gone, "
-             "6 to 8, and it goes on at 6", 9, 1 << 62, None),
-            (f"{NAME}: the message before offset 5 is not the one that was read, as the topic was "
-             "made again or lost its end; it goes on at 0, with the first message stored after "
-             "that one", 5, 1 << 62, None),
+             "6 to 8, and it continues at 6", 9, 1 << 62, None),
+            (f"{NAME}: the message before offset 5 is not the one that was read: the topic was "
+             "created again or lost its end; it continues at 0, with the first message stored "
+             "after that one", 5, 1 << 62, None),
         ):
             found = losses_of(line, 1.0)
             assert found is not None, line

@@ -85,10 +85,11 @@ class SlaveTests(ClusterCase):
         self.cluster.start(SLAVE, **OF_SLAVE)
         driver = self.driver(offset, subscribe="t", failOnDataLoss="false", serverWaitMs=300)
         error = str(self.assertRaises(StillAway, driver.run))
-        self.assertIn("topic t, broker broker-a, queue 0: a slave has not got offset 7 yet, and "
+        self.assertIn("topic t, broker broker-a, queue 0: a slave does not have offset 7 yet, and "
                       "its master is away", error)
         later = Later(self.driver(offset, subscribe="t", failOnDataLoss="false").run)
-        wait_until("a warning", lambda: len(self.said("a slave has not got")) > 1 or later.is_over)
+        wait_until("a warning",
+                   lambda: len(self.said("a slave does not have")) > 1 or later.is_over)
         self.cluster.start()
         self.assertEqual(later.result().rows(), [])
         self.assertEqual(self.said("skipped"), [])

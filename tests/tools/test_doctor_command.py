@@ -163,7 +163,7 @@ class BrokenTests(DoctorTestCase):
         self.assertEqual(broken.count("\n"), 3)
         known = "\n".join(each.text for each in findings if each.level is Level.WARN)
         self.assertIn("foo", known)
-        self.assertIn("deleteWhen stands there 2 times, lines 5, 7", known)
+        self.assertIn("deleteWhen occurs 2 times, lines 5, 7", known)
 
     def test_a_missing_file_of_settings_is_found(self) -> None:
         """The file of settings is not there."""

@@ -115,7 +115,7 @@ class EscapeTests(TransactionTestCase):
             self.asked()
         self.assertEqual(self.bodies_escaped(), [b"1"])
         self.assertIn("half message 0 of queue 0 is stored on no other broker: no other broker "
-                      "takes messages of T", [formatEvent(event) for event in events])
+                      "accepts messages of T", [formatEvent(event) for event in events])
         self.assertLessEqual(self.progress()[0], 0)
         self.at_once = True
         self.asked(30_000)

@@ -69,7 +69,7 @@ def reset_offsets(
                            offset)
         return
     if offset is not None:
-        raise AdminError("-o is an offset in one queue: -b and -q say which")
+        raise AdminError("-o is an offset in one queue, which -b and -q name")
     yield from _reset(session, group, topic, at_ms, force, route_topic)
 
 

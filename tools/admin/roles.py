@@ -50,7 +50,7 @@ def promote_slave(
     """Promote a slave to master; see the row of the command."""
     slave = _state(session, broker)
     if slave.is_master:
-        raise AdminError(f"{broker} is a master already")
+        raise AdminError(f"{broker} is already a master")
     master = _live_master(session, slave)
     yield _row(slave, "check", f"slave {slave.broker_id}, its log ends at {slave.log_end}")
     if slave.fault:
@@ -58,15 +58,15 @@ def promote_slave(
     if master is not None:
         yield _row(master, "check", f"master, its log ends at {master.log_end}")
         if not switch and not force:
-            raise AdminError(f"the master {master.address} lives: stop it, or let it become a "
-                             "slave by --switch")
+            raise AdminError(f"the master {master.address} is running: stop it, or use --switch "
+                             "to make it a slave")
     if dry:
         yield _row(slave, "dry run", "nothing is changed")
         return
     if master is not None and switch:
         yield _row(master, "become slave", _change(session, master, slave.address, slave.broker_id))
         end = _wait(session, slave, _state(session, master.address).log_end)
-        yield _row(slave, "catch up", f"its log ends at {end}, as that of {master.address}")
+        yield _row(slave, "catch up", f"its log ends at {end}, like the log of {master.address}")
     yield _row(slave, "become master", _change(session, slave, slave.address, MASTER_ID))
     yield _checked(session, slave, is_master=True)
 
@@ -77,13 +77,13 @@ def follow_master(
     """Turn a master into a slave of another one; see the row of the command."""
     old, new = _state(session, broker), _state(session, master)
     if broker == master:
-        raise AdminError("a broker does not follow itself")
+        raise AdminError("a broker cannot follow itself")
     if slave_id <= MASTER_ID:
-        raise AdminError("the id of a slave is above 0")
+        raise AdminError("the id of a slave must be above 0")
     if not new.is_master:
         raise AdminError(f"{master} is not a master")
     if not old.is_master:
-        raise AdminError(f"{broker} is a slave already")
+        raise AdminError(f"{broker} is already a slave")
     yield _row(new, "check", f"master, its log ends at {new.log_end}")
     yield _row(old, "check", f"master, its log ends at {old.log_end}")
     if dry:
@@ -153,6 +153,6 @@ def _checked(session: Session, before: _State, *, is_master: bool) -> Row:
     """:raises AdminError: when a broker does not have the role that it was given."""
     state = _state(session, before.address)
     if state.is_master != is_master:
-        raise AdminError(f"{before.address} answered, and does not have the role that it was given")
+        raise AdminError(f"{before.address} answered, but does not have the role that it was given")
     return _row(before, "verify", f"{'master' if is_master else 'slave'}, its log ends at "
                                   f"{state.log_end}")

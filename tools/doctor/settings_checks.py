@@ -170,7 +170,7 @@ def _twice(file: str, entries: list[Property]) -> Iterator[Finding]:
     counts = Counter(entry.key for entry in entries)
     for name in sorted(name for name, count in counts.items() if count > 1):
         lines = ", ".join(str(entry.first) for entry in entries if entry.key == name)
-        yield warning(_FILE, f"{file}: {name} stands there {counts[name]} times, lines {lines}; "
+        yield warning(_FILE, f"{file}: {name} occurs {counts[name]} times, lines {lines}; "
                              "the last is used", "leave one")
 
 

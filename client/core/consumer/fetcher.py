@@ -198,8 +198,8 @@ class Fetcher(Generic[T]):
             return
         if result.next_offset < assigned.next_offset or (
                 result.next_offset == assigned.next_offset and result.status is PullStatus.FOUND):
-            raise Undecodable(f"the answer to a pull at offset {assigned.next_offset} goes on at "
-                              f"{result.next_offset}, not after it")
+            raise Undecodable(f"the response to a pull at offset {assigned.next_offset} continues "
+                              f"at {result.next_offset}, which is not after it")
         begin = assigned.next_offset
         is_full = result.next_offset - begin == member.options.pull_count
         assigned.next_offset = result.next_offset

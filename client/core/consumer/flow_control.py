@@ -143,7 +143,7 @@ class PullFlow:
                 self._bytes_max - reserved_bytes - used_bytes - PULL_BYTES):
             return ""
         return (f"{window.byte_count} bytes, while all queues have {self._total.byte_count} and "
-                f"{self._counted} pulls under way, of at most {self._bytes_max}")
+                f"{self._counted} pulls in flight, of at most {self._bytes_max}")
 
     def begin(self, now_ms: float) -> PullUnderWay:
         """Begin a pull."""

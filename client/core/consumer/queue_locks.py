@@ -73,7 +73,7 @@ class Locks:
                 raise refusal(reply.code, reply.remark, address)
             return set(LockBatchResponseBody.decode_reply(reply.body).lock_ok_mq_set)
         except BrokerError as error:
-            log.warning("no locks of broker %s: %s", broker_name, error)
+            log.warning("no locks from broker %s: %s", broker_name, error)
             return set()
 
     async def renew_always(self) -> None:

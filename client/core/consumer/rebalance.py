@@ -483,7 +483,7 @@ class Rebalance(Generic[T]):
                 continue
             acquired.append(self._hold(queue, start))
         if acquired:
-            log.info("group %s: this member has got %d queues", member.group, len(acquired))
+            log.info("group %s: this member was assigned %d queues", member.group, len(acquired))
             call_listeners(member.on_assigned, _asked_for(acquired))
         return [assigned.queue for assigned in acquired]
 

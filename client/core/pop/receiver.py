@@ -72,8 +72,8 @@ class Receiver(Generic[T]):
         """
         member, popping = self._member, self._popping
         if max_count < 1 or wait_ms < 0:
-            raise OptionError(f"receive {max_count} messages within {wait_ms / 1000:g} s: "
-                              "at least 1 message, and no time below 0")
+            raise OptionError(f"{max_count} messages within {wait_ms / 1000:g} s cannot be "
+                              "received: ask for at least 1 message, within 0 s or more")
         popping.invisible_ms = (self._options.invisible_ms if invisible_ms is None
                                 else _checked(invisible_ms, 1))
         until_ms, begun = member.tasks.now_ms + wait_ms, popping.begun

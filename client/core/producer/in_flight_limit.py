@@ -40,8 +40,8 @@ class InFlightLimit:
 
     def full_error(self) -> Full:
         """Return the error for a message that gets no room in time."""
-        return Full(f"{self.count} messages with {self.bytes} bytes are under way, and not one "
-                    "ended in time")
+        return Full(f"{self.count} messages with {self.bytes} bytes are in flight, and none "
+                    "of them ended in time")
 
 
 class AwaitedInFlightLimit(InFlightLimit):

@@ -1,4 +1,4 @@
-"""Takes a timed message back before it is delivered (370).
+"""Recalls a timed message before it is delivered (370).
 
 Source: DefaultMQProducerImpl.recallMessage @5.3.3.
 """
@@ -15,7 +15,7 @@ __all__ = ["recall"]
 
 
 async def recall(sender: Sender, result: SendResult) -> None:
-    """Take a message back, so that it is not delivered.
+    """Recall a message, so that it is not delivered.
 
     :param result: the result of its send.
     :raises OptionError: when the broker returned no handle: the message is not timed, or the broker
@@ -23,10 +23,9 @@ async def recall(sender: Sender, result: SendResult) -> None:
     :raises RequestRefused: when the broker refuses, for example because it is too late.
     """
     if not isinstance(result, SendResult):
-        raise OptionError(f"{result!r} is not the result of a send, by which a message is taken "
-                          "back")
+        raise OptionError(f"{result!r} is not the result of a send, which a recall needs")
     if not result.recall_handle:
-        raise OptionError(f"the message {result.id} has no handle by which it can be taken back")
+        raise OptionError(f"the message {result.id} has no recall handle")
     header = RecallMessageRequestHeader(
         topic=result.queue.topic, recall_handle=result.recall_handle,
         producer_group=sender.options.group)
@@ -34,5 +33,5 @@ async def recall(sender: Sender, result: SendResult) -> None:
         await sender.client.ask_queue(
             result.queue, RequestCode.RECALL_MESSAGE, header, of_slaves=False)
     except Denied as error:
-        raise Denied(error.response_code, f"{error}; a broker takes messages back only with the "
+        raise Denied(error.response_code, f"{error}; a broker recalls messages only with the "
                      "setting recallMessageEnable=true") from None

@@ -245,5 +245,5 @@ async def reply_to(
         try:
             return await sender.send(ready, near[0], retry_codes=_REPLY_RETRY_CODES)
         except SendFailed as error:
-            log.warning("the broker of %r does not take its reply: %s", message, error)
+            log.warning("the broker of %r does not accept its reply: %s", message, error)
     return await sender.send(ready, retry_codes=_REPLY_RETRY_CODES)

@@ -98,8 +98,8 @@ def end_half(sender: Sender, result: SendResult, decision: Decision) -> None:
         client.engine.send_oneway(
             client.routes.master(name), RequestCode.END_TRANSACTION, header)
     except (NoRoute, RemotingError) as error:
-        log.warning("the broker %s does not learn how the transaction %s ended, and will ask: %s",
-                    name, result.id, error)
+        log.warning("the broker %s was not informed how the transaction %s ended, and will ask: "
+                    "%s", name, result.id, error)
 
 
 class Checks:
@@ -141,8 +141,8 @@ class Checks:
             return
         size = len(message.record.body)
         if len(self._held) >= HELD_MAX or self._held_bytes + size > HELD_BYTES_MAX:
-            raise Busy(ResponseCode.SYSTEM_BUSY, f"the question about {message!r} is dropped: "
-                       f"{len(self._held)} wait, with {self._held_bytes} bytes")
+            raise Busy(ResponseCode.SYSTEM_BUSY, f"the check of {message!r} is dropped: "
+                       f"{len(self._held)} checks with {self._held_bytes} bytes are waiting")
         self._held[(address, header.commit_log_offset)] = header, message
         self._held_bytes += size
         if not self._is_running:
@@ -186,7 +186,7 @@ class Checks:
         try:
             self._client.engine.send_oneway(address, RequestCode.END_TRANSACTION, answer)
         except RemotingError as error:
-            log.warning("the answer about %r does not reach %s: %s", message, address, error)
+            log.warning("the outcome of %r was not sent to %s: %s", message, address, error)
 
 
 def _serve(client: ClientCore, connection: Connection, request: RemotingCommand) -> None:
@@ -207,5 +207,5 @@ def _serve(client: ClientCore, connection: Connection, request: RemotingCommand)
                 record, queue, header.tran_state_table_offset, queue.topic)
             member.checks.asked(connection.address, header, message)
             return
-    raise LookupError(f"a transaction of the group {group} is asked about, which has no producer "
-                      "with on_check in this client")
+    raise LookupError(f"the group {group} of the checked transaction has no producer with "
+                      "on_check in this client")

@@ -193,7 +193,7 @@ class StreamPortsTests(StreamPortsCase):
             error = self.assertRaises(
                 RemotingConnectError, self.thread.call, self.streams.connect,
                 Factory.forProtocol(_Hearing), address, 1000)
-            self.assertIn("is no host:port", str(error))
+            self.assertIn("is not host:port", str(error))
 
 
 class EncryptedStreamTests(StreamPortsCase):

@@ -104,7 +104,7 @@ class RawAppendTests(SynchronousTestCase):
         self.feed(1000, 1000)
         for offset in (0, 999, 1001):
             error = self.assertRaises(StoreError, self.raw.append, offset, b"x")
-            self.assertIn(f"bytes of {offset} cannot be stored at 1000", str(error))
+            self.assertIn(f"bytes at {offset} cannot be stored at 1000", str(error))
         self.assertEqual(self.box.store.commit_log.max_offset, 1000)
 
     def test_bytes_that_are_no_record_are_refused_whole(self) -> None:
@@ -197,4 +197,4 @@ class RawAppendTests(SynchronousTestCase):
         """The text says which bytes there are."""
         for offset in (-1, self.end + 1):
             error = self.assertRaises(StoreError, self.master.store.raw.read, offset, 1)
-            self.assertIn(f"bytes from 0 to {self.end}, none of {offset}", str(error))
+            self.assertIn(f"bytes from 0 to {self.end}, not at {offset}", str(error))

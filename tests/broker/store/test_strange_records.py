@@ -137,7 +137,7 @@ class RefusedTests(SynchronousTestCase):
                 (properties, b"\0\0", "its properties of 0 bytes do not end with it"),
                 (properties, b"\xff\xff", "its properties of -1 bytes"),
                 (39, b"\x30", "of"),
-                (28, (5).to_bytes(8, "big"), "it says that it begins at 5")):
+                (28, (5).to_bytes(8, "big"), "its physical offset is 5")):
             for cut in (0, 30, len(good) - 1):
                 bad = good[:at] + data + good[at + len(data):]
                 self.setUp()

@@ -68,7 +68,7 @@ class FailureTests(SynchronousTestCase):
             tasks = self.client.core.engine.tasks
             self.client.loop.call_in_loop(lambda: tasks.call_soon(fail))
             self.assertEqual(self.ask().code, 0)
-        self.assertIn("the client failed, and goes on", logs.output[0])
+        self.assertIn("the client failed, and continues", logs.output[0])
         self.assertEqual(self.ask().code, 0)
 
     def test_a_certificate_of_no_possible_name_is_the_error_of_its_request(self) -> None:

@@ -50,7 +50,7 @@ class OffsetTests(AdminCase):
         self.assertEqual(self.offsets(), [1, 2])
         self.assertIn("go together", self.refusal(
             "resetOffsetByTime", "-g", "g", "-t", "T", "-s", "0", "-q", "1"))
-        self.assertIn("-b and -q say which", self.refusal(
+        self.assertIn("-b and -q name", self.refusal(
             "resetOffsetByTime", "-g", "g", "-t", "T", "-s", "0", "-o", "1"))
 
     def test_skipped_messages_are_not_consumed(self) -> None:

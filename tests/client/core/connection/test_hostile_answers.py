@@ -90,7 +90,7 @@ class PullTests(SynchronousTestCase):
                 0, PullMessageResponseHeader(0, offset, 0, 5), record(b"x"), None))
             self.assertLessEqual(count, 11)
             self.assertIn("topic='T'", warnings[0])
-            self.assertIn(f"offset {offset}" if offset else "goes on at 0", warnings[0])
+            self.assertIn(f"offset {offset}" if offset else "continues at 0", warnings[0])
 
     def test_offsets_that_no_queue_has_are_an_error(self) -> None:
         """The group would commit them."""

@@ -79,7 +79,7 @@ class CacheTests(SynchronousTestCase):
         for _ in range(4):
             self.assertEqual(self.flow.excess(empty, 0), "")
             pulls.append(self.flow.begin(0))
-        self.assertIn("4 pulls under way", self.flow.excess(empty, 0))
+        self.assertIn("4 pulls in flight", self.flow.excess(empty, 0))
         self.flow.end(pulls[1])
         self.flow.end(pulls[1])
         self.assertEqual(self.flow.excess(empty, 0), "")
@@ -92,7 +92,7 @@ class CacheTests(SynchronousTestCase):
         self.flow.begin(0)
         self.assertEqual(self.flow.excess(empty, 0, under_way=32), "")
         self.flow.begin(0)
-        self.assertIn("2 pulls under way", self.flow.excess(empty, 0, under_way=32))
+        self.assertIn("2 pulls in flight", self.flow.excess(empty, 0, under_way=32))
         self.assertEqual(self.flow.excess(empty, 0), "")
 
     def test_a_pull_that_the_broker_holds_does_not_count(self) -> None:

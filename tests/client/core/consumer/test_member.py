@@ -1048,7 +1048,7 @@ class OrderTests(SynchronousTestCase):
         box.servers[BROKER] = answer
         with self.assertLogs("twistmq.client", "WARNING") as logs:
             box.start()
-        self.assertIn("no locks of broker a", logs.output[0])
+        self.assertIn("no locks from broker a", logs.output[0])
         self.assertEqual(box.member.assigned_queues, {})
 
     def test_a_lock_that_is_not_renewed_stops_the_order(self) -> None:
