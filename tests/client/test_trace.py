@@ -150,15 +150,19 @@ class TraceTests(TestCase):
         return self.in_thread(run)
 
     def test_records_that_wait_are_bounded(self) -> Deferred[Any]:
-        """A record over the bound is dropped, not kept."""
+        """A record over the bound is dropped, not kept, and all of them are counted."""
         self.patch(tracing, "QUEUE_MAX", 30)
         self.patch(tracing, "BATCH", 1000)
 
         def run() -> None:
-            with Producer(self.where, group="p", trace=True) as producer:
+            with (self.assertLogs("twistmq.client", "WARNING") as logged,
+                  Producer(self.where, group="p", trace=True) as producer):
                 waiting = [producer.send_soon("T", b"1") for _ in range(50)]
                 self.assertEqual(len([each.result() for each in waiting]), 50)
             self.assertEqual(len(self.traces()), 30)
+            self.assertEqual([record.getMessage() for record in logged.records], [
+                "traces of p are dropped, because 30 are already waiting",
+                "20 traces of p were dropped in all"])
 
         return self.in_thread(run)
 

@@ -1,9 +1,9 @@
 """Traces: records of sent and consumed messages, which the client sends to the brokers.
 
 Records wait until there are ``BATCH`` of them, or for ``FLUSH_MS``, and go in one message to the
-trace topic. At most ``QUEUE_MAX`` records wait; later ones are dropped, and the first drop is
-logged. A close sends the waiting records, for at most ``CLOSE_MS``. As in Apache's client, failed
-sends have no record.
+trace topic. At most ``QUEUE_MAX`` records wait; later ones are dropped. The first drop is logged at
+once, and the number of all of them at the close. A close sends the waiting records, for at most
+``CLOSE_MS``. As in Apache's client, failed sends have no record.
 
 Source: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl @5.3.3. Differs
 from Apache: ends of transactions and recalls have no record.
@@ -185,6 +185,8 @@ class Trace:
             return
         self._client.before_close.remove(self.close)
         await self.flush()
+        if self._dropped:
+            log.warning("%d traces of %s were dropped in all", self._dropped, self._group)
 
     async def flush(self) -> None:
         """Send the waiting records, for at most the time of a close."""
