@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
+from tests.client.roles.styles import Style, in_each_style
 from tests.client.scripted_server import answer, route_body, scripted_server
 from tests.interop.ports import free_port
 from twistmq.client import Producer, SendFailed, aio, tx
@@ -78,6 +79,43 @@ def namesrv_of(broker: socket.socket) -> Iterator[str]:
 
     with scripted_server(script) as server:
         yield server.address
+
+
+class TimeTests(TestCase):
+    """Whose time a send has, in each style; the broker answers no send."""
+
+    timeout = 120
+
+    def test_the_sends_own_time_then_the_producers_then_the_clients(self) -> Deferred[Any]:
+        """A producer of a shared client may have a time of its own, and so may each send."""
+        def script(request: RemotingCommand) -> bytes | None:
+            body = route_body({"a": {0: server.address}})
+            if request.code == RequestCode.SEND_MESSAGE_V2:
+                return None
+            return answer(request, body=body if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+                          else b"")
+
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        server = stack.enter_context(scripted_server(script))
+
+        async def main(style: Style) -> None:
+            module, got = style.module, style.got
+            for client_s, producer_s, send_s in ((0.3, None, None), (100, 0.3, None),
+                                                 (100, 100, 0.3), (100, None, 0.3)):
+                client = module.Client(server.address, timeout_s=client_s, **style.more)
+                options = {} if producer_s is None else {"timeout_s": producer_s}
+                own = {} if send_s is None else {"timeout_s": send_s}
+                async with style.opened(client):
+                    producer = module.Producer(client=client, **options)
+                    async with style.opened(producer):
+                        begin = time.monotonic()
+                        with self.assertRaises(SendFailed):
+                            await got(producer.send("T", b"x", **own))
+                        self.assertTrue(0.25 < time.monotonic() - begin < PATIENCE_S,
+                                        msg=f"{client_s} {producer_s} {send_s}")
+
+        return in_each_style(main)
 
 
 class HangingTests(TestCase):

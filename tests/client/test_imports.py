@@ -26,7 +26,7 @@ class ImportTests(SynchronousTestCase):
 
     def test_a_client_needs_msgspec_and_the_standard_library_only(self) -> None:
         """A worker of Spark, for one, has no reactor."""
-        for name in ("Client", "Producer", "Consumer", "PopConsumer"):
+        for name in ("Client", "Producer", "Consumer", "PullConsumer", "PopConsumer"):
             found = self.modules(f"from twistmq.client import {name}")
             self.assertIn("msgspec", found)
             packages = {module.partition(".")[0] for module in found}
@@ -35,6 +35,25 @@ class ImportTests(SynchronousTestCase):
             # of compiled modules.
             own = {"twistmq", "msgspec", "typing_extensions", "twistmq__mypyc"}
             self.assertEqual(packages - own - set(sys.stdlib_module_names), set(), msg=name)
+
+    def test_the_client_for_asyncio_needs_asyncio_besides(self) -> None:
+        """Nothing else: a program without Twisted uses it."""
+        for name in ("Client", "Producer", "Consumer", "PullConsumer", "PopConsumer"):
+            found = self.modules(f"from twistmq.client.aio import {name}")
+            packages = {module.partition(".")[0] for module in found}
+            self.assertIn("asyncio", packages)
+            self.assertEqual(packages & set(FOREIGN), {"asyncio"}, msg=name)
+
+    def test_the_client_for_twisted_imports_asyncio_nowhere(self) -> None:
+        """Twisted itself imports it, so it is taken away once Twisted is loaded."""
+        code = ("import sys, twisted.internet.reactor, twisted.internet.threads\n"
+                "for name in [*sys.modules]:\n"
+                "    if name.partition('.')[0] == 'asyncio': sys.modules[name] = None\n"
+                "import twistmq.client.tx as tx\n"
+                "for name in tx.__all__: getattr(tx, name)")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_what_is_not_used_is_not_loaded(self) -> None:
         """The bounds are numbers of modules: the package alone, a client, a producer."""

@@ -23,6 +23,7 @@ from twistmq.client import (
     RequestTimeout,
 )
 from twistmq.client.base.interceptors import Interceptor
+from twistmq.client.core.consumer.strategies import Configured
 from twistmq.protocol.record import records_of
 
 
@@ -296,6 +297,29 @@ class PullConsumerTests(RolesCase):
                 self.assertNotEqual(await got(consumer.poll(timeout_s=20)), [])
                 self.assertEqual({queue.topic for queue in consumer.assigned()}, {style.name})
                 consumer.unsubscribe(style.name)
+
+        return in_each_style(main)
+
+
+class StrategyTests(RolesCase):
+    """The option ``strategy``."""
+
+    def test_the_programs_strategy_divides_the_queues(self) -> Deferred[Any]:
+        """The consumers that pull have the queues that it gives them, and no others."""
+        async def main(style: Style) -> None:
+            got = style.got
+            async with style.opened(self.made(style, "Client")) as client:
+                queues = await got(client.read_queues(style.name))
+                self.assertGreater(len(queues), 2)
+                for kind in ("Consumer", "PullConsumer"):
+                    made = self.made(style, kind, group=f"s-{kind}-{style.name}",
+                                     topics=style.name, strategy=Configured([queues[2]]))
+                    async with style.opened(made) as consumer:
+                        await got(consumer.commit())
+                        while not consumer.assigned():
+                            # This gives the others their turn.
+                            await got(client.topics())
+                        self.assertEqual(consumer.assigned(), [queues[2]], msg=kind)
 
         return in_each_style(main)
 

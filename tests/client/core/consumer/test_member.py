@@ -8,7 +8,7 @@ from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.client.core.box import Answer, route
+from tests.client.core.box import NAMESRV, Answer, route, routes, stored
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
 from twistmq.client.base.errors import Closed, OptionError
 from twistmq.client.core.connection.tasks import Cancelled, Task
@@ -27,6 +27,7 @@ from twistmq.protocol.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.headers.send import SendMessageRequestHeaderV2
 from twistmq.protocol.properties import parse_properties
 
 
@@ -208,6 +209,32 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual([each.offset for each in batch.messages], [0])
         self.assertEqual(batch.messages[0].attempt, 2)
 
+    def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic(self) -> None:
+        """The member sends a copy itself; the message counts as finished and waits nowhere."""
+        self.broker.refusals[RequestCode.CONSUMER_SEND_MSG_BACK] = ResponseCode.SYSTEM_ERROR
+        box = GroupBox(self.broker)
+        sent: list[SendMessageRequestHeaderV2] = []
+
+        def serve(command: RemotingCommand) -> Answer:
+            if command.code != RequestCode.SEND_MESSAGE_V2:
+                return self.broker(command)
+            sent.append(command.header(SendMessageRequestHeaderV2))
+            self.assertEqual(command.body, b"0")
+            return stored(command)
+
+        box.servers[BROKER] = serve
+        box.servers[NAMESRV] = routes({"T": box.route, "%RETRY%g": box.route})
+        box.start()
+        batch = next(batch for batch in iter(lambda: self.take(box, 1), None)
+                     if batch.messages[0].body == b"0")
+        box.member.fail(batch.assigned, batch.messages)
+        box.advance(20_000)
+        [header] = sent
+        self.assertEqual((header.topic, header.reconsume_times, header.max_reconsume_times),
+                         ("%RETRY%g", 1, 16))
+        self.assertEqual(self.broker.offsets["g", "T", 0], 1)
+        self.assertNotIn(0, box.take_all())
+
     def test_the_copy_for_the_retry_topic_counts_the_attempt(self) -> None:
         """Its delay grows with each, and the message is dead in the end as any other is."""
         for times in (0, 2):
@@ -288,14 +315,20 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(box.take_all(), [41])
 
     def test_a_broker_that_forgot_the_group_hears_of_it_at_once(self) -> None:
-        """The answer SUBSCRIPTION_NOT_EXIST is followed by a heartbeat, not by a half minute."""
-        box = GroupBox(self.broker)
-        box.start()
-        before = self.broker.heartbeats
-        self.broker.refusals[RequestCode.PULL_MESSAGE] = ResponseCode.SUBSCRIPTION_NOT_EXIST
-        box.cut(BROKER)
-        box.advance(1_500)
-        self.assertGreater(self.broker.heartbeats, before)
+        """Each answer that says so is followed by a heartbeat, not by a half minute."""
+        for code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                     ResponseCode.SUBSCRIPTION_PARSE_FAILED):
+            self.setUp()
+            box = GroupBox(self.broker)
+            box.start()
+            before = self.broker.heartbeats
+            self.broker.refusals[RequestCode.PULL_MESSAGE] = code
+            # A pull that is refused, and not the new connection, is what it follows.
+            self.broker.put("T", 0, b"40")
+            box.cut(BROKER)
+            box.advance(1_500)
+            self.assertGreater(self.broker.heartbeats, before + 1, msg=code.name)
 
     def test_messages_beyond_the_bounds_are_not_read(self) -> None:
         """A member that hands out nothing stops pulling."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
@@ -12,6 +13,7 @@ from tests.client.core.box import NAMESRV, Answer, route, routes
 from tests.client.core.pop_box import BROKER, PopBox, PopBroker
 from twistmq.client.base.errors import Closed, OptionError, Unsupported
 from twistmq.client.core.consumer.assigned_queues import Batch
+from twistmq.client.core.consumer.strategies import AveragelyByCircle
 from twistmq.protocol.bodies import (
     ConsumerRunningInfo,
     GetConsumerStatusBody,
@@ -46,6 +48,19 @@ class PopCase(SynchronousTestCase):
         batch = self.box.member.take(most)
         assert batch is not None
         return batch
+
+
+class StrategyTests(PopCase):
+    """The option ``strategy``: the broker divides the queues by it."""
+
+    def test_the_broker_is_told_its_name(self) -> None:
+        """Java's default is AVG."""
+        for options, name in (({}, "AVG"), ({"strategy": AveragelyByCircle()}, "AVG_BY_CIRCLE")):
+            box = self.start(**options)
+            questions = [json.loads(command.body) for _, command in box.requests
+                         if command.code == RequestCode.QUERY_ASSIGNMENT]
+            self.assertEqual({each["strategyName"] for each in questions}, {name})
+            self.assertEqual({each["consumerGroup"] for each in questions}, {"g"})
 
 
 class DemandTests(PopCase):
