@@ -8,6 +8,7 @@ import threading
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from tests.interop.ports import free_port
@@ -25,6 +26,7 @@ from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.testing.raw_client import RawClient
 from twistmq.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from twistmq.protocol.bodies import GetBrokerMemberGroupResponseBody
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
@@ -119,10 +121,26 @@ class IdleTests(TestCase):
         settings.put("serverChannelMaxIdleTimeSeconds", 7)
         task.run(0)
         self.assertEqual(asked, [120_000, 7_000])
+        # Time in which the process did not run is no silence.
+        self.assertIs(service._factory.steady, service.name_server.steady)
 
 
-class LowestIdTests(TestCase):
-    """Brokers hear who has the lowest id of their group."""
+class TlsFilesTests(TestCase):
+    """The files of TLS are looked at while the name server runs."""
+
+    def test_both_sides_are_looked_at_twice_a_second(self) -> None:
+        """Those of its port, and those of the connections that it makes itself."""
+        service = NamesrvService(reactor, Settings.load(namesrv_rows(), None, {
+            "kvConfigPath": self.mktemp(), "tls.enable": "true"}))
+        tasks = {each.name: each for each in service._periodic._tasks}
+        for name, owners in (("look at the files of TLS", service._factory.first_bytes),
+                             ("look at the client's files of TLS", [service._client._tls])):
+            self.assertEqual((tasks[name].first_ms, tasks[name].period_ms), (500, 500))
+            self.assertIn(tasks[name].run.__self__, owners)  # type: ignore[attr-defined]
+
+
+class ServiceCase(TestCase):
+    """A name server, and a client that speaks as brokers do."""
 
     async def setUp(self) -> None:
         folder = self.mktemp()
@@ -146,6 +164,34 @@ class LowestIdTests(TestCase):
             broker_name="a", broker_addr=address, cluster_name="C", ha_server_addr="",
             broker_id=broker_id))
         self.assertEqual(code, ResponseCode.SUCCESS)
+
+
+class ConnectionTests(ServiceCase):
+    """The connections of brokers."""
+
+    async def test_a_broker_whose_connection_is_lost_is_forgotten(self) -> None:
+        """At once, not after its silence; its group is empty then."""
+        header = GetBrokerMemberGroupRequestHeader(cluster_name="C", broker_name="a")
+        other = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()))
+        self.addCleanup(other.close)
+
+        async def members() -> int:
+            reply = await other.invoke(
+                f"127.0.0.1:{self.name_server.port}", RequestCode.GET_BROKER_MEMBER_GROUP, header,
+                timeout_ms=5000)
+            group = GetBrokerMemberGroupResponseBody.decode(reply.body).broker_member_group
+            assert group is not None
+            return len(group.broker_addrs)
+
+        await self.register(MASTER, 0)
+        self.assertEqual(await members(), 1)
+        await self.client.close()
+        while await members():
+            await deferLater(reactor, 0)
+
+
+class LowestIdTests(ServiceCase):
+    """Brokers hear who has the lowest id of their group."""
 
     def listen(self) -> tuple[str, Deferred[NotifyMinBrokerIdChangeRequestHeader]]:
         """A broker that waits to be told; :returns: its address, and what it is told."""

@@ -32,6 +32,7 @@ from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server, read_commands
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import decode_command, encode_reply, encode_request
+from twistmq.protocol.errors import RemotingSendError
 from twistmq.protocol.frame import FRAME_SIZE_MAX, JSON, Frame, encode_frame
 from twistmq.protocol.log_rate import EVENTS_A_MINUTE
 
@@ -586,8 +587,13 @@ class CloseTests(ProtocolTestCase):
         self.assertTrue(self.client.is_closed)
 
     def test_after_the_end(self) -> None:
-        """Nothing is wrong with closing or cutting off what is gone."""
+        """Nothing is wrong with closing or cutting off what is gone; a call of it says so."""
+        waiting = self.client.protocol.call(ECHO, None, timeout_ms=1000)
+        del self.client.connection.writes[:]
         self.client.connection.drop()
+        for call in (waiting, self.client.protocol.call(ECHO, None, timeout_ms=1000)):
+            error = self.failureResultOf(call, RemotingSendError)
+            self.assertIn("connection to 10.1.2.3:40000", str(error.value))
         self.client.protocol.close()
         self.client.protocol.abort("is gone")
         self.client.protocol.write(b"x")

@@ -377,7 +377,6 @@ class DispatchTests(SynchronousTestCase):
             self.assertEqual(client.hears(), list(enumerate(codes, 1)))
 
 
-@implementer(IAccessValidator)
 class RefusedCodesTests(SynchronousTestCase):
     """Codes of families that are not here."""
 
@@ -403,6 +402,7 @@ class RefusedCodesTests(SynchronousTestCase):
         self.assertIn("request type 13 not supported", refusals[0]["error"])
 
 
+@implementer(IAccessValidator)
 class Refuser:
     """Refuses everything, in the way it is told."""
 
@@ -447,6 +447,23 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual(self.answer(agrees, agrees)[0], ResponseCode.SUCCESS)
         self.assertEqual(self.answer(agrees, Refuser()), (ResponseCode.NO_PERMISSION, "no"))
         self.assertEqual((agrees.count, self.served), (3, 1))
+
+    def test_each_request_of_a_read_is_asked_about(self) -> None:
+        """Also those that are handled together: a refused one among them stays refused."""
+        @implementer(IAccessValidator)
+        class RefusesEven:
+            def validate(self, request: Request[Any]) -> None:
+                if request.command.opaque % 2 == 0:
+                    raise RequestRefused(ResponseCode.NO_PERMISSION, "no")
+
+        rows = [RequestHandler(BATCH, self.serve, handle_batch=lambda requests: [
+            self.serve(request) for request in requests])]
+        client = Conversation(make_server(rows, validators=[Agrees(), RefusesEven()]))
+        client.says(b"".join(encode_request(BATCH, opaque) for opaque in range(5)))
+        self.assertEqual(sorted(client.hears()), [
+            (opaque, ResponseCode.SUCCESS if opaque % 2 else ResponseCode.NO_PERMISSION)
+            for opaque in range(5)])
+        self.assertEqual(self.served, 2)
 
     def test_validator_that_raises_denies(self) -> None:
         """An error inside a validator is no permission to pass."""

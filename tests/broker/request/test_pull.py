@@ -222,10 +222,37 @@ class NextBrokerTests(PullTestCase):
 
     def test_the_master_is_suggested_where_slaves_are_not_read(self) -> None:
         """Where no slave may be read from, it is the master in any case."""
-        self.box.stop()
-        self.box = KernelBox(self.plugins, {}, self.disk)
-        self.kernel = self.box.kernel
+        self.start()
         self.assertEqual([self.next_broker(offset) for offset in (0, 4)], [0, 0])
+        self.box.settings.update({"slaveReadEnable": "true"})
+        self.assertEqual([self.next_broker(offset) for offset in (0, 4)], [3, 2])
+
+    def start(self, **settings: str) -> None:
+        """Start again with other settings."""
+        self.box.stop()
+        self.box = KernelBox(self.plugins, settings, self.disk)
+        self.kernel = self.box.kernel
+
+    def test_a_slave_sends_consumers_back(self) -> None:
+        """It tells those that are far behind to stay, and the others to ask the group's own."""
+        self.kernel.set_role("SLAVE", 3)
+        self.assertEqual([self.next_broker(offset) for offset in (0, 4, 5)], [3, 2, 2])
+
+    def test_how_far_is_far(self) -> None:
+        """By accessMessageInMemoryMaxRatio, the share of the memory that holds messages."""
+        self.start(slaveReadEnable="true", accessMessageInMemoryMaxRatio="100")
+        self.assertEqual([self.next_broker(offset) for offset in (1, 4)], [2, 2])
+        self.start(slaveReadEnable="true", accessMessageInMemoryMaxRatio="1")
+        self.assertEqual([self.next_broker(offset) for offset in (1, 3)], [3, 3])
+
+    def test_a_pull_that_waited_is_told_as_well(self) -> None:
+        """Its answer comes by another way."""
+        peer = self.box.peer()
+        self.assertIsNone(self.box.send(peer, RequestCode.PULL_MESSAGE, pull_header(
+            "T", 5, group="G", hold_ms=15_000)))
+        self.send(b"5")
+        [reply] = self.box.late_replies(peer)
+        self.assertEqual(reply.header(PullMessageResponseHeader).suggest_which_broker_id, 2)
 
 
 class SubscriptionTests(PullTestCase):
@@ -263,6 +290,10 @@ class SubscriptionTests(PullTestCase):
     def test_class_filter(self) -> None:
         """The broker ignores the old class filter: all messages come."""
         self.assertEqual(len(self.bodies(expression="a", changes={"sys_flag": 4 | 8})), 5)
+        self.heartbeat(expression="a")
+        of_group = {"sys_flag": 0, "sub_version": 1}
+        self.assertEqual(len(self.bodies(group="G", changes=of_group)), 3)
+        self.assertEqual(len(self.bodies(group="G", changes=of_group | {"sys_flag": 8})), 5)
 
     def test_unknown_language(self) -> None:
         """A language nobody brought."""

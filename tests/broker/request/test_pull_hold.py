@@ -272,12 +272,20 @@ class WakeTests(PullHoldTestCase):
 
     def test_messages_that_came_unnoticed(self) -> None:
         """The periodic check wakes a pull whose message nobody told of."""
-        peer = self.pull()
+        peers = [self.pull(), self.pull(0, queue_id=1), self.pull(0, queue_id=2)]
+        wanting = self.pull(expression="a")
         self.box.kernel.store.dispatch.on_arrival.clear()
-        self.send(b"1")
-        self.assertEqual(self.replies(peer), [])
-        self.advance(1)
-        self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"1"])])
+        self.send(b"1", tag="b")
+        self.send(b"2", queue_id=2)
+        self.assertEqual([self.replies(peer) for peer in peers], [[], [], []])
+        [task] = [each for each in self.box.kernel.periodic_tasks
+                  if each.name == "check waiting pulls"]
+        self.assertEqual((task.first_ms, task.period_ms), (1000, 1000))
+        task.run(self.box.now_ms)
+        self.assertEqual([self.replies(peer) for peer in peers], [
+            [(ResponseCode.SUCCESS, [b"1"])], [], [(ResponseCode.SUCCESS, [b"2"])]])
+        # A pull that wants one tag waits on, since nothing that it wants is known to be there.
+        self.assertEqual(self.replies(wanting), [])
 
     def test_beyond_the_limit_each_connection_may_still_have_some_pulls_held(self) -> None:
         """When too many wait, each connection still may have some wait; the others are answered,

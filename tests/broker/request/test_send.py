@@ -635,6 +635,20 @@ class SendHookTests(SendTestCase):
         self.assertEqual(self.after, [[0], [ResponseCode.NO_PERMISSION],
                                       [ResponseCode.INVALID_PARAMETER]])
 
+    def test_batches_and_sends_of_one_read_have_hooks_too(self) -> None:
+        """A client's batch is one request with all its records; sends of one read come together."""
+        header = send_header("T", 1)
+        header.batch = True
+        frames = [encode_request(RequestCode.SEND_BATCH_MESSAGE, 1, header,
+                                 batch_body((0, b"1", {}), (0, b"2", {})))]
+        frames += [encode_request(RequestCode.SEND_MESSAGE_V2, number, send_header(topic, 1), b"x")
+                   for number, topic in ((2, "T"), (3, "secret"))]
+        for read in (frames[:1], frames[1:]):
+            self.box.kernel.dispatcher.execute(
+                self.box.peer(), FrameDecoder().feed(b"".join(read)), self.box.now_ms)
+        self.assertEqual(self.before, [[("T", 2)], [("T", 1), ("secret", 1)]])
+        self.assertEqual(self.after, [[0], [0, ResponseCode.NO_PERMISSION]])
+
     def test_after_send_sees_refusals_of_the_store(self) -> None:
         """``after_send`` hears of what the store refuses as well."""
         self.box.kernel.set_role("SLAVE", 1)

@@ -105,6 +105,15 @@ class ReadTests(BatchTestCase):
         result = self.box.store.get_message(TOPIC, 0, 6, 7)
         self.assertEqual((result.count, result.message_count, result.next_begin_offset), (1, 9, 15))
 
+    def test_batches_on_disk_are_for_a_slave(self) -> None:
+        """Batches far behind count as on disk, so that a slave should serve; near ones do not."""
+        self.patch(MemoryDisk, "physical_memory_bytes", lambda disk: 1000)
+        self.box = self.box.after_stop()
+        self.append(*[2] * 20)
+        store = self.box.store
+        self.assertEqual([store.get_message(TOPIC, 0, offset, 1).suggest_slave
+                          for offset in (0, 38)], [True, False])
+
     def test_offset_by_time(self) -> None:
         """The first record then or later, the last one then or earlier."""
         start = self.box.now_ms

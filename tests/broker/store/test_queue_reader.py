@@ -113,6 +113,8 @@ class GetMessageTests(SynchronousTestCase):
         result = self.get(0)
         self.check(result, "FOUND", 2, 2)
         self.assertTrue(result.suggest_slave)
+        # The last message of this one is just beyond the 400 bytes that are in memory.
+        self.assertTrue(self.get(15, 1).suggest_slave)
         result = self.get(17)
         self.check(result, "FOUND", 20, 3)
         self.assertFalse(result.suggest_slave)

@@ -1,11 +1,14 @@
 """Recovery of a whole store: after a stop, after a kill, after damage."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.logger import LogEvent, Logger, LogLevel, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.draw import examples
+from twistmq.broker.store import store_recovery
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.broker.testing.disk import MemoryFile
@@ -104,6 +107,26 @@ class CleanStartTests(SynchronousTestCase):
         for number in range(70):
             records, _, _ = again.store.reader.query("TopicTest", f"k{number}", 9, 0, 2**62)
             self.assertEqual({decode_record(r).body for r in records}, {b"%d" % number})
+
+    def test_what_the_start_is_chosen_by(self) -> None:
+        """The checkpoint, the end of the index if there is one, and messageIndexSafe."""
+        chosen: list[tuple[object, ...]] = []
+
+        def start(*arguments: Any) -> int:
+            chosen.append(arguments[1:])
+            return 0
+
+        self.patch(store_recovery, "start_after_crash", start)
+        for has_index, is_safe in ((True, False), (True, True), (False, False)):
+            box = StoreBox(message_index_enable=has_index, message_index_safe=is_safe).open()
+            box.append(message(keys="k"))
+            box.step(60_000, 9)
+            values = box.store.checkpoint.values
+            box.append(message())
+            box.after_kill()
+            self.assertGreater(values.logics_msg_timestamp, 0)
+            self.assertEqual(chosen.pop(), (values, 0 if has_index else None, is_safe))
+            self.assertEqual(chosen, [])
 
     def test_nothing_is_mapped(self) -> None:
         """Recovery looks at holes, and through a map that may take room a full disk has not."""

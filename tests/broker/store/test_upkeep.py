@@ -116,6 +116,19 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(log.flushed_offset, log.max_offset)
         self.assertEqual(self.checkpoint().physic_msg_timestamp, stored_ms)
 
+    def test_all_values_are_there_after_a_stop_and_a_start(self) -> None:
+        """A stop makes everything durable, and a start reads what the file says of it."""
+        for has_index in (True, False):
+            self.setUp()
+            self.box = self.box.after_stop(message_index_enable=has_index)
+            self.box.append(message(keys="k"))
+            self.box.store.checkpoint.values.master_flushed_offset = 7
+            stored_ms, end = self.box.now_ms, self.box.store.commit_log.max_offset
+            expected = Checkpoint(stored_ms, stored_ms, stored_ms if has_index else 0, 7, end)
+            self.box = self.box.after_stop()
+            self.assertEqual(self.checkpoint(), expected)
+            self.assertEqual(self.box.store.checkpoint.values, expected)
+
     def test_queues_are_synced_when_much_came(self) -> None:
         """A start after a crash has less to read; not when there are many files to sync."""
         self.patch(upkeep, "QUEUE_SYNC_LOG_BYTES", 10_000)
