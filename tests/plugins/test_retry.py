@@ -132,6 +132,9 @@ class SendBackTests(RetryTestCase):
                 ["T", offset_message_id(self.message.store_host, self.message.physical_offset),
                  "false", "red", self.message.properties_map()["UNIQ_KEY"]])
         self.assertEqual(self.kernel.stats.sums("GROUP_SEND_BACK", "T", "g").count, 2)
+        # Each is stored for its level, and again when it is due.
+        self.assertEqual([self.kernel.stats.sums("TOPIC_PUT", topic).count
+                          for topic in (SCHEDULE_TOPIC, RETRY)], [2, 2])
 
     def test_level_of_the_client(self) -> None:
         """A client may choose the level."""
@@ -154,6 +157,7 @@ class SendBackTests(RetryTestCase):
         config = self.kernel.topic_config.get(DLQ)
         assert config is not None
         self.assertEqual((config.write_queue_nums, config.perm), (1, 6))
+        self.assertEqual(self.kernel.stats.sums("SNDBCK2DLQ_TIMES", "T", "g").count, 2)
 
     def test_lines_of_the_log(self) -> None:
         """Dead letters, however many, fill no log."""
@@ -346,6 +350,23 @@ class ResendTests(RetryTestCase):
         self.assertEqual((len(self.stored(SCHEDULE_TOPIC)), len(self.stored(DLQ))), (1, 2))
         self.let_pass(1000)
         self.assertEqual(len(self.stored(RETRY)), 1)
+
+    def test_among_other_sends_of_one_read(self) -> None:
+        """Each has its own place and its own end, and a group that is not there is refused."""
+        frames = []
+        for number, (topic, tries) in enumerate(
+                (("T", 0), (RETRY, 1), (RETRY, 99), ("%RETRY%a b", 0), (RETRY, 17))):
+            header = send_header(topic, self.box.now_ms)
+            header.reconsume_times = tries
+            frames.append(encode_request(
+                RequestCode.SEND_MESSAGE_V2, number, header, b"%d" % number))
+        replies = self.kernel.dispatcher.execute(
+            self.box.peer(), FrameDecoder().feed(b"".join(frames)), self.box.now_ms)
+        codes = [decode_command(FrameDecoder().feed(reply)[0]).code for reply in replies]
+        self.assertEqual([code == 0 for code in codes], [True, True, True, False, True])
+        self.assertEqual([[each.body for each in self.stored(topic)]
+                          for topic in ("T", RETRY, DLQ)],
+                         [[b"body", b"0"], [b"1"], [b"2", b"4"]])
 
     def test_forged_origin(self) -> None:
         """A name that is no topic's is not counted: the group's own topic is, for all of them."""

@@ -429,6 +429,14 @@ class BoundTests(TraceTestCase):
         self.assertEqual(self.info()["traceDeliveriesWaiting"], 8)
         self.assertGreater(self.info()["traceRecordsDropped"], 4)
 
+    def test_a_pull_that_is_too_much(self) -> None:
+        """Its messages leave no records, and each of them counts."""
+        self.start(trace_buffer_max="3")
+        for _ in range(3):
+            self.send()
+        self.assertEqual(len(self.pull()), 3)
+        self.assertEqual(self.waiting_and_dropped(), (3, 3))
+
     def test_full_disk(self) -> None:
         """Records that cannot be stored are dropped, and the next ones are written."""
         self.send()

@@ -228,8 +228,22 @@ class NameServerTests(ActingCase):
         self.assertEqual((code, header.broker_name), (
             RequestCode.GET_BROKER_MEMBER_GROUP, self.slave.kernel.broker_name))
         run_task(self.slave, HEARTBEAT)
-        self.assertEqual((self.told[0][0], self.told[0][1].broker_addr, self.told[0][2]),
-                         (RequestCode.BROKER_HEARTBEAT, SLAVE, b""))
+        [(code, header, body, timeout_ms)] = self.told
+        kernel = self.slave.kernel
+        self.assertEqual((code, body, timeout_ms), (RequestCode.BROKER_HEARTBEAT, b"", 1000))
+        self.assertEqual((header.broker_name, header.broker_addr, header.cluster_name,
+                          header.broker_id), (kernel.broker_name, SLAVE, kernel.cluster_name, 1))
+
+    def test_how_often_they_are_sent(self) -> None:
+        """From a second after the start on, as often as the settings say at the time."""
+        tasks = {task.name: task for task in self.slave.kernel.periodic_tasks}
+        for name, setting in ((HEARTBEAT, "brokerHeartbeatInterval"),
+                              (LOOK, "syncBrokerMemberGroupPeriod")):
+            task = tasks[name]
+            assert callable(task.period_ms)
+            self.assertEqual((task.first_ms, task.period_ms()), (1000, 1000))
+            self.slave.settings.put(setting, 70)
+            self.assertEqual(task.period_ms(), 70)
 
     def test_a_refusal_is_no_group(self) -> None:
         """Nor is an answer without one."""
@@ -319,6 +333,8 @@ class SlaveOnlineTests(PreOnlineCase):
 
     def test_it_registers_at_once_without_a_master(self) -> None:
         """Its own address that name servers still know is no other broker."""
+        [task] = [each for each in self.slave.kernel.periodic_tasks if each.name == ONLINE]
+        self.assertEqual((task.first_ms, task.period_ms), (0, 500))
         registered: list[int] = []
         self.slave.host.on_topic_change.append(lambda: registered.append(1))
         self.members = {1: SLAVE, 2: OTHER}

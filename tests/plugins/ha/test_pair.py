@@ -78,6 +78,25 @@ class PairTests(PairCase):
             self.assertEqual((copy.min_offset, copy.max_offset),
                              (queue.min_offset, queue.max_offset))
 
+    def test_four_slaves(self) -> None:
+        """Each has all, and the master tells where each of them is."""
+        self.start_master()
+        self.send(50)
+        slaves = [self.slave(broker_id) for broker_id in (1, 2, 3, 4)]
+        wait_until(lambda: len(self.plugin().slaves.links) == 4, "all are connected")
+        self.send(50, first=50)
+        for slave in slaves:
+            self.caught_up(slave)
+        wait_until(lambda: {link.sender.acked for link in self.plugin().slaves.links} == {self.end},
+                   "all reports have come")
+        with self.master.client() as client:
+            reply = client.request(RequestCode.GET_BROKER_HA_STATUS, None)
+        status = HARuntimeInfo.decode(reply.body)
+        self.assertEqual((status.in_sync_slave_nums, status.master_commit_log_max_offset),
+                         (4, self.end))
+        self.assertEqual([each.slave_ack_offset for each in status.ha_connection_info],
+                         [self.end] * 4)
+
     def test_a_slave_refuses_sends(self) -> None:
         """Its log takes the master's bytes alone."""
         self.start_master()

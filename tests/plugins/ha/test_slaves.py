@@ -53,6 +53,15 @@ class SlavesTests(SynchronousTestCase):
         other = self.connect(encode_slave_id(2))
         self.assertEqual(self.send(again, other), [ResponseCode.SUCCESS] * 2)
 
+    def test_all_slaves_are_sent_what_was_appended(self) -> None:
+        """At once, each of them."""
+        links = [self.connect(encode_slave_id(number), f"10.0.0.{number}")
+                 for number in range(1, 5)]
+        self.box.kernel.append([message("T", body=b"for all of them")])
+        for link in links:
+            assert isinstance(link.transport, StringTransport)
+            self.assertEqual(link.transport.value().count(b"for all of them"), 1)
+
     def test_its_health_is_bad_when_slaves_were_not_there_for_thirty_seconds(self) -> None:
         """Sends wait for them, each for as long as it may; a master that waits for none is well."""
         check = self.box.kernel.health_checks["replication"]
@@ -105,7 +114,7 @@ class SlavesTests(SynchronousTestCase):
         self.assertEqual([formatEvent(event) for event in events], [
             f"slave {link.peer} is {end} bytes behind the commit log",
             f"slave {other.peer} is 0 bytes behind the commit log"])
-        self.assertEqual(task.period_ms, 60_000)
+        self.assertEqual((task.first_ms, task.period_ms), (10_000, 60_000))
 
     def test_the_later_connection_says_how_far_it_is(self) -> None:
         """The one that it left says nothing more."""

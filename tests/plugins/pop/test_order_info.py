@@ -143,7 +143,10 @@ class OrderTests(PopTestCase):
         popped = self.pop(order=True, count=1)
         self.restart()
         self.assertEqual(self.pop(order=True), [])
-        self.run_task("save the pops of ordered groups")
+        [task] = [each for each in self.box.kernel.periodic_tasks
+                  if each.name == "save the pops of ordered groups"]
+        self.assertEqual((task.first_ms, task.period_ms), (10_000, 10_000))
+        self.run_task(task.name)
         self.after_kill()
         self.assertEqual(self.pop(order=True), [])
         self.ack(*popped)

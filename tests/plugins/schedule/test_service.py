@@ -389,10 +389,39 @@ class ProgressTests(DelayTestCase):
         self.send(b"first", 1)
         self.send(b"second", 2)
         self.let_pass(1000)
+        version = DataVersion(3, 5, 6)
+        self.box.plugin(schedule.Plugin)._service.data_version.assign(version)
         self.restart()
         self.assertEqual(self.saved(), {1: 1})
+        self.assertEqual(self.box.plugin(schedule.Plugin)._service.wrapper(),
+                         DelayOffsetSerializeWrapper({1: 1}, version))
         self.let_pass(4000)
         self.assertEqual(self.bodies(), [b"first", b"second"])
+        self.restart()
+        self.assertEqual(self.saved(), {1: 1, 2: 1})
+        self.let_pass(4000)
+        self.assertEqual(self.bodies(), [b"first", b"second"])
+
+    def test_it_is_saved_as_often_as_the_setting_says(self) -> None:
+        """A kill costs the progress of so long a time at most, from the start on."""
+        for interval_ms, first_ms in ((500, 500), (70_000, 10_000)):
+            self.box.stop()
+            self.box = self.start({"flushDelayOffsetInterval": str(interval_ms)})
+            [task] = [task for task in self.box.kernel.periodic_tasks
+                      if task.name == "save how far delayed messages are delivered"]
+            assert callable(task.period_ms)
+            self.assertEqual((task.first_ms, task.period_ms()), (first_ms, interval_ms))
+
+    def test_it_is_saved_once_the_deliveries_are_on_disk(self) -> None:
+        """A loss of power could take a delivery that the file counts."""
+        durable: Deferred[int] = Deferred()
+        self.send(b"first", 1)
+        self.let_pass(1000)
+        self.patch(type(self.box.kernel.store.flush), "flushed", lambda flush, end: durable)
+        self.save()
+        self.assertFalse(self.disk.exists(OFFSETS))
+        durable.callback(0)
+        self.assertEqual(self.saved(), {1: 1})
 
     def test_after_a_kill_everything_comes(self) -> None:
         """After a kill everything comes, and nothing twice that was saved before."""
@@ -437,13 +466,27 @@ class ProgressTests(DelayTestCase):
 
     def test_offset_outside(self) -> None:
         """An offset beyond the queue goes back to its end, and the next message comes."""
+        for level, (beyond, tag) in enumerate(((7, "far"), (1, "near")), 1):
+            self.box.stop()
+            self.disk.write_file(OFFSETS, b'{"offsetTable":{%d:%d}}' % (level, beyond))
+            self.box = self.start()
+            self.let_pass(0)
+            self.send(tag.encode(), level, topic=tag)
+            self.let_pass(5000)
+            self.assertEqual(self.bodies(tag), [tag.encode()])
+
+    def test_offset_beyond_messages_that_wait(self) -> None:
+        """It goes back to the first message that is not due, and so was never delivered."""
+        self.send(b"due", 2)
+        self.let_pass(4000)
+        self.send(b"waits", 2)
         self.box.stop()
-        self.disk.write_file(OFFSETS, b'{"offsetTable":{1:7}}')
+        self.disk.write_file(OFFSETS, b'{"offsetTable":{2:3}}')
         self.box = self.start()
-        self.let_pass(0)
-        self.send(b"late", 1)
         self.let_pass(1000)
-        self.assertEqual(self.bodies(), [b"late"])
+        self.assertEqual(self.box.plugin(schedule.Plugin)._service.offsets, {2: 1})
+        self.let_pass(4000)
+        self.assertEqual(self.bodies(), [b"waits"])
 
     def test_a_file_that_cannot_be_read_stops_the_start(self) -> None:
         """A file that cannot be read stops the start: from 0 on everything would come again."""

@@ -17,7 +17,10 @@ from twistmq.protocol.batch import encode_batch
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import decode_command, encode_request
 from twistmq.protocol.frame import FrameDecoder
-from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.send import (
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+)
 
 
 class NoStaticTopicTests(SynchronousTestCase):
@@ -50,6 +53,23 @@ class SendTests(ClusterCase):
         self.assertEqual([m.body for m in stored(TOPIC, 3)], [b"0", b"1", b"2"])
         self.assertEqual([m.body for m in stored(TOPIC, 1)], [b"x"])
         self.assertEqual([m.body for m in stored(TOPIC, 0)], [])
+
+    def test_to_the_physical_queue_by_each_code(self) -> None:
+        """Sends with long names in their headers, with short ones, and batches."""
+        short = send_header(TOPIC, 1, queue_id=2)
+        batch = send_header(TOPIC, 1, queue_id=2)
+        batch.batch = True
+        long = SendMessageRequestHeader(
+            producer_group="g", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4,
+            queue_id=2, sys_flag=0, born_timestamp=1, flag=0)
+        for count, (code, header, body) in enumerate((
+                (RequestCode.SEND_MESSAGE, long, b"1"), (RequestCode.SEND_MESSAGE_V2, short, b"2"),
+                (RequestCode.SEND_BATCH_MESSAGE, batch, encode_batch([(0, b"3", "")])))):
+            reply = self.boxes[A].ask(code, header, body)
+            self.assertEqual((reply.code, reply.remark), (0, None))
+            found = reply.header(SendMessageResponseHeader)
+            self.assertEqual((found.queue_id, found.queue_offset), (2, 10_000 + count))
+        self.assertEqual([m.body for m in self.boxes[A].stored(TOPIC, 1)], [b"1", b"2", b"3"])
 
     def test_not_decided_yet(self) -> None:
         """It is taken; where it is in the logical queue nobody knows."""
