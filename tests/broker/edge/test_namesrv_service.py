@@ -133,8 +133,8 @@ class TlsFilesTests(TestCase):
         service = NamesrvService(reactor, Settings.load(namesrv_rows(), None, {
             "kvConfigPath": self.mktemp(), "tls.enable": "true"}))
         tasks = {each.name: each for each in service._periodic._tasks}
-        for name, owners in (("look at the files of TLS", service._factory.first_bytes),
-                             ("look at the client's files of TLS", [service._client._tls])):
+        for name, owners in (("check the TLS files", service._factory.first_bytes),
+                             ("check the client's TLS files", [service._client._tls])):
             self.assertEqual((tasks[name].first_ms, tasks[name].period_ms), (500, 500))
             self.assertIn(tasks[name].run.__self__, owners)  # type: ignore[attr-defined]
 

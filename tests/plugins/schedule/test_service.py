@@ -408,7 +408,7 @@ class ProgressTests(DelayTestCase):
             self.box.stop()
             self.box = self.start({"flushDelayOffsetInterval": str(interval_ms)})
             [task] = [task for task in self.box.kernel.periodic_tasks
-                      if task.name == "save how far delayed messages are delivered"]
+                      if task.name == "save the progress of delayed messages"]
             assert callable(task.period_ms)
             self.assertEqual((task.first_ms, task.period_ms()), (first_ms, interval_ms))
 
