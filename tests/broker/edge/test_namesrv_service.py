@@ -7,8 +7,8 @@ import threading
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.threads import deferToThread
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests.interop.ports import free_port
@@ -25,8 +25,12 @@ from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.testing.raw_client import RawClient
-from twistmq.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from twistmq.protocol.bodies import GetBrokerMemberGroupResponseBody
+from twistmq.protocol.bodies import (
+    GetBrokerMemberGroupResponseBody,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
