@@ -58,6 +58,7 @@ __all__ = [
     "LOCK_BODY_SIZE_MAX",
     "LOG_FIELD_CHARS_MAX",
     "LOG_LINE_CHARS_MAX",
+    "LOG_OFFSET_MAX",
     "LOG_TRACEBACK_LINES_MAX",
     "LONG_HEADER_SIZE_MAX",
     "NAMESRV_BROKERS_MAX",
@@ -162,6 +163,10 @@ HELD_PULLS_FREE: Final = 16
 #: The longest time that a pull, a pop or a notification waits for messages, even if it asks for
 #: more, ms. Clients ask for 15 to 30 s, and repeat the request when the reply is empty.
 HOLD_MS_MAX: Final = 120_000
+
+#: The largest offset in a commit log that is believed of another program. No log gets there, 4 EiB,
+#: and the sum of two such offsets is still an int64.
+LOG_OFFSET_MAX: Final = 1 << 62
 
 #: A server starts only if it may open at least this number of files. The store uses up to half of
 #: them for its queues, 128 are for its other files and the reactor, and the remaining ones are for

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.spark_bridge.options import OptionError, parse_time
 
 __all__ = ["EARLIEST", "LATEST", "Mark", "offsets_json", "parse_assign", "parse_offsets",
@@ -27,9 +28,8 @@ _INT64_MAX: Final = (1 << 63) - 1
 _MARKS: Final = "@last"
 #: The place of a message in the commit log, and its store time, Unix ms.
 Mark = tuple[int, int]
-#: The largest id of a queue, and the number of its digits.
+#: The largest id of a queue.
 _INT32_MAX: Final = 2**31 - 1
-_ID_DIGITS_MAX: Final = 10
 
 
 def queue_name(queue: MessageQueue) -> str:
@@ -148,9 +148,8 @@ def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
 
 
 def _queue(where: str, topic: str, broker: str, queue_id: Any) -> MessageQueue:
-    text = str(queue_id)
-    if isinstance(queue_id, bool) or not text.isascii() or not text.isdecimal() or (
-            len(text) > _ID_DIGITS_MAX or int(text) > _INT32_MAX):
+    number = None if isinstance(queue_id, bool) else whole_number(str(queue_id), _INT32_MAX)
+    if number is None:
         raise OptionError(f"{where}: topic {topic}, broker {broker}: {queue_id!r} is not "
                           "the id of a queue")
-    return MessageQueue(topic, broker, int(text))
+    return MessageQueue(topic, broker, number)

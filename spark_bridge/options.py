@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.spark_bridge.errors import ShortError
 
 __all__ = ["BATCH_READ", "BATCH_WRITE", "OPTIONS", "STREAM_READ", "STREAM_WRITE", "Option",
@@ -357,8 +358,9 @@ def parse_time(name: str, text: str) -> int:
     :returns: Unix ms.
     :raises OptionError: when the text is neither, or the time is before 1970.
     """
-    if text.isascii() and text.removeprefix("-").isdecimal():
-        time_ms = int(text)
+    number = whole_number(text.removeprefix("-"))
+    if number is not None:
+        time_ms = -number if text.startswith("-") else number
     else:
         try:
             moment = datetime.fromisoformat(text)

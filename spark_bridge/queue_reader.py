@@ -33,6 +33,7 @@ from twistmq.client.base.received_message import DamagedMessage
 from twistmq.client.blocking.client import Client
 from twistmq.protocol.batch import decode_batch
 from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import (
     BrokerError,
     MessageIllegal,
@@ -85,8 +86,8 @@ _PULL_BYTES: Final = 1 << 30
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 _PARSE_FAILED: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.FILTER_DATA_NOT_EXIST})
-#: The digits of the largest number of messages in an inner batch.
-_BATCH_DIGITS_MAX: Final = 5
+#: The largest number of messages in an inner batch.
+_BATCH_MAX: Final = 99_999
 _TAGS_COLUMN: Final = next(column for column in COLUMNS if column.name == "tags")
 
 
@@ -128,9 +129,9 @@ def _message_count(record: StoredMessage) -> int:
     """
     if not record.sys_flag & SYS_INNER_BATCH:
         return 1
-    text = record.properties_map().get(INNER_NUM, "")
-    if text.isascii() and text.isdecimal() and len(text) <= _BATCH_DIGITS_MAX and int(text):
-        return int(text)
+    count = whole_number(record.properties_map().get(INNER_NUM, ""), _BATCH_MAX)
+    if count:
+        return count
     if not record.sys_flag & SYS_NEED_UNWRAP:
         return 1
     return len(decode_batch(decompress(record.body, record.sys_flag)))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.spark_bridge.columns import Column, select_columns
 from twistmq.spark_bridge.options import OptionError, parse_time
 
@@ -89,9 +90,10 @@ def time_ms(texts: Mapping[str, str | None], name: str) -> int | None:
 def count(texts: Mapping[str, str | None], name: str) -> int:
     """Read an option that is a number of 1 or more."""
     text = texts[name] or ""
-    if not text.isdecimal() or int(text) < 1:
+    number = whole_number(text)
+    if not number:
         raise OptionError(f"option {name}: {texts[name]!r} is not a number of 1 or more")
-    return int(text)
+    return number
 
 
 def names(texts: Mapping[str, str | None], name: str) -> frozenset[str] | None:

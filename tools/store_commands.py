@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from twistmq.broker.edge import boot
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import StoreError
 
 if TYPE_CHECKING:
@@ -111,8 +112,9 @@ def _time(_: click.Context, parameter: click.Parameter, text: str | None) -> int
     """Read a time: ms since 1970, or ISO 8601, which is local time without a zone."""
     if text is None:
         return None
-    if text.isdecimal() and len(text) > 8:
-        return int(text)
+    number = whole_number(text)
+    if number is not None and len(text) > 8:
+        return number
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):

@@ -15,6 +15,7 @@ from twistmq.protocol.command import (
     decode_command,
     encode_reply,
 )
+from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 from twistmq.protocol.flags import (
     MASTER_ID,
     PERM_READ,
@@ -74,6 +75,7 @@ __all__ = [
     "PERM_READ_WRITE",
     "PERM_WRITE",
     "PHYSICAL_OFFSET_POSITION",
+    "PORT_MAX",
     "PROPERTIES_LENGTH_MAX",
     "PULL_COMMIT_OFFSET",
     "PULL_SUSPEND",
@@ -117,4 +119,5 @@ __all__ = [
     "sketch",
     "tags_code",
     "utf8",
+    "whole_number",
 ]

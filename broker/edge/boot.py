@@ -31,6 +31,7 @@ from twistmq.broker.edge.address_server_url import (
 )
 from twistmq.broker.errors import SettingsError, SettingUnavailable
 from twistmq.broker.net.tls_options import tls_notices
+from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 from twistmq.protocol.errors import BrokerError, StoreError
 
 __all__ = [
@@ -74,7 +75,6 @@ _ACL_2: Final = {
     "authenticationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
     "authorizationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
 }
-_PORT_MAX: Final = 65_535
 #: The difference between a slave's accessMessageInMemoryMaxRatio and its given value, percent.
 _SLAVE_MEMORY_LESS: Final = 10
 #: Other roles of the name server in Apache, and the part that is missing here.
@@ -243,7 +243,7 @@ def _derive(settings: Settings) -> None:
                          os.path.join(settings.text("storePathRootDir"), "commitlog"))
     port = settings.int("listenPort")
     # 0 stays as it is: the port is known only after listening.
-    settings.put_default("haListenPort", min(port + 1, _PORT_MAX) if port else 0)
+    settings.put_default("haListenPort", min(port + 1, PORT_MAX) if port else 0)
 
 
 def _check_names(settings: Settings) -> None:
@@ -318,7 +318,7 @@ def _check_name_servers(settings: Settings) -> None:
     text = settings.text("namesrvAddr")
     for address in text.split(";") if text.strip() else []:
         host, _, port = address.strip().rpartition(":")
-        if address.strip() and not (host and port.isdecimal() and int(port) <= _PORT_MAX):
+        if address.strip() and not (host and whole_number(port, PORT_MAX) is not None):
             raise StartRefused(
                 EXIT_REFUSED, f"The Name Server Address[{text}] illegal, please set it as follows, "
                               '"127.0.0.1:9876;192.168.0.1:9876"')

@@ -26,6 +26,7 @@ from twisted.logger import Logger
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import PROXY_HEADER_SIZE_MAX
 from twistmq.broker.errors import SettingsError
+from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 from twistmq.protocol.log_rate import LineRate
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ _FIXED_SIZE: Final = 16
 _ADDRESS_SIZES: Final = {0x11: 4, 0x21: 16}
 #: Families of a header without an address: unspecified, Unix sockets.
 _WITHOUT_ADDRESS: Final = (0x00, 0x31)
-_PORT_MAX: Final = 65_535
 #: The value that stands for every address in the setting.
 _ANY: Final = "*"
 
@@ -109,9 +109,10 @@ def _text_address(word: bytes, family: bytes) -> str:
 
 
 def _text_port(word: bytes) -> int:
-    if not word.isdigit() or len(word) > 5 or int(word) > _PORT_MAX:
+    port = whole_number(word.decode("latin-1"), PORT_MAX)
+    if port is None:
         raise ProxyHeaderError("a port in it is not valid")
-    return int(word)
+    return port
 
 
 def _parse_binary(data: bytes) -> ProxyHeader | None:

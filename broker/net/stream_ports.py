@@ -22,11 +22,11 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.net.bound_port import BoundPort
 from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.net.tls import StreamTls
+from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 from twistmq.protocol.errors import RemotingConnectError, RemotingError
 
 __all__ = ["StreamPort", "StreamPorts"]
 
-_PORT_MAX: Final = 65_535
 #: Methods of a TCP transport that write past TLS.
 _PAST_TLS: Final = frozenset(("writeSomeData", "doWrite"))
 
@@ -184,8 +184,9 @@ class StreamPorts:
         self, factory: IProtocolFactory, address: str, timeout_ms: int, *, encrypted: bool = False
     ) -> Deferred[IProtocol]:
         """Connect; see :meth:`Host.connect_stream`."""
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > _PORT_MAX:
+        host, _, text = address.rpartition(":")
+        port = whole_number(text, PORT_MAX)
+        if not host or port is None:
             return fail(RemotingConnectError(f"{address!r} is not host:port"))
         host = host.strip("[]")
         connections = _Connections(factory, self._count, self._tls if encrypted else None)
@@ -196,7 +197,7 @@ class StreamPorts:
         self._outgoing = [each for each in self._outgoing if each.protocols or each.is_new]
         self._outgoing.append(connections)
         attempt: Deferred[Any] = HostnameEndpoint(
-               self._reactor, host, int(port), timeout=timeout_ms / 1000).connect(outer)
+               self._reactor, host, port, timeout=timeout_ms / 1000).connect(outer)
         if encrypted:
             attempt.addCallback(self._shake_hands, timeout_ms)
         self._connecting[attempt] = None

@@ -22,6 +22,7 @@ from twistmq.broker.errors import LightQueuesFull
 from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.consume_queue import OFFSET_MAX, ConsumeQueue
 from twistmq.broker.store.queue_table import QueueTable
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import MessageIllegal
 from twistmq.protocol.properties import (
     INNER_MULTI_DISPATCH,
@@ -43,7 +44,6 @@ __all__ = ["LIGHT_QUEUE_ID", "LightQueues", "light_entries"]
 LIGHT_QUEUE_ID = 0
 _SEPARATOR = ","
 #: The number of digits of the highest offset.
-_DIGITS_MAX = len(str(OFFSET_MAX))
 
 
 class LightQueues:
@@ -142,8 +142,7 @@ def light_entries(topic: str, properties: str) -> list[tuple[str, int]]:
 
 def _is_offset(text: str) -> bool:
     """Return whether a text is a valid queue offset."""
-    return (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
-            and int(text) <= OFFSET_MAX)
+    return whole_number(text, OFFSET_MAX) is not None
 
 
 def _entry_of(record: MessageRecord, name: str, offset: int) -> MessageRecord:

@@ -20,6 +20,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
+from twistmq.broker.constants import LOG_OFFSET_MAX
 from twistmq.broker.store.checkpoint_file import CheckpointFile
 from twistmq.broker.store.commit_flush import CommitFlush
 from twistmq.broker.store.commit_log import CommitLog
@@ -126,7 +127,7 @@ class LogCut:
         if log.max_offset != log.min_offset:
             raise StoreError(f"the log has bytes from {log.min_offset} to {log.max_offset}: it "
                              f"cannot begin at {offset}")
-        if offset < 0 or offset % log.file_size:
+        if not 0 <= offset <= LOG_OFFSET_MAX or offset % log.file_size:
             raise StoreError(f"no file of {log.file_size} bytes can start at {offset}")
         resume = self._pause()
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 
 from twistmq.broker.constants import BATCH_QUEUE_ENTRY_SIZE_BYTES, QUEUE_ENTRY_SIZE_BYTES
 from twistmq.broker.errors import SettingsError
+from twistmq.protocol.decimal_text import whole_number
 
 __all__ = ["WHOLE_ENTRIES", "StoreSettingFault", "StoreSettings"]
 
@@ -137,7 +138,8 @@ class StoreSettings:
     def delete_hours(self) -> frozenset[int]:
         """The hours of the day at which expired files are removed; -1 stands for a bad value."""
         hours = (hour.strip() for hour in self.delete_when.rstrip(";").split(";"))
-        return frozenset(int(hour) if hour.isdecimal() else -1 for hour in hours)
+        numbers = (whole_number(hour) for hour in hours)
+        return frozenset(-1 if number is None else number for number in numbers)
 
     @property
     def max_used_ratio(self) -> float:

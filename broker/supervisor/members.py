@@ -17,6 +17,7 @@ from twistmq.broker.config.settings import OfEach, Setting, Settings, SettingVal
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.boot import EXIT_USAGE, StartRefused, log_folder
 from twistmq.broker.supervisor.cores import usable_cores
+from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 
 __all__ = ["AUTO", "BROKERS_MAX", "PORT_STEP", "Member", "broker_count", "inner_values",
            "members_of"]
@@ -26,7 +27,6 @@ AUTO: Final = "auto"
 BROKERS_MAX: Final = 64
 #: The difference between the ports of two consecutive brokers.
 PORT_STEP: Final = 10
-_PORT_MAX: Final = 65_535
 _LOCAL: Final = "127.0.0.1"
 _STORE: Final = "storePathRootDir"
 #: A broker's own settings file, below its store.
@@ -56,10 +56,11 @@ def broker_count(text: str) -> int:
     """
     if text == AUTO:
         return min(max(1, usable_cores() - 1), BROKERS_MAX)
-    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
+    count = whole_number(text, BROKERS_MAX)
+    if not count:
         raise StartRefused(EXIT_USAGE, f"--brokers {text}: a number from 1 to {BROKERS_MAX} is "
                                        f"expected, or {AUTO}")
-    return int(text)
+    return count
 
 
 def members_of(settings: Settings, count: int) -> list[Member]:
@@ -173,9 +174,9 @@ class _Ports:
         settings = self._settings
         if not port or not settings.is_read(row):
             return
-        if port > _PORT_MAX:
+        if port > PORT_MAX:
             raise settings.error(
-                row.name, f"leaves no port for {who}: {port} is above {_PORT_MAX}")
+                row.name, f"leaves no port for {who}: {port} is above {PORT_MAX}")
         ports = [port]
         if row.name == "listenPort" and port > VIP_PORT_DISTANCE:
             ports.append(port - VIP_PORT_DISTANCE)

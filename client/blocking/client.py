@@ -26,7 +26,7 @@ from twistmq.client.roles.client import BaseClient
 from twistmq.client.roles.waits import ForThreads
 from twistmq.client.shell.client_builder import build_client
 from twistmq.client.shell.clock import SystemClock
-from twistmq.client.shell.options import NameServers
+from twistmq.client.shell.options import NameServers, milliseconds
 from twistmq.protocol.bodies import ClusterInfo, TopicRouteData
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -125,7 +125,7 @@ class Client(ForThreads, BaseClient):
         :raises RequestRefused: when the response has another code.
         :raises RemotingError: when the server does not answer; the text names the server.
         """
-        timeout_ms = None if timeout_s is None else timeout_s * 1000
+        timeout_ms = None if timeout_s is None else milliseconds(timeout_s)
         return self.run(lambda: self.core.ask(address, code, header, body,
                                               accepted_codes=accepted_codes,
                                               timeout_ms=timeout_ms))

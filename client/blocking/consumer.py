@@ -31,7 +31,7 @@ from twistmq.client.core.consumer.turns import Turn
 from twistmq.client.roles.consumer import BaseConsumer
 from twistmq.client.roles.parts import Parts, build_consumer, parts_of
 from twistmq.client.shell.flag import Flag
-from twistmq.client.shell.options import CONSUMER, NameServers
+from twistmq.client.shell.options import CONSUMER, NameServers, milliseconds
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -81,6 +81,8 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         self._finished: deque[ReceivedMessage[T]] = deque()
         self.client.core.on_close.append(self._client_closed)
         self.client.loop.before_end.add(self._finish)
+        # The iterations of a forked child end: their messages belong to the parent.
+        self.client.loop.at_fork.add(self._stopped.set)
         self._handling = HandlerCalls(
             self.member, parts.options.get("undecodable", "retry"),
             Results(self.member, self._post).post,
@@ -265,6 +267,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         :param timeout_s: how long to wait for handlers.
         :raises RuntimeError: when it is called on the client's own thread.
         """
+        timeout_ms = milliseconds(timeout_s)
         turns = Turn.running(self.member)
         if any(turn.give_back is None for turn in turns):
             self._close_later = timeout_s
@@ -279,5 +282,6 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         with suppress(ValueError):
             self.client.core.on_close.remove(self._client_closed)
         self.client.loop.before_end.discard(self._finish)
+        self.client.loop.at_fork.discard(self._stopped.set)
         self._post(self._handling.release_all)
-        self._leave(lambda: self.member.close(timeout_s * 1000))
+        self._leave(lambda: self.member.close(timeout_ms))

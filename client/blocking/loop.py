@@ -77,20 +77,31 @@ class Loop:
         #: Functions that are called at the end of the program, before and after that work.
         self.before_end: set[Callable[[], object]] = set()
         self.at_end: set[Callable[[], object]] = set()
+        #: Functions that are called in a forked child, before it notices anything else.
+        self.at_fork: set[Callable[[], object]] = set()
         self.thread = threading.Thread(target=self._run, name="twistmq-client", daemon=True)
         self.thread.start()
 
     # --- from any thread
 
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Schedule a function to be called on the thread soon."""
+        """Schedule a function to be called on the thread soon.
+
+        :raises ForkedError: in a child of the process that made the client.
+        """
         self._posted.append((function, arguments))
         # A signal handler may post and wait just before the thread that it interrupted has woken
         # this one, so the handler wakes it as well.
         if not self._is_awake or self._is_waking:
             self._is_waking = self._is_awake = True
-            with contextlib.suppress(BlockingIOError):
+            try:
                 self._wake_out.send(b"\0")
+            except BlockingIOError:
+                pass
+            except OSError:
+                # A forked child has closed its copies of the sockets.
+                self.check_process()
+                raise
             self._is_waking = False
 
     def call(self, engine: Engine, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -376,6 +387,10 @@ class Loop:
         for each in list(self._sockets.values()):
             each.abandon()
         self._sockets.clear()
+        for function in list(self.at_fork):
+            function()
+        # The next call of ``post`` has to notice that the sockets are closed.
+        self._is_awake = False
         for end in (self._wake_in, self._wake_out):
             with contextlib.suppress(OSError):
                 os.close(end.detach())

@@ -29,7 +29,7 @@ from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.roles.parts import build_producer, parts_of
 from twistmq.client.roles.producer import BaseProducer
 from twistmq.client.roles.waits import ForThreads
-from twistmq.client.shell.options import PRODUCER, NameServers
+from twistmq.client.shell.options import PRODUCER, NameServers, milliseconds
 from twistmq.client.shell.transaction import BlockingTransaction
 
 if TYPE_CHECKING:
@@ -162,6 +162,8 @@ class Producer(ForThreads, BaseProducer):
         :raises RuntimeError: on the client's own thread, for example in the call-back of a future,
             and in a signal handler that interrupted the filling of a batch.
         """
+        if timeout_s is not None:
+            milliseconds(timeout_s)
         self._check_wait()
         self.client.loop.post(self.sender.flush_batches)
         self._room.wait_empty(timeout_s, self._interrupted())

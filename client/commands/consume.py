@@ -20,6 +20,7 @@ from twistmq.client.commands.common import (
     guarded,
     print_error,
 )
+from twistmq.protocol.decimal_text import whole_number
 
 if TYPE_CHECKING:
     from twistmq.client.base.messages import MessageQueue, ReceivedMessage
@@ -335,7 +336,7 @@ class _NewQueues:
 
 def _check_begin(begin: str) -> None:
     """:raises BadParameter: when it is not a valid place to begin."""
-    if begin in ("first", "last") or begin.isdecimal():
+    if begin in ("first", "last") or whole_number(begin) is not None:
         return
     try:
         datetime.fromisoformat(begin)
@@ -352,7 +353,8 @@ def _start_offset(client: Any, queue: Any, begin: str) -> int:
         return int(client.min_offset(queue))
     if begin == "last":
         return int(client.max_offset(queue))
-    if begin.isdecimal():
-        return max(int(begin), int(client.min_offset(queue)))
+    number = whole_number(begin)
+    if number is not None:
+        return max(number, int(client.min_offset(queue)))
     moment = datetime.fromisoformat(begin)
     return int(client.search_offset(queue, int(moment.timestamp() * 1000)))

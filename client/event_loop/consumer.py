@@ -25,6 +25,7 @@ from twistmq.client.event_loop.member import LoopMember
 from twistmq.client.roles.consumer import BaseConsumer
 from twistmq.client.roles.parts import Parts, build_consumer
 from twistmq.client.roles.waits import waits
+from twistmq.client.shell.options import milliseconds
 
 __all__ = ["LoopConsumer"]
 
@@ -183,6 +184,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
         the running handlers have ended. When the loop of an iteration calls it, the consumer
         closes, and the message of the loop is delivered again.
         """
+        timeout_ms = milliseconds(timeout_s)
         turns = Turn.running(self.member)
         if any(turn.give_back is None for turn in turns):
             self._close_later = timeout_s
@@ -193,4 +195,4 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
             if turn.give_back is not None:
                 turn.give_back()
         self._post(self._handling.release_all)
-        await self._leave(self.member.close(timeout_s * 1000))
+        await self._leave(self.member.close(timeout_ms))

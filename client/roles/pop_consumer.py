@@ -10,6 +10,7 @@ from twistmq.client.core.consumer.assigned_queues import Batch
 from twistmq.client.core.pop.pop_consumer import PopMember
 from twistmq.client.roles.consumer import BaseConsumer, as_list
 from twistmq.client.roles.waits import waits
+from twistmq.client.shell.options import milliseconds
 
 __all__ = ["BasePopConsumer"]
 
@@ -41,12 +42,13 @@ class BasePopConsumer(BaseConsumer[T]):
         :raises Closed: when the consumer is closed.
         """
         receiving = self.member.receiving
-        invisible_ms = None if invisible_s is None else invisible_s * 1000
+        invisible_ms = None if invisible_s is None else milliseconds(invisible_s, "invisible_s")
+        wait_ms = milliseconds(wait_s, "wait_s")
         received: list[Batch[T]] = []
         is_over = False
 
         async def receive() -> None:
-            batches = await receiving.receive(max_count, invisible_ms, wait_s * 1000)
+            batches = await receiving.receive(max_count, invisible_ms, wait_ms)
             if is_over:
                 receiving.unreceive(batches)
             else:
@@ -88,7 +90,8 @@ class BasePopConsumer(BaseConsumer[T]):
 
         :raises: as :meth:`acknowledge`.
         """
-        await self._call(self.member.receiving.extend, message, invisible_s * 1000)
+        await self._call(self.member.receiving.extend, message,
+                         milliseconds(invisible_s, "invisible_s"))
 
     @waits
     async def retry(self, message: ReceivedMessage[T], delay_s: float | None = None) -> None:
@@ -99,7 +102,7 @@ class BasePopConsumer(BaseConsumer[T]):
         :raises: as :meth:`acknowledge`.
         """
         await self._call(self.member.receiving.retry, message,
-                         None if delay_s is None else delay_s * 1000)
+                         None if delay_s is None else milliseconds(delay_s, "delay_s"))
 
     @waits
     async def bury(self, message: ReceivedMessage[T]) -> None:

@@ -81,7 +81,8 @@ class BaseProducer:
         :raises RequestRefused: when the broker refuses the message permanently.
         :raises OptionError: when the message cannot be sent to any broker.
         """
-        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
+        timeout_ms = (self.sender.options.timeout_ms if timeout_s is None
+                      else milliseconds(timeout_s))
         ready = self._prepare(message_of(topic, body, message))
         return await self._call(self.sender.send, ready, queue, timeout_ms=timeout_ms)
 
@@ -119,7 +120,8 @@ class BaseProducer:
         :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
         """
         self._check_open()
-        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
+        timeout_ms = (self.sender.options.timeout_ms if timeout_s is None
+                      else milliseconds(timeout_s))
         ready = prepare_request(self.sender, message_of(topic, body, message), timeout_ms)
         return await self._call(request, self.sender, ready, queue, timeout_ms)
 

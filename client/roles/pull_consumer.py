@@ -11,6 +11,7 @@ from twistmq.client.base.messages import MessageQueue, ReceivedMessage
 from twistmq.client.core.consumer.pull_consumer import PullMember
 from twistmq.client.roles.member import BaseMember
 from twistmq.client.roles.waits import waits
+from twistmq.client.shell.options import milliseconds
 
 __all__ = ["BasePullConsumer"]
 
@@ -41,9 +42,10 @@ class BasePullConsumer(BaseMember[T]):
         :returns: at most ``max_count`` messages; an empty list when the time is over.
         :raises Closed: when the consumer is closed.
         """
+        timeout_ms = milliseconds(timeout_s)
         with self.member.polls.begin() as poll:
             if not self._call_inline(self.member.poll_now, poll, max_count):
-                await self._call(self.member.poll, poll, max_count, timeout_s * 1000)
+                await self._call(self.member.poll, poll, max_count, timeout_ms)
             return [message for batch in poll.batches for message in batch.messages]
 
     @waits

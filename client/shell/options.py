@@ -33,6 +33,8 @@ __all__ = [
 NameServers = str | Sequence[str] | None
 
 _DAY_S: Final = 86_400
+#: The longest time that a call can wait, seconds.
+_SECONDS_MAX: Final = 365 * _DAY_S
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -67,9 +69,13 @@ class Option(msgspec.Struct, frozen=True):
         if self.choices and value not in self.choices:
             choices = ", ".join(repr(choice) for choice in self.choices)
             raise OptionError(f"option {self.name}: {value!r}, not one of {choices}")
-        if isinstance(value, int | float) and (
-                (self.low is not None and value < self.low)
-                or (self.high is not None and value > self.high)):
+        if self.kinds == ("str",) and isinstance(value, str) and not value.isprintable():
+            raise OptionError(f"option {self.name}: {value!r} contains characters that are not "
+                              "printable")
+        # NaN is neither less nor greater than a bound.
+        if isinstance(value, int | float) and not (
+                (self.low is None or value >= self.low)
+                and (self.high is None or value <= self.high)):
             bounds = [f"at least {self.low:g}"] if self.low is not None else []
             bounds += [f"at most {self.high:g}"] if self.high is not None else []
             raise OptionError(f"option {self.name}: {value:g}, not {' and '.join(bounds)}")
@@ -212,17 +218,15 @@ def values_of(
     return {name: arguments.get(name, row.default) for name, row in rows_by_name.items()}
 
 
-def milliseconds(timeout_s: float | None, default_ms: float) -> float:
-    """Return the time-out of one call in ms.
+def milliseconds(seconds: float, name: str = "timeout_s") -> float:
+    """Return a time that a program gave to a call, in ms.
 
-    :param timeout_s: the program's argument; with None, the default applies.
-    :raises OptionError: when it is not a number of at least 0.
+    :param name: the name of the argument, for the error.
+    :raises OptionError: when it is not a number from 0 to a year.
     """
-    if timeout_s is None:
-        return default_ms
-    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
-        raise OptionError(f"timeout_s is {timeout_s!r}: give seconds, a number of at least 0")
-    return timeout_s * 1000
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= _SECONDS_MAX:
+        raise OptionError(f"{name} is {seconds!r}: give seconds, a number from 0 to {_SECONDS_MAX}")
+    return seconds * 1000
 
 
 def option_page() -> str:

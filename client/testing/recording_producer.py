@@ -174,7 +174,8 @@ class RecordingProducer:
         :raises RequestTimeout: immediately, if ``reply`` is None.
         """
         new_message = message_of(topic, body, message)
-        timeout_ms = milliseconds(timeout_s, self._sender.options.timeout_ms)
+        timeout_ms = (self._sender.options.timeout_ms if timeout_s is None
+                      else milliseconds(timeout_s))
         ready, _ = prepare_request(self._sender, new_message, timeout_ms)
         result = self._keep([new_message], ready, queue)
         if self.reply is None:

@@ -42,9 +42,11 @@ _INTEGER: Final = re.compile(r"[+-]?[^\D\U00010000-\U0010FFFF]+")
 _SHORT: Final = 10
 #: A longer number has leading zeros or is too large.
 _DIGITS_MAX: Final = 40
+# Possessive repetitions: the time for a long text would grow with the square of its length, because
+# a run of digits could be divided at each place between the first two repetitions.
 _DOUBLE: Final = re.compile(
-    r"([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
-    r"|(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)")
+    r"([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?"
+    r"|(0[xX](?:[0-9a-fA-F]++\.?[0-9a-fA-F]*+|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?)")
 #: The characters that String.trim removes.
 _BLANKS: Final = "".join(map(chr, range(33)))
 

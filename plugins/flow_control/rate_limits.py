@@ -20,6 +20,7 @@ from twistmq.broker.api import (
     SettingsError,
     hookimpl,
 )
+from twistmq.broker.api.wire import whole_number
 
 if TYPE_CHECKING:
     from twistmq.broker.api import SendBatch
@@ -47,9 +48,10 @@ def read_topic_rates(settings: Settings) -> dict[str, int]:
     rates: dict[str, int] = {}
     for part in settings.names(TOPIC_RATES):
         topic, _, number = part.rpartition("=")
-        if not topic or not (number.isascii() and number.isdigit()):
+        rate = whole_number(number)
+        if not topic or rate is None:
             raise SettingsError(f"{TOPIC_RATES}: {part} is not TOPIC=MESSAGES")
-        rates[topic] = int(number)
+        rates[topic] = rate
     return rates
 
 

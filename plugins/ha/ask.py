@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twistmq.broker.api import BrokerError, RequestCode, RequestRefused, ResponseCode
 from twistmq.broker.api.bodies import DIALECT_SIZE_MAX, Body, KVTable
 from twistmq.broker.api.headers import ViewMessageRequestHeader
-from twistmq.broker.api.limits import VIP_PORT_DISTANCE
+from twistmq.broker.api.limits import LOG_OFFSET_MAX, VIP_PORT_DISTANCE
+from twistmq.broker.api.wire import whole_number
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -29,6 +30,8 @@ HEARS_IDS: Final = "haHearsSlaveIds"
 ROLE: Final = "brokerRole"
 #: How long a response may take, ms. Source: BrokerOuterAPI.getAllTopicConfig.
 TIMEOUT_MS: Final = 3000
+#: The number of characters of a bad value that an error quotes.
+_TEXT_MAX: Final = 40
 
 
 def vip_address(address: str) -> str:
@@ -63,9 +66,10 @@ async def log_end_of(broker: Broker, address: str) -> int:
     :raises BrokerError: when it does not report the end.
     """
     text = (await runtime_info(broker, address)).get("commitLogMaxOffset", "")
-    if not text.isdecimal():
-        raise BrokerError(f"it reports the end of its log as {text or 'nothing'}")
-    return int(text)
+    end = whole_number(text, LOG_OFFSET_MAX)
+    if end is None:
+        raise BrokerError(f"it reports the end of its log as {text[:_TEXT_MAX] or 'nothing'}")
+    return end
 
 
 async def log_range_of(broker: Broker, address: str) -> tuple[int, int]:
@@ -82,11 +86,13 @@ def range_in(table: dict[str, str], address: str) -> tuple[int, int]:
     :param address: the broker's address, which the error names.
     :raises BrokerError: when the rows do not state it.
     """
-    try:
-        # Apache's broker reports -1 while it does not have a file.
-        return max(0, int(table["commitLogMinOffset"])), int(table["commitLogMaxOffset"])
-    except (KeyError, ValueError):
-        raise BrokerError(f"{address} does not report where its log ends") from None
+    # Apache's broker reports -1 while it does not have a file.
+    begin = 0 if table.get("commitLogMinOffset") == "-1" else whole_number(
+        table.get("commitLogMinOffset", ""), LOG_OFFSET_MAX)
+    end = whole_number(table.get("commitLogMaxOffset", ""), LOG_OFFSET_MAX)
+    if begin is None or end is None:
+        raise BrokerError(f"{address} does not report where its log begins and ends")
+    return begin, end
 
 
 async def message_of(broker: Broker, address: str, offset: int) -> bytes | None:

@@ -19,7 +19,7 @@ import msgspec
 from twistmq.broker.api import MessageRecord
 from twistmq.broker.api.config import LONG_MAX
 from twistmq.broker.api.errors import WireError
-from twistmq.broker.api.wire import tags_code
+from twistmq.broker.api.wire import tags_code, whole_number
 from twistmq.plugins.pop.counts import PopCounts, ReviveKind
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class CheckPoint:
         point = cls(PointKey(topic, group, queue_id, start, pop_time,
                              fields.get("bn") or broker_name),
                     [start + diff for diff in diffs], invisible_time,
-                    int(put_times) if isinstance(put_times, str) and put_times.isdecimal() else 0,
+                    whole_number(put_times) or 0 if isinstance(put_times, str) else 0,
                     log_end if _are_numbers([log_end]) else -1)
         bits = fields.get("bm")
         point.bits = bits & _BITS_MASK if isinstance(bits, int) else 0

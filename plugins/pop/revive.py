@@ -24,7 +24,7 @@ from twisted.logger import Logger
 from twistmq.broker.api import BrokerError, MessageRecord, decode_record, format_properties
 from twistmq.broker.api.errors import StoreDamaged, WireError
 from twistmq.broker.api.wire import properties as names
-from twistmq.broker.api.wire import record_again
+from twistmq.broker.api.wire import record_again, whole_number
 from twistmq.plugins.pop.check_point import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -185,8 +185,7 @@ class ReviveQueue:
     def _take(self, message: StoredMessage, offset: int) -> None:
         """:raises WireError: when the message is not valid."""
         properties = message.properties_map()
-        due_text = properties.get(names.TIMER_DELIVER_MS, "")
-        due_ms = int(due_text) if due_text.isdecimal() and len(due_text) < 19 else 0
+        due_ms = whole_number(properties.get(names.TIMER_DELIVER_MS, "")) or 0
         self._take_body(properties.get(names.TAGS), message.body, offset, due_ms)
         self._known_ms = max(self._known_ms, min(due_ms, message.store_timestamp) - _SURE_MS)
 

@@ -16,7 +16,7 @@ from typing import Any
 from twistmq.broker.api import BrokerError, StoredMessage
 from twistmq.broker.api.store_files import LogWalk, Report, StoreFiles, Wanted, escaped, time_text
 from twistmq.broker.api.topics import TIMER_TOPIC
-from twistmq.broker.api.wire import index_keys
+from twistmq.broker.api.wire import index_keys, whole_number
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.log_unit import UNIT_SIZE, decode_unit
 from twistmq.plugins.timer.records import delete_key, due_ms_of
@@ -125,14 +125,13 @@ class _WaitingTimers:
 def _row(
     entry: _Entry, message: StoredMessage, properties: dict[str, str], is_recalled: bool
 ) -> dict[str, Any]:
-    queue_id = properties.get(names.REAL_QID, "")
     state = ("taken back" if is_recalled else "not entered" if entry.position is None
              else "rolled" if entry.is_rolled else "waiting")
     return {
         "due": _due_ms(properties),
         "state": state,
         "topic": properties.get(names.REAL_TOPIC),
-        "queue": int(queue_id) if queue_id.isdecimal() else None,
+        "queue": whole_number(properties.get(names.REAL_QID, "")),
         "uniqueKey": properties.get(names.UNIQ_KEY),
         "keys": properties.get(names.KEYS),
         "tags": properties.get(names.TAGS),

@@ -238,6 +238,33 @@ class BlockingTests(ShellCase):
 
         return self.in_thread(run)
 
+    def test_a_child_of_a_fork_cannot_use_the_consumers_of_its_parent(self) -> Deferred[Any]:
+        """Each call that only gives work to the client's thread raises the error as well."""
+        def run() -> None:
+            with Producer(self.where) as producer:
+                for number in range(5):
+                    producer.send("T", b"%d" % number)
+            with Consumer(self.where, group="forked", topics="T", start="first") as consumer:
+                messages = iter(consumer)
+                next(messages)
+                child = os.fork()
+                if not child:
+                    wrong = 0
+                    for call in (lambda: next(messages), consumer.commit, consumer.stop,
+                                 consumer.close):
+                        try:
+                            call()
+                            wrong += 1
+                        except ForkedError:
+                            pass
+                        except BaseException:
+                            wrong += 10
+                    os._exit(wrong)
+                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+                next(messages)
+
+        return self.in_thread(run)
+
     def test_a_child_of_a_fork_cannot_use_the_clients_of_its_parent(self) -> Deferred[Any]:
         """It gets an error, and the parent's connections stay."""
         def run() -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.tools.admin.command_rows import COMMANDS
 from twistmq.tools.admin.completion import completer
 from twistmq.tools.admin.rows import GROUPS, Command, Option, Row, Table
@@ -47,8 +48,9 @@ def _time(_: click.Context, param: click.Parameter, text: str | None) -> int | N
     text = text.strip()
     if text == "now":
         return time.time_ns() // 1_000_000
-    if text.removeprefix("-").isdecimal() and len(text) < 20:
-        return int(text)
+    number = whole_number(text.removeprefix("-"))
+    if number is not None:
+        return -number if text.startswith("-") else number
     try:
         moment = (datetime.strptime(text, "%Y-%m-%d#%H:%M:%S:%f") if "#" in text
                   else datetime.fromisoformat(text))

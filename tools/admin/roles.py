@@ -14,6 +14,7 @@ from typing import Final
 
 from twistmq.protocol.bodies import KVTable
 from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.headers.admin import NotifyBrokerRoleChangedRequestHeader
@@ -108,7 +109,7 @@ def _state(session: Session, address: str) -> _State:
     role = table.get("brokerRole")
     is_master = table.get("brokerActive") != "false" if role is None else role != "SLAVE"
     return _State(broker.name, address, broker.broker_id, is_master,
-                  int(table.get("commitLogMaxOffset", 0)),
+                  whole_number(table.get("commitLogMaxOffset", "")) or 0,
                   table.get("fault.store", ""))
 
 

@@ -16,6 +16,7 @@ from twistmq.broker.errors import SettingsError
 from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.bodies import ClusterInfo
 from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.tools.doctor.findings import Finding, broken, fine, warning
@@ -91,8 +92,9 @@ def _of_slave(settings: Settings) -> Iterator[Finding]:
     host, _, port = ha_address.rpartition(":")
     if not host:
         host, port = theirs.get("brokerIP2", ""), _ha_port(theirs, address)
-    if host and port.isdecimal():
-        yield _reached(host, int(port), "the master's port for slaves")
+    number = whole_number(port, PORT_MAX)
+    if host and number:
+        yield _reached(host, number, "the master's port for slaves")
 
 
 def _ha_port(theirs: Mapping[str, str], address: str) -> str:

@@ -15,6 +15,7 @@ from twistmq.broker.store.inspect.files import Segments
 from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles, report_files
 from twistmq.broker.store.inspect.report import Report
 from twistmq.protocol.batch import decode_batch
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import MessageIllegal
 from twistmq.protocol.properties import INNER_BASE, INNER_NUM, TAGS, tags_code
 from twistmq.protocol.record import SYS_INNER_BATCH, StoredMessage
@@ -138,9 +139,10 @@ class BatchCheck:
         self, queue: _Queue, entry: Entry, message: StoredMessage, properties: dict[str, str]
     ) -> None:
         """Compare an entry with its record."""
-        count = 1
-        if message.sys_flag & SYS_INNER_BATCH and properties.get(INNER_NUM, "").isdecimal():
-            count = int(properties[INNER_NUM])
+        number = None
+        if message.sys_flag & SYS_INNER_BATCH:
+            number = whole_number(properties.get(INNER_NUM, ""))
+        count = 1 if number is None else number
         record_values = (message.size, tags_code(properties.get(TAGS)), message.store_timestamp,
                          message.queue_offset, count)
         path, position = queue.locate(queue.cursor)

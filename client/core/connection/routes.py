@@ -26,6 +26,7 @@ from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.protocol.bodies import MessageQueue, TopicRouteData
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import BrokerError, WireError
 from twistmq.protocol.flags import MASTER_ID, PERM_READ, PERM_WRITE
 from twistmq.protocol.headers.namesrv import GetRouteInfoRequestHeader
@@ -48,8 +49,7 @@ QUEUES_MAX: Final = 1 << 17
 #: of a name that is not printable.
 _NAMED_MAX: Final = 8
 _NAME_SHOWN_MAX: Final = 40
-#: The maximum number of digits of a number of queues.
-_DIGITS_MAX: Final = 10
+_INT32_MAX: Final = (1 << 31) - 1
 #: The broker name of the logical queues of a static topic. Source: MixAll.getLogicalQueueMockName.
 LOGICAL_BROKER_PREFIX: Final = "__syslo__"
 
@@ -123,8 +123,9 @@ def _ordered_counts(data: TopicRouteData) -> list[tuple[str, int]]:
     counts = []
     for part in (data.order_topic_conf or "").split(";"):
         name, _, count = part.partition(":")
-        if count.isascii() and count.isdecimal() and len(count) <= _DIGITS_MAX:
-            counts.append((name, int(count)))
+        number = whole_number(count, _INT32_MAX)
+        if number is not None:
+            counts.append((name, number))
     return counts
 
 

@@ -196,6 +196,8 @@ class Fetcher(Generic[T]):
         if result.status is PullStatus.OFFSET_MOVED:
             await self._move(assigned, result)
             return
+        if result.status is PullStatus.FOUND and not result.body:
+            raise Undecodable("it contains no message, although its code says that there are some")
         if result.next_offset < assigned.next_offset or (
                 result.next_offset == assigned.next_offset and result.status is PullStatus.FOUND):
             raise Undecodable(f"the response to a pull at offset {assigned.next_offset} continues "

@@ -64,6 +64,11 @@ class PullLimits:
     topic_count: int = -1
     topic_byte_count: int = -1
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A compiled dataclass sets the attributes of a copy one by one, which a frozen one refuses.
+        return PullLimits, (self.count, self.byte_count, self.span, self.topic_count,
+                            self.topic_byte_count)
+
     def excess(
         self, window: QueueWindow[Any], queues_of_topic: int = 1, *, in_order: bool = False,
         under_way: int = 0,

@@ -29,6 +29,7 @@ from twistmq.client.base.received_message import DamagedMessage, ReceivedMessage
 from twistmq.client.core.consumer.pull_request import unwrap
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
     PopMessageResponseHeader,
@@ -49,8 +50,7 @@ BITS_MAX: Final = 1 << 16
 _NORMAL, _RETRY_V1, _RETRY_V2 = "0", "1", "2"
 _SEPARATORS: Final = {_RETRY_V1: "_", _RETRY_V2: "+"}
 _PARTS: Final = 8
-#: The number of digits of an int64, and the greatest int32 and int64.
-_DIGITS_MAX: Final = 19
+#: The largest int32 and int64.
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 
@@ -194,10 +194,9 @@ def _numbers(text: str | None) -> dict[tuple[str, str], int]:
     numbers: dict[tuple[str, str], int] = {}
     for part in (text or "").split(";"):
         words = part.split(" ")
-        if len(words) == 3 and words[2].isdecimal() and len(words[2]) <= _DIGITS_MAX:
-            number = int(words[2])
-            if number <= OFFSET_MAX:
-                numbers[words[0], words[1]] = number
+        number = whole_number(words[2], OFFSET_MAX) if len(words) == 3 else None
+        if number is not None:
+            numbers[words[0], words[1]] = number
     return numbers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,7 @@ from twistmq.client import (
     Closed,
     Full,
     Message,
+    MessageQueue,
     NotAssigned,
     OptionError,
     Producer,
@@ -231,6 +233,27 @@ class ProducerTests(RolesCase):
             self.assertEqual(seen.consumptions, [
                 ("before", group, topic, [b"0"]), ("handler", b"0"),
                 ("after", group, topic, [b"0"], "success")])
+    def test_a_time_that_no_clock_reaches_is_refused(self) -> Deferred[Any]:
+        """By each call that takes one; the number would end a task of the client otherwise."""
+        async def main(style: Style) -> None:
+            topic, got = style.name, style.got
+            for kind, options, calls in (
+                    ("Client", {}, [("pull", (MessageQueue(topic, "b", 0), 0), "hold_ms")]),
+                    ("Producer", {}, [("send", (topic, b"x"), "timeout_s"),
+                                      ("request", (topic, b"x"), "timeout_s")]),
+                    ("PullConsumer", {"group": f"n-{topic}", "topics": topic},
+                     [("poll", (), "timeout_s")]),
+                    ("PopConsumer", {"group": f"m-{topic}", "topics": topic},
+                     [("receive", (), "wait_s"), ("receive", (), "invisible_s"),
+                      ("close", (), "timeout_s")]),
+                    ("Consumer", {"group": f"o-{topic}", "topics": topic},
+                     [("close", (), "timeout_s")])):
+                async with style.opened(self.made(style, kind, **options)) as client:
+                    for name, arguments, keyword in calls:
+                        for bad in (math.nan, math.inf, -1):
+                            with self.assertRaises(OptionError) as raised:
+                                await got(getattr(client, name)(*arguments, **{keyword: bad}))
+                            self.assertIn(keyword, str(raised.exception))
 
         return in_each_style(main)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from math import inf, nan
 from typing import Any, get_type_hints
 
 from twisted.internet import reactor
@@ -26,6 +27,7 @@ from twistmq.client.shell.options import (
     POP_CONSUMER,
     PRODUCER,
     PULL_CONSUMER,
+    milliseconds,
     option_page,
     values_of,
 )
@@ -57,10 +59,22 @@ class OptionTests(SynchronousTestCase):
                             (PRODUCER, {"codec": "gzip"}), (PRODUCER, {"in_flight_max": 0}),
                             (CONSUMER, {"mode": "all"}), (CONSUMER, {"start": 5}),
                             (CONSUMER, {"tls": object()}), (POP_CONSUMER, {"mode": "broadcast"}),
-                            (POP_CONSUMER, {"pop_count": 33})):
+                            (POP_CONSUMER, {"pop_count": 33}),
+                            (CLIENT, {"timeout_s": nan}), (CLIENT, {"retry_wait_s": nan}),
+                            (CLIENT, {"connect_timeout_s": inf}),
+                            (PRODUCER, {"attempt_timeout_s": nan}),
+                            (CLIENT, {"instance": "\ud800"}), (CLIENT, {"unit": "a\x1b[31m"})):
             error = self.assertRaises(OptionError, values_of, rows, given)
             self.assertIn(next(iter(given)), str(error))
         self.assertEqual(values_of(CONSUMER, {"start": datetime(2026, 1, 1)})["start"].year, 2026)
+
+    def test_a_time_of_a_call_is_a_number_of_seconds_up_to_a_year(self) -> None:
+        """An endless time cannot be a deadline; the error names the argument."""
+        self.assertEqual([milliseconds(each) for each in (0, 0.5, 31_536_000)],
+                         [0, 500, 31_536_000_000])
+        for bad in (nan, inf, -inf, 1e308, -1, "3", None):
+            error = self.assertRaises(OptionError, milliseconds, bad, "wait_s")
+            self.assertIn(f"wait_s is {bad!r}", str(error))
 
     def test_the_page_has_every_option(self) -> None:
         """It is made of the rows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 
 from hypothesis import given
@@ -51,6 +52,15 @@ class ReadTests(SynchronousTestCase):
         self.assertEqual(math.copysign(1, to_double("-0")), -1)
         self.refuses(to_double, "", " ", "nan", "inf", "infinity", "1_0", "5l", "0x5", "0x1p",
                      "5e", ".", "e5", "5 5", "\u00a05", "\uff15", "+-5", "5df")
+
+    def test_a_long_text_that_is_no_double_is_refused_in_time(self) -> None:
+        """A producer chooses the text, and all other connections wait until it is read."""
+        for text in ("1" * 30_000 + "x", "0x" + "a" * 30_000, "." + "1" * 30_000 + "x",
+                     "1e" + "1" * 30_000 + "x", "0x1p" + "1" * 30_000 + "x", "+" * 30_000):
+            begin = time.process_time()
+            self.refuses(to_double, text)
+            # It takes a millisecond; it took ten seconds when the time grew with the square.
+            self.assertLess(time.process_time() - begin, 1, text[:5])
 
     @given(st.integers(-(2**63), 2**63 - 1))
     def test_every_integer(self, value: int) -> None:

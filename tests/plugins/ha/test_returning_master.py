@@ -137,7 +137,11 @@ class ReturnTests(GroupCase):
                  "it answered 16: no remark"),
                 (RequestCode.VIEW_MESSAGE_BY_ID, RemotingTimeout("no reply"), "no reply"),
                 (RequestCode.GET_BROKER_RUNTIME_INFO, RemotingCommand(0, body=b'{"table":{}}'),
-                 "does not report where its log ends"),
+                 "does not report where its log begins and ends"),
+                (RequestCode.GET_BROKER_RUNTIME_INFO, RemotingCommand(0, body=(
+                    b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"1'
+                    + b"0" * 5000 + b'"}}')),
+                 "does not report where its log begins and ends"),
                 (RequestCode.GET_BROKER_RUNTIME_INFO, RemotingCommand(0, body=(
                     b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"0"}}')),
                  "its log reaches from 0 to 0"),

@@ -259,6 +259,18 @@ class CopyTests(GroupCase):
             self.pass_time()
             self.assertNotIn("T", self.slave.kernel.topic_config.table)
 
+    def test_an_end_of_the_log_that_is_no_offset_is_one_line(self) -> None:
+        """A master may report any text; the slave says so once, and takes nothing."""
+        self.master.kernel.topic_config.update(TopicConfig("T", 4, 4), {})
+        for text in ("x", "-1", "1" + "0" * 5000, str(1 << 70), str((1 << 62) + 1)):
+            self.answers[MASTER, RequestCode.GET_BROKER_RUNTIME_INFO] = RemotingCommand(
+                0, body=b'{"table":{"commitLogMaxOffset":"%s"}}' % text.encode())
+            with capturedLogs() as events:
+                self.pass_time(15_000)
+            self.assertLessEqual(len(self.lines(events)), 1, text[:20])
+            self.assertEqual(self.flushLoggedErrors(), [])
+            self.assertNotIn("T", self.slave.kernel.topic_config.table)
+
     def test_a_promoted_broker_copies_nothing_more(self) -> None:
         """It takes what waits for the log, and was reached; then it asks once more."""
         self.send()

@@ -58,14 +58,21 @@ def record(
 class PullTests(SynchronousTestCase):
     """A member whose broker answers each pull at once."""
 
-    def pulls(self, answer: Answer, milliseconds: float = 10_000) -> tuple[int, list[str]]:
-        """How many pulls of one queue there are in that time, and the warnings of the log."""
+    def pulls(
+        self, answer: Answer | Callable[[RemotingCommand], Answer], milliseconds: float = 10_000
+    ) -> tuple[int, list[str]]:
+        """How many pulls of one queue there are in that time, and the warnings of the log.
+
+        :param answer: the answer to each pull, or a function that makes it.
+        """
         box = GroupBox()
         box.route = route({"a": BROKER}, 1)
         honest = box.broker
 
         def lie(request: RemotingCommand) -> Answer:
-            return answer if request.code == RequestCode.PULL_MESSAGE else honest(request)
+            if request.code != RequestCode.PULL_MESSAGE:
+                return honest(request)
+            return answer(request) if callable(answer) else answer
 
         box.servers[BROKER] = lie
         with self.assertLogs("twistmq.client", "DEBUG") as logs:
@@ -91,6 +98,17 @@ class PullTests(SynchronousTestCase):
             self.assertLessEqual(count, 11)
             self.assertIn("topic='T'", warnings[0])
             self.assertIn(f"offset {offset}" if offset else "continues at 0", warnings[0])
+
+    def test_an_answer_that_has_no_message_though_its_code_says_so_costs_a_wait(self) -> None:
+        """The offset goes on each time, so that nothing else would hold the member back."""
+        box_offsets = iter(range(1, 100_000))
+
+        def answer(_: RemotingCommand) -> Answer:
+            return 0, PullMessageResponseHeader(0, next(box_offsets), 0, 100_000), b"", None
+
+        count, warnings = self.pulls(answer)
+        self.assertLessEqual(count, 11)
+        self.assertIn("contains no message", warnings[0])
 
     def test_offsets_that_no_queue_has_are_an_error(self) -> None:
         """The group would commit them."""
