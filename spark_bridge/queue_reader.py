@@ -20,13 +20,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from twistmq.client.base.codecs import decompress
-from twistmq.client.base.errors import NoRoute, Undecodable
+from twistmq.client.base.errors import NoRoute, ProtocolError, Undecodable
 from twistmq.client.base.messages import MessageQueue, PullResult, PullStatus
 from twistmq.client.base.namespace import Namespace
 from twistmq.client.base.received_message import DamagedMessage
@@ -42,6 +42,7 @@ from twistmq.protocol.errors import (
     StoreDamaged,
 )
 from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.plain_record import queue_offset_of
 from twistmq.protocol.properties import INNER_NUM
 from twistmq.protocol.record import (
     SYS_INNER_BATCH,
@@ -64,6 +65,7 @@ from twistmq.spark_bridge.connection import ClientSettings
 from twistmq.spark_bridge.damaged_records import parts_of, record_without_body
 from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.errors import ShortError
+from twistmq.spark_bridge.logical_offsets import with_logical_offsets
 from twistmq.spark_bridge.offsets import Mark, queue_name
 from twistmq.spark_bridge.ranges import QueueRange
 from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, RowFilter
@@ -239,12 +241,12 @@ class _Rows:
         """
         builder = self._builder
         try:
-            count = builder.add(result.body, self._part.broker_name)
+            starts = builder.add(result.body, self._part.broker_name)
         except StoreDamaged:
             yield from self.flush()
             yield from self._apart(offset, result)
             return
-        self._reader.check_whole(offset, result, count)
+        self._reader.check_whole(offset, result, starts)
         self._pending.append((offset, result))
         if builder.record_count >= BATCH_ROWS or builder.byte_count >= BATCH_BYTES:
             yield from self.flush()
@@ -395,7 +397,7 @@ class QueueReader:
                     self._begin()
                     continue
                 pull = self._ask()
-                result = pull.pending.result()
+                result = with_logical_offsets(pull.pending.result())
                 assert pull.offset == self._position, (pull.offset, self._position)
                 if self._attempt:
                     self._check_end(result)
@@ -405,6 +407,8 @@ class QueueReader:
             except RequestRefused as error:
                 self._refused(error)
                 continue
+            except (ProtocolError, Undecodable) as error:
+                raise ReadFailed(f"{self._position_text(self._position)}: {error}") from None
             if self._patience.failures:
                 self._patience.end()
             if result.status is PullStatus.FOUND and result.next_offset > pull.offset:
@@ -505,9 +509,9 @@ class QueueReader:
         # One message is enough if it is there. After a loss, a pull passes over as many removed
         # messages as the broker allows.
         count = 1 if offset == self._part.start else self._plan.pull_batch_size
-        result = self._client.pull_soon(self._queue, offset, group=self._plan.group,
-                                        max_count=count, attempt=self._attempt,
-                                        max_bytes=1).result()
+        result = with_logical_offsets(self._client.pull_soon(
+            self._queue, offset, group=self._plan.group, max_count=count, attempt=self._attempt,
+            max_bytes=1).result())
         if self._attempt:
             self._check_end(result)
         if self._patience.failures:
@@ -548,9 +552,9 @@ class QueueReader:
         plan = self._plan
         while True:
             try:
-                return self._client.pull(self._queue, offset, group=plan.group, max_count=1,
-                                         expression=plan.expression,
-                                         expression_type=plan.expression_type)
+                return with_logical_offsets(self._client.pull(
+                    self._queue, offset, group=plan.group, max_count=1,
+                    expression=plan.expression, expression_type=plan.expression_type))
             except BrokerError as error:
                 if not is_passing(error) or not self._patience.pause(
                         f"{self._position_text(offset)}: {error}"):
@@ -609,14 +613,18 @@ class QueueReader:
             self._grow_after *= 4
         self._begin_at(behind)
 
-    def check_whole(self, offset: int, result: PullResult, count: int) -> None:
+    def check_whole(self, offset: int, result: PullResult, starts: Sequence[int]) -> None:
         """Check that a response contains all messages of its offsets.
 
         :param offset: the offset that was requested.
-        :param count: the number of records in the response.
+        :param starts: the position of each record in the response.
         :raises DataLoss: when a message is missing and failOnDataLoss is true.
         """
-        if not self._takes_all or count == result.next_offset - offset:
+        # Nearly every response has one message for each offset, so few are walked.
+        if not self._takes_all or (
+                len(starts) == result.next_offset - offset
+                and queue_offset_of(result.body, starts[0]) == offset
+                and queue_offset_of(result.body, starts[-1]) == result.next_offset - 1):
             return
         position = 0
         while position < len(result.body):
@@ -631,6 +639,8 @@ class QueueReader:
                            record.queue_offset)
             offset = max(offset, record.queue_offset + message_count)
             position += record.size
+        if offset < result.next_offset:
+            self._lost(offset, "the broker has skipped it", result.next_offset)
 
     # --- failures
 

@@ -108,7 +108,7 @@ class BatchBuilder:
         self.record_count = 0
 
     def add(self, buffer: Any, broker_name: str | None = None,
-            starts: Sequence[int] | None = None) -> int:
+            starts: Sequence[int] | None = None) -> Sequence[int]:
         """Add the records of a buffer, which must not change before the batch is built.
 
         :param buffer: a bytes-like object with consecutive whole records, unless ``starts`` lists
@@ -116,7 +116,7 @@ class BatchBuilder:
         :param broker_name: the value of the column brokerName.
         :param starts: the positions of the records, in bytes from the start of the buffer, in
             ascending order.
-        :returns: the number of records in the buffer.
+        :returns: the positions of the records in the buffer.
         :raises StoreDamaged: when the buffer contains anything but records.
         """
         base = self.byte_count
@@ -132,7 +132,7 @@ class BatchBuilder:
         self._brokers.append((broker_name, len(starts)))
         self.byte_count += len(buffer)
         self.record_count += len(starts)
-        return len(starts)
+        return starts
 
     def batch(self) -> Any:
         """Build the record batch of all records that were added, and start the next one.

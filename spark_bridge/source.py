@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twistmq.client.base.errors import NoRoute
+from twistmq.client.base.errors import NoRoute, ProtocolError, Undecodable
 from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.errors import RemotingError, RequestRefused
@@ -166,11 +166,12 @@ def _names(text: str) -> tuple[str, ...]:
 def naming_the_option(queue: MessageQueue | None = None) -> Iterator[None]:
     """Convert an error during planning to one that names the option and the queue.
 
-    :raises OptionError: when a server cannot be reached or refuses a request.
+    :raises OptionError: when a server cannot be reached, refuses a request, or sends a response
+        that cannot be used.
     """
     try:
         yield
-    except (RemotingError, RequestRefused) as error:
+    except (RemotingError, RequestRefused, ProtocolError, Undecodable) as error:
         prefix = "" if queue is None else f"{queue_name(queue)}: "
         option = "accessKey" if is_denied(error) else "nameServer"
         raise OptionError(f"option {option}: {prefix}{error}") from None

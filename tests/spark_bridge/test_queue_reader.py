@@ -152,6 +152,8 @@ class FailureTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.begins_at = 0
         self.missing: set[int] = set()
+        #: What its answers say must be added to the offsets in the records.
+        self.delta = 0
         #: Under which ids the broker is registered: 0 is a master's.
         self.ids = (0,)
         #: What to do with the next pulls: a response code, or None to end the connection.
@@ -190,8 +192,8 @@ class FailureTests(SynchronousTestCase):
             behind = min(offset + min(self.gives, header.max_msg_nums), self.ends_at)
             body = b"".join(self.record(one) for one in range(offset, behind)
                             if one not in self.missing)
-        return answer(request, code, PullMessageResponseHeader(0, behind, self.begins_at,
-                                                               self.ends_at), body)
+        return answer(request, code, PullMessageResponseHeader(
+            0, behind, self.begins_at, self.ends_at, offset_delta=self.delta or None), body)
 
     def read(self, **changes: object) -> list[int]:
         plan = plan_for(self.name_server.address, **changes)
@@ -251,6 +253,41 @@ class FailureTests(SynchronousTestCase):
         self.assertIn("queue 0, offset 155 is not there", error)
         left = [offset for offset in range(300) if offset != 155]
         self.assertEqual(self.read(fail_on_data_loss=False), left)
+
+    def test_missing_at_the_end_of_an_answer(self) -> None:
+        """An answer that goes on behind its last message, or has other messages, is missed."""
+        self.missing = {159}
+        error = str(self.assertRaises(DataLoss, self.read))
+        self.assertIn("queue 0, offset 159 is not there: the broker has skipped it", error)
+        left = [offset for offset in range(300) if offset != 159]
+        self.assertEqual(self.read(fail_on_data_loss=False), left)
+        self.missing = set(range(150, 160))
+        error = str(self.assertRaises(DataLoss, self.read))
+        self.assertIn("queue 0, offset 150 is not there", error)
+        self.missing = set()
+        for other in (lambda offset: 150, lambda offset: -offset):
+            self.patch(self, "record", lambda offset, other=other: encoded(
+                "orders", b"%d" % offset,
+                queue_offset=other(offset) if 150 <= offset < 160 else offset))
+            error = str(self.assertRaises(DataLoss, self.read))
+            self.assertIn("queue 0, offset 15", error)
+
+    def test_a_part_of_a_queue_with_offsets_of_its_own(self) -> None:
+        """A static topic was moved: rows have the offsets of the whole queue."""
+        self.delta = 100
+        self.patch(self, "record", lambda offset: encoded(
+            "orders", b"%d" % offset, queue_offset=offset - self.delta))
+        plan, part = plan_for(self.name_server.address), QueueRange("orders", BROKER, 0, 100, 300)
+        self.assertEqual(rows_of(plan, part), [(one, b"%d" % one) for one in range(100, 300)])
+        self.missing = {155}
+        error = str(self.assertRaises(DataLoss, rows_of, plan, part))
+        self.assertIn("queue 0, offset 155 is not there", error)
+
+    def test_an_answer_that_cannot_be_used_says_where(self) -> None:
+        """A task ends with the topic, the queue and the offset."""
+        self.delta = 2**63 - 1
+        error = str(self.assertRaises(ReadFailed, self.read))
+        self.assertIn(f"topic orders, broker {BROKER}, queue 0, offset 0", error)
 
     def test_the_number_of_an_inner_batch_is_a_lie(self) -> None:
         """Its messages are counted in its body, and a gap after the batch is reported."""

@@ -31,7 +31,7 @@ class RowTests(SynchronousTestCase):
 
     def check(self, stored: list[bytes], message: str = "") -> None:
         builder = BatchBuilder(COLUMNS)
-        self.assertEqual(builder.add(b"".join(stored), "broker-a"), len(stored))
+        self.assertEqual(len(builder.add(b"".join(stored), "broker-a")), len(stored))
         batch = builder.batch()
         self.assertEqual(batch.schema, builder.schema)
         found = rows_of(batch)
@@ -120,7 +120,7 @@ class BufferTests(SynchronousTestCase):
         """A batch of nothing has the schema and no row."""
         builder = BatchBuilder(COLUMNS)
         self.assertEqual((builder.batch().num_rows, builder.batch().schema), (0, builder.schema))
-        self.assertEqual(builder.add(b""), 0)
+        self.assertEqual(builder.add(b""), [])
         self.assertEqual(builder.batch().num_rows, 0)
 
     def test_starts_say_where_records_are(self) -> None:
