@@ -256,9 +256,8 @@ class Fetcher(Generic[T]):
                 offset = result.min_offset
         if assigned.window.is_dropped:
             return
-        log.warning("group %s: %s has no offset %d, and continues at %d", member.group,
-                    assigned.queue,
-                    assigned.next_offset, offset)
+        log.debug("group %s: %s has no offset %d", member.group, assigned.queue,
+                  assigned.next_offset)
         await member.move_to({assigned.queue: offset})
 
     def _after(self, assigned: AssignedQueue[T], error: BrokerError) -> float:

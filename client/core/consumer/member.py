@@ -45,6 +45,7 @@ from twistmq.protocol.bodies import (
     MessageModel,
     MessageQueue,
 )
+from twistmq.protocol.log_rate import LineRate
 from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
 
 __all__ = ["Member"]
@@ -97,6 +98,8 @@ class Member(Results[T]):
         self.flow = PullFlow(self.total, options.limits, options.cache_bytes_max)
         self.offsets: OffsetStore = (LocalOffsets(client, file) if options.is_broadcast
                                      else RemoteOffsets(client, self.group))
+        #: A broker decides how often it moves a group.
+        self._moved_lines = LineRate()
         self.rebalance: Rebalance[T] = Rebalance(self)
         self.fetcher: Fetcher[T] = Fetcher(self)
         self.on_assigned: list[Callable[[list[MessageQueue]], object]] = []
@@ -272,8 +275,11 @@ class Member(Results[T]):
             window.freeze_at(offset)
         if not moved:
             return
-        log.warning("group %s: these queues continue at other offsets: %s", self.group,
-                    ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()))
+        left_out = self._moved_lines.left_out(int(self.tasks.now_ms))
+        if left_out is not None:
+            log.warning("group %s: these queues continue at other offsets: %s%s", self.group,
+                        ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()),
+                        f" ({left_out} more since the last line)" if left_out else "")
         for queue, offset in (await self.offsets.write(moved)).items():
             if queue in self.assigned_queues and self.assigned_queues[queue].window.is_dropped:
                 self.assigned_queues[queue].committed = offset

@@ -90,6 +90,18 @@ class OffsetTests(ToolCase):
         self.box.advance(2000)
         self.assertEqual(sorted(self.box.take_all()), list(range(10)))
 
+    def test_resets_without_end_are_logged_ten_times_a_minute(self) -> None:
+        """A broker may send any number of them."""
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            for number in range(50):
+                self.reset({queue(0): number % 5})
+        self.assertEqual(len(logs.output), 10)
+        self.assertIn("continue at other offsets", logs.output[0])
+        self.box.advance(60_000)
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            self.reset({queue(0): 1})
+        self.assertIn("(40 more since the last line)", logs.output[0])
+
     def test_a_reset_moves_queues_of_its_own_topic_only(self) -> None:
         """The member has the queue that its body names, and the header names another topic."""
         self.ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
