@@ -233,6 +233,9 @@ class ProducerTests(RolesCase):
             self.assertEqual(seen.consumptions, [
                 ("before", group, topic, [b"0"]), ("handler", b"0"),
                 ("after", group, topic, [b"0"], "success")])
+
+        return in_each_style(main)
+
     def test_a_time_that_no_clock_reaches_is_refused(self) -> Deferred[Any]:
         """By each call that takes one; the number would end a task of the client otherwise."""
         async def main(style: Style) -> None:

@@ -395,7 +395,7 @@ class EveryTableTests(GroupCase):
             else:
                 self.assertEqual(ours.body, theirs.body, msg=code.name)
         self.assertIn(b'"S":', self.slave.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body)
-        for name in ("save consumer offsets", "save how far delayed messages are delivered"):
+        for name in ("save consumer offsets", "save the progress of delayed messages"):
             run_task(self.slave, name)
         for name, word in (
             ("topics.json", b'"T"'), ("subscriptionGroup.json", b'"g"'),
