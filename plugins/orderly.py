@@ -1,5 +1,9 @@
 """Queue locks of ordered consumers: 41, 42.
 
+Members of a group may disagree for a moment about who owns a queue, for example while a member
+joins. In ordered consumption, two members would then process messages of the same queue at the same
+time. The broker therefore grants a lock of each queue to one member at a time.
+
 An ordered consumer locks the queues that it works on, renews the locks every 20 s, and releases
 them when it leaves. A lock that is not renewed for 60 s (``orderly.lock_age_max``) expires. A
 client whose connection is lost keeps its locks until then, because it may still be processing a

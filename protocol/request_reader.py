@@ -1,9 +1,12 @@
 """Reads the requests of a port once: the command together with the header its handler needs.
 
-In nearly all JSON headers the code comes first, so the type of the extFields is known before the
-header is parsed. This is done for the headers that are read most often, see
-``CommandHeader.is_hot``. The header of a command that is unusual in any way is read later, when it
-is needed.
+The code of a request determines the types of its extFields, but both are in the same JSON header. A
+reader would have to parse the header twice: first as a command with untyped fields, and then the
+fields with their types. In nearly all JSON headers the code comes first, though, so the first bytes
+show the type of the extFields before the header is parsed, and one pass is enough (``one_pass``).
+This is done for the headers that are read most often, see ``CommandHeader.is_hot``. The header of a
+command that is unusual in any way is read later, when it is needed. If signatures are checked,
+``field_sets`` reads the headers.
 
 Source: RemotingCommand @5.3.3.
 """

@@ -1,4 +1,4 @@
-"""Reads the exports that brokers advertise in their runtime tables, for the export job."""
+"""The exports that brokers advertise in their runtime tables, as the export job reads them."""
 
 from __future__ import annotations
 

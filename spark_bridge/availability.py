@@ -1,4 +1,4 @@
-"""The rule that decides whether something is lost for good or only away for now.
+"""The rule that decides whether something is lost for good or only unavailable for now.
 
 When a topic, a queue or a message is missing, a query can wait for it, fail, or skip it. The choice
 matters: a reader that mistakes the restart of a broker for a deletion skips messages that still

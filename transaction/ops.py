@@ -1,5 +1,11 @@
 """Op messages record which half messages need no further checks; they are written in batches.
 
+When a transaction ends, its half message cannot be marked as ended or removed, because the commit
+log is never changed in place. Instead, the end is recorded in a second queue, by an op message that
+names the half message. A check reads the half queue and its op queue side by side, and passes the
+half messages that an op message names. One op message names many half messages, so that the end of
+a transaction does not cost an append of its own.
+
 An op message is stored in RMQ_SYS_TRANS_OP_HALF_TOPIC, in the queue with the id of its half queue.
 Its tag is "d", and its body lists queue offsets of half messages, each followed by a comma. The end
 of a copy also names the original half message, so that other copies of it are known to be ended.

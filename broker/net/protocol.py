@@ -1,5 +1,9 @@
 """A connection: bytes in, frames to the dispatcher, replies out.
 
+Any peer may send requests faster than the broker serves them, or read replies more slowly than the
+broker writes them, and a single one must neither fill the memory nor delay the other peers.
+Therefore a connection applies back-pressure in both directions and shares the time of the reactor.
+
 Inbound back-pressure: reading stops while the requests in flight exceed the byte limit of the
 connection or of all connections together. Outbound back-pressure: reading also stops while the
 peer does not read its replies. Replies that are still written at that time (of woken pulls) are

@@ -1,5 +1,11 @@
 """Consumer offsets: the next offset of each consumer group in each queue.
 
+Clients commit offsets all the time, and a broker may keep hundreds of thousands of them, but the
+file contains all of them as text. A commit therefore only changes the table in memory and marks its
+row. The table is saved periodically, and only the changed rows are encoded again (see
+``persisted_table``). After a crash, groups repeat the messages of the offsets that were not saved.
+Clients may commit any offset for any group, so the size of the table is limited.
+
 Source: ConsumerOffsetManager @5.3.3.
 """
 

@@ -22,7 +22,7 @@ from twistmq.broker.store.message_store import MessageStore
 
 __all__ = ["ms_to_next_midnight", "periodic_tasks"]
 
-#: The longest time between two checks whether another day has begun, ms.
+#: The longest time between two checks for the beginning of a day, ms.
 _DAY_LOOK_MAX_MS = 60_000
 
 _log = Logger()

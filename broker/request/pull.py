@@ -96,7 +96,7 @@ _log: Final = Logger(__name__)
 
 
 class _Forbidden(Exception):
-    """Refuses a pull with NO_PERMISSION, and the kind of prohibition in the header."""
+    """Refuses a pull with NO_PERMISSION; the header states what forbids the pull."""
 
     def __init__(self, kind: int, remark: str) -> None:
         super().__init__(remark)

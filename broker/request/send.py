@@ -1,9 +1,11 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE (10, 310, 320).
 
-The send requests of one read, or of several connections, are handled together. Each request is
-checked and turned into records, the records are appended with one write, and each request gets its
-answer. A refused request does not affect other requests. A batch of many messages takes a
-different path, see ``large_sends``.
+Handling one message costs less than the steps around it: the write to the log, the sync, the update
+of statistics and the write of the reply. Therefore the send requests of one read, or of several
+connections, are handled together and share these steps. Each request is checked and turned into
+records, the records are appended with one write, and each request gets its answer. A refused
+request does not affect other requests. A batch of many messages takes a different path, see
+``large_sends``.
 
 Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
 """

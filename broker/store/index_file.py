@@ -1,6 +1,9 @@
 """One file of the index by key: its tail, and the flush round that is writing it.
 
-A round writes the state that is known when it begins. It does so in small steps, in an order that
+The file is a hash table, and new keys change it in many places, while a crash may keep any part of
+the writes. If they reached the disk in any order, slots could lead to items that were never
+written, and all older keys of these slots would be lost. Therefore the file is written in rounds. A
+round writes the state that is known when it begins. It does so in small steps, in an order that
 ``IndexFiles`` defines: items, their count, slots and header, with syncs in between. Apache's broker
 does not follow a slot that is ahead of the count and would lose all older keys of that slot, so the
 count is written before the slots.

@@ -1,8 +1,16 @@
 """The periodic work of a running store, in steps of a few milliseconds.
 
-Queue entries are written when many of them wait, and are made durable every minute; the index is
-made durable in rounds; the checkpoint follows the durable state. All this data can be rebuilt from
-the commit log, so its writing may be delayed.
+Consume queues, index and checkpoint change with every message. Writing them at once would cost a
+system call for each of thousands of queues, and writing all of them together would stop the reactor
+for seconds. Since all this data can be rebuilt from the commit log, it may wait in memory, but not
+for too long: the longer it waits, the more of the log a start after a crash has to read. Therefore
+each step does a part of the work that is due. Queue entries are written when many of them wait, and
+are made durable every minute; the index is made durable in rounds; the checkpoint follows the
+durable state and never claims more.
+
+A failed sync needs special care, because a later successful one does not prove that the earlier
+data is on disk. The entries are then compared with the log and rewritten, and no file of the log
+that they point into is removed before that.
 
 Source: FlushConsumeQueueService, StoreCheckpoint, DefaultMessageStore.addScheduleTask @5.3.3.
 """

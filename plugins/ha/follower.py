@@ -43,7 +43,7 @@ __all__ = ["Follower"]
 _CONNECT_TIMEOUT_MS: Final = 5000
 #: The pauses between a failure and the next attempt, ms: the first, and the longest, as Apache's.
 _PAUSE_FIRST_MS, _PAUSE_MAX_MS = 500, 5000
-#: The pause after the logs were found to differ, which another check of the master cannot change.
+#: The pause after the logs were found to differ, since checking the master again would not help.
 _PAUSE_DIFFER_MS: Final = 20_000
 #: Explains why a master may close a connection at once.
 _UNHEARD: Final = (

@@ -1,4 +1,4 @@
-"""Checks the master before anything is appended: is the local log the beginning of its log?
+"""Checks, before anything is appended, whether the local log is the beginning of the master's log.
 
 The replication stream has no greeting. A master sends the bytes that follow any requested offset,
 whether or not the bytes before it are the same on both sides. If a slave appended them blindly, it

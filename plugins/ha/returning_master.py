@@ -8,7 +8,7 @@ a name server can register there.
 
 Consumers that continued with a slave committed their offsets there. Before a master answers
 requests and registers, it asks the slaves of its name for their offsets, and adopts the ones that
-are larger than its own. So no consumer goes back, and none processes messages again. Apache's
+are larger than its own. So consumers do not go back, and do not process messages again. Apache's
 masters do so only with enableSlaveActingMaster. Nothing is adopted from a broker whose log begins
 differently.
 

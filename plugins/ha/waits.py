@@ -1,8 +1,9 @@
 """Sends that wait for slaves, under SYNC_MASTER.
 
-A message is safe when ``inSyncReplicas`` brokers have it, including this one, which means that one
-slave less has reported the end of the message. The required number is fixed when the message is
-sent. A single report can complete all earlier sends that wait for the same number of slaves.
+A message is safe when ``inSyncReplicas`` brokers have it, including this one; the number of slaves
+that must have reported the end of the message is therefore smaller by one. The required number is
+fixed when the message is sent. A single report can complete all earlier sends that wait for the
+same number of slaves.
 
 Source: GroupTransferService, CommitLog.handleHA @5.3.3.
 """

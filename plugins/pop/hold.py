@@ -1,5 +1,10 @@
 """Pops, and requests to be notified of new messages, that wait on the broker.
 
+All members of a group may pop the same queue, so thousands of requests may wait for the same
+message, but only one of them can get it. Waking all of them would cost one read each, and all but
+one would find nothing. Therefore a message wakes a single request of each group: the first one
+whose filter matches. If messages remain after its pop, that pop wakes the next request.
+
 Waiting requests are indexed by topic, group and queue; the queue id -1 stands for any queue. A
 waiting request is checked after other work had its turn, and not in the middle of an append,
 because a pop itself appends records.

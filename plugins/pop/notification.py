@@ -1,4 +1,4 @@
-"""NOTIFICATION and POLLING_INFO (200054, 200055): tell a client whether it can pop, and who waits.
+"""NOTIFICATION and POLLING_INFO (200054, 200055): whether a client can pop, and who waits.
 
 Source: NotificationProcessor, PollingInfoProcessor @5.3.3.
 """

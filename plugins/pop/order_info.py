@@ -1,5 +1,12 @@
 """The messages popped by ordered groups: a queue stays closed until they are acknowledged.
 
+An ordered group must not get a message while an earlier one of the same queue is being processed,
+even if another member asks or the broker was restarted. The check points of other pops do not
+ensure that, because they only bring unacknowledged messages back later. Therefore an ordered pop
+has no check point. Instead, the table records for each queue which messages the last pop gave out,
+until when they are hidden, and which of them are acknowledged. The queue gives nothing to other
+pops as long as an unacknowledged message is hidden.
+
 The table is saved in ``config/consumerOrderInfo.json``, so that a queue stays closed across a
 restart. The consumer offset follows the acknowledgements, so messages whose acknowledgement is lost
 in a crash are given out again, in order.

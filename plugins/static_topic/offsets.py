@@ -1,7 +1,11 @@
 """Offsets of groups, and bounds of queues, for static topics: 14, 15, 29-32.
 
-Each question is answered by the part of the logical queue that knows the answer, here or on another
-broker. The consumer offset of a group is stored on the broker of the physical queue it refers to.
+A logical queue consists of parts, which are physical queues on different brokers, and clients know
+only its logical offsets. A request may arrive at a broker whose part does not contain the offset or
+the message in question, and each part counts its own physical offsets. Therefore each question is
+answered by the part of the logical queue that knows the answer, here or on another broker, and the
+answer is converted to a logical offset. The consumer offset of a group is stored on the broker of
+the physical queue it refers to, so that it moves with the group from part to part.
 
 Source: ConsumerManageProcessor.rewriteRequestForStaticTopic, AdminBrokerProcessor
 (rewriteRequestForStaticTopic, handleGetMinOffsetForStaticTopic) @5.3.3.

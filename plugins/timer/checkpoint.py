@@ -1,4 +1,4 @@
-"""The timer check point: how far waiting messages were entered, and how far delivered.
+"""The timer check point: how far messages were entered into the wheel, and how far delivered.
 
 The file ``config/timercheck`` has 4096 bytes, of which Apache's broker uses the first seven
 big-endian int64. They are followed by a mark of twistmq with a copy of these values. If the copy

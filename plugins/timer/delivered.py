@@ -57,7 +57,7 @@ class Delivered:
         self.count = 0
 
     def take(self, queue_offset: int, read_ms: int) -> None:
-        """Note that another broker has delivered the messages before both of these.
+        """Note that another broker has delivered the messages before this offset and this time.
 
         :param read_ms: a time, Unix ms.
         """

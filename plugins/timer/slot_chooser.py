@@ -26,7 +26,7 @@ _ROLL_MARGIN_PARTS: Final = 100
 
 
 class Way(NamedTuple):
-    """When a message is entered, Unix ms; how much later its slot is, ms; whether it is rolled."""
+    """The time of entry, Unix ms; the delay until the slot, ms; whether the message is rolled."""
 
     write_ms: int
     ahead_ms: int

@@ -34,7 +34,7 @@ class Finding:
 
     :param check: the subject of the check, in a word or two.
     :param text: the state that was found.
-    :param mend: how to fix it; empty if there is nothing to do.
+    :param mend: how to fix the fault; empty if there is nothing to do.
     """
 
     check: str

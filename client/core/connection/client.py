@@ -84,10 +84,10 @@ class GroupMember(Protocol):
     send_timeout_ms: float
 
     def producer_data(self) -> ProducerData | None:
-        """Return its part of a heartbeat as a producer."""
+        """Return the member's part of a heartbeat as a producer."""
 
     def consumer_data(self) -> ConsumerData | None:
-        """Return its part of a heartbeat as a consumer."""
+        """Return the member's part of a heartbeat as a consumer."""
 
     async def finish(self) -> None:
         """Send pending messages and results to the brokers, because the program ends."""

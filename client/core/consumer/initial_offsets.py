@@ -69,7 +69,7 @@ class Beginnings:
         self._client = member.client
         #: The queues that each topic had when this member saw it for the first time.
         self._first_seen: dict[str, frozenset[MessageQueue]] = {}
-        #: How well the group knew each topic at the first request.
+        #: Where the group had offsets, as seen from each topic, at the first request.
         self._familiar: dict[str, Familiarity] = {}
         self._asking: dict[str, Task[Familiarity]] = {}
 

@@ -45,7 +45,7 @@ class InFlightLimit:
 
 
 class AwaitedInFlightLimit(InFlightLimit):
-    """A room for which coroutines of the core wait."""
+    """A limit at which coroutines of the core wait for room."""
 
     def __init__(self, count_max: int, bytes_max: int, tasks: Scheduler) -> None:
         super().__init__(count_max, bytes_max)
