@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "BROKER_ID_MAX",
     "MASTER_ID",
     "PERM_INHERIT",
     "PERM_READ",
@@ -24,6 +25,9 @@ __all__ = [
 
 #: The broker id of a master; a slave has a greater one. Source: MixAll.MASTER_ID.
 MASTER_ID: Final = 0
+#: The largest broker id. Replication sends an id in the place of a report, and half of the negative
+#: int64 values are reserved for ids.
+BROKER_ID_MAX: Final = (1 << 62) - 1
 
 #: Permissions of a topic or a broker. Source: PermName.
 PERM_READ: Final = 4

@@ -6,6 +6,7 @@ A patch release keeps these names; a minor release may change them and lists thi
 from __future__ import annotations
 
 from twistmq.protocol import properties
+from twistmq.protocol.addresses import split_address
 from twistmq.protocol.batch import decode_batch
 from twistmq.protocol.command import (
     ONEWAY_FLAG,
@@ -17,6 +18,7 @@ from twistmq.protocol.command import (
 )
 from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 from twistmq.protocol.flags import (
+    BROKER_ID_MAX,
     MASTER_ID,
     PERM_READ,
     PERM_READ_WRITE,
@@ -65,6 +67,7 @@ from twistmq.protocol.signature import ACCESS_KEY, Signer
 __all__ = [
     "ACCESS_KEY",
     "BINARY_BEGIN",
+    "BROKER_ID_MAX",
     "DELAY",
     "FRAME_SIZE_MAX",
     "JSON",
@@ -117,6 +120,7 @@ __all__ = [
     "properties",
     "record_again",
     "sketch",
+    "split_address",
     "tags_code",
     "utf8",
     "whole_number",

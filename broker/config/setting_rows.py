@@ -16,6 +16,7 @@ from typing import Final
 
 from twistmq.broker.config.settings import LONG_MAX, OWN_FILE, Setting
 from twistmq.broker.constants import TOPIC_QUEUES_MAX
+from twistmq.protocol.flags import BROKER_ID_MAX
 
 __all__ = ["NAMESRV_OPEN", "broker_rows", "local_address", "namesrv_rows", "up_rows"]
 
@@ -52,7 +53,7 @@ BROKER_CONFIG: Final = (
     Setting("brokerClusterName", "text", "DefaultCluster", "The cluster the broker joins.",
             source=_BROKER, important=True, at_start=True),
     Setting("brokerId", "int", 0, "0 is the id of a master; each slave has its own id.",
-            most=LONG_MAX, source=_BROKER, important=True, at_start=True),
+            most=BROKER_ID_MAX, source=_BROKER, important=True, at_start=True),
     Setting("namesrvAddr", "text", _name_servers,
             "The name servers, host:port separated by semicolons.",
             source=_BROKER, important=True, default_text="$NAMESRV_ADDR"),

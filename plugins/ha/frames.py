@@ -33,6 +33,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from twistmq.broker.api.wire import BROKER_ID_MAX
+
 __all__ = ["BODY_SIZE_MAX", "HEAD_SIZE", "REPORT_SIZE", "Frame", "FrameReader", "ReportReader",
            "StreamBroken", "encode_head", "encode_report", "encode_slave_id", "slave_id_of"]
 
@@ -42,7 +44,6 @@ REPORT_SIZE: Final = _REPORT.size
 HEAD_SIZE: Final = _HEAD.size
 #: Added to a broker id, so that the sum cannot be a report.
 _ID_BASE: Final = -(1 << 63)
-_ID_MAX: Final = 1 << 62
 #: The maximum size of the log bytes in one frame: the space that a Java slave's buffer has left.
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024 - HEAD_SIZE
 
@@ -70,13 +71,13 @@ def encode_report(offset: int) -> bytes:
 
 def encode_slave_id(broker_id: int) -> bytes:
     """Encode the broker id of a slave."""
-    assert 0 < broker_id < _ID_MAX, broker_id
+    assert 0 < broker_id <= BROKER_ID_MAX, broker_id
     return _REPORT.pack(_ID_BASE + broker_id)
 
 
 def slave_id_of(number: int) -> int | None:
     """Return the broker id in a number; None if the number is a report."""
-    return number - _ID_BASE if number < _ID_BASE + _ID_MAX else None
+    return number - _ID_BASE if number <= _ID_BASE + BROKER_ID_MAX else None
 
 
 def encode_head(offset: int, size: int) -> bytes:

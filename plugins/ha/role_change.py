@@ -31,6 +31,7 @@ from twistmq.broker.api import (
 )
 from twistmq.broker.api.headers import NotifyBrokerRoleChangedRequestHeader
 from twistmq.broker.api.requests import now_or_later
+from twistmq.broker.api.wire import BROKER_ID_MAX, split_address
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -39,6 +40,18 @@ if TYPE_CHECKING:
 __all__ = ["RoleChange"]
 
 _Header = NotifyBrokerRoleChangedRequestHeader
+
+
+def _check_demotion(master_address: str, slave_id: int) -> None:
+    """:raises RequestRefused: when a broker cannot become the slave of this master."""
+    try:
+        split_address(master_address)
+    except ValueError as error:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"masterAddress {error}") from None
+    if not 0 < slave_id <= BROKER_ID_MAX:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER, "masterBrokerId must be the id of this broker as a "
+            f"slave: 1 to {BROKER_ID_MAX}")
 
 
 class RoleChange:
@@ -75,9 +88,8 @@ class RoleChange:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, "masterAddress is missing")
         is_master = header.master_address == broker.broker_address
         slave_id = header.master_broker_id or 0
-        if not is_master and not broker.is_slave and slave_id <= 0:
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                                 "masterBrokerId must be the id of this broker as a slave: above 0")
+        if not is_master and not broker.is_slave:
+            _check_demotion(header.master_address, slave_id)
         return now_or_later(self._lock.run(
             lambda: Deferred.fromCoroutine(self._change(is_master, slave_id))))
 

@@ -140,6 +140,17 @@ class RoleChangeTests(GroupCase):
             self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
         self.assertEqual(self.master.kernel.role, "ASYNC_MASTER")
 
+    def test_a_slave_that_no_master_could_have_is_refused(self) -> None:
+        """The id and the address would be saved, and each later connection would fail."""
+        for address, slave_id, word in (
+                (SLAVE, 1 << 62, "masterBrokerId"), (SLAVE, (1 << 63) - 1, "masterBrokerId"),
+                (SLAVE, -1, "masterBrokerId"), ("nowhere", 1, "masterAddress"),
+                ("a\x1b[2J:1", 1, "masterAddress"), ("host:99999", 1, "masterAddress")):
+            reply = self.change(self.master, address, slave_id)
+            self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER, address)
+            self.assertIn(word, str(reply.remark))
+            self.assertFalse(self.master.kernel.is_slave)
+
     def test_half_a_record_is_cut(self) -> None:
         """A message that is stored behind it is there after a kill."""
         self.send()
