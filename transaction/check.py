@@ -269,7 +269,7 @@ class HalfQueue:
         def done(refusals: dict[int, BrokerError]) -> None:
             self._is_refused = bool(refusals)
             for error in refusals.values():
-                self.log.warn("half message {offset} of queue {queue_id} is stored on no other "
+                self.log.warn("half message {offset} of queue {queue_id} was not stored on another "
                               "broker: {error}", offset=offset, queue_id=self.queue_id,
                               error=str(error))
             if not refusals:

@@ -93,8 +93,8 @@ def require_size(
             return
         if file_size:
             raise StoreDamaged(
-                f"{path} has {file_size} bytes, the settings say {size} ({setting}): it was "
-                "written with another file size, or it was cut")
+                f"{path} has {file_size} bytes, but the settings require {size} ({setting}): it "
+                "was written with another file size, or it was truncated")
 
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:

@@ -145,8 +145,8 @@ def _store_folders(settings: Settings) -> None:
     log, own_log = (os.path.realpath(each.commit_log_path)
                     for each in (store, settings.running.store_settings()))
     if log != own_log and is_locked(Path(log)):
-        raise StoreError(f"storePathCommitLog={store.commit_log_path}: the folder is another "
-                         "broker's")
+        raise StoreError(f"storePathCommitLog={store.commit_log_path}: another broker uses the "
+                         "folder")
 
 
 def _store_files(settings: Settings) -> None:

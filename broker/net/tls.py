@@ -324,7 +324,7 @@ class StreamTls:
         """
         server = self._security.server
         if server is None:
-            raise SettingsError("TLS is asked for, and tls.server.mode=disabled")
+            raise SettingsError("TLS is requested, but tls.server.mode=disabled")
         return _context().secure_factory(server.creator(), False, factory, self._reactor)
 
     def connecting(self, factory: IProtocolFactory, host: str) -> Any:

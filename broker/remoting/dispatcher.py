@@ -1,5 +1,10 @@
 """Runs requests: the handler of each code, with access checks and RPC hooks around it.
 
+Every request passes through this module, so it does for all handlers what a single one could
+forget: it limits sizes, checks access, turns errors into responses, and writes the replies of one
+read together. A handler only serves its request, and a fault in it does not affect the other
+requests of the read.
+
 Each row of the handler table limits the size of the header and of the body of its requests. A
 request that exceeds a limit is refused before the oversized part is parsed.
 

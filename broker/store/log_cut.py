@@ -159,8 +159,8 @@ class LogCut:
             raise StoreError(f"the log has bytes from {log.min_offset} to {log.max_offset}: it "
                              f"cannot end at {offset}")
         if not self._dispatch.confirm_follows and offset < self._dispatch.confirm_offset:
-            raise StoreError(f"replicas agreed up to {self._dispatch.confirm_offset}: the log "
-                             f"cannot end at {offset}")
+            raise StoreError(f"replicas have confirmed up to {self._dispatch.confirm_offset}: the "
+                             f"log cannot end at {offset}")
         if offset not in (self._raw.whole_offset, log.min_offset) and not log.begins_at(offset):
             raise StoreError(f"no record begins at {offset}: the log cannot end there")
 

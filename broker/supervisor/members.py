@@ -77,8 +77,8 @@ def members_of(settings: Settings, count: int) -> list[Member]:
         values = {"log.dir": log_folder(settings), "isolateLogEnable": "true"}
         for row in settings.rows:
             if row.of_each == "one_broker" and count > 1 and settings.value(row.name):
-                raise settings.error(row.name, f"would be that of all {count} brokers, and can be "
-                                               "that of one only")
+                raise settings.error(row.name, f"would apply to all {count} brokers, but may "
+                                               "apply to only one")
             value = _WAYS[row.of_each](settings, row, index, name) if row.of_each in _WAYS else None
             if value is not None:
                 values[row.name] = value
@@ -132,8 +132,8 @@ def _above_store(settings: Settings, row: Setting, index: int, name: str) -> str
 
 def _own_file(settings: Settings, row: Setting, index: int, name: str) -> str:
     if settings.is_given(row.name):
-        raise settings.error(row.name, "is that of one broker: each of --brokers has one in the "
-                                       "folder of its store")
+        raise settings.error(row.name, "can apply to a single broker only: with --brokers, each "
+                                       "broker has such a file in the folder of its store")
     return os.path.abspath(os.path.join(settings.text(_STORE), name, _OWN_FILE))
 
 
@@ -182,6 +182,6 @@ class _Ports:
             ports.append(port - VIP_PORT_DISTANCE)
         for each in ports:
             if each in self._servers:
-                raise settings.error(row.name, f"gives {who} the port {each}, which is that of "
-                                               f"{self._servers[each]}")
+                raise settings.error(row.name, f"gives {who} the port {each}, which "
+                                               f"{self._servers[each]} already has")
             self._servers[each] = f"{who} ({row.name})"

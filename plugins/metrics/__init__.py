@@ -110,8 +110,8 @@ class Plugin(_WithSettings):
 
         name = "metricsPromExporterPort"
         if not settings.int(name):
-            raise settings.error(name, "must be a port where --brokers is used: the ports of the "
-                                       "brokers follow from it")
+            raise settings.error(name, "must be a port if --brokers is used: the ports of the "
+                                       "brokers are derived from it")
         return [SupervisorPages(joined_pages(brokers), name, settings.int(name),
                                 interface_of(settings))]
 

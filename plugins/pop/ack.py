@@ -348,7 +348,7 @@ def _batch_body(data: bytes) -> BatchAckMessageRequestBody:
     """:raises BrokerError: when the body is not a batch of acknowledgements."""
     body = BatchAckMessageRequestBody.decode(data) if data else None
     if body is None or not body.acks:
-        raise RequestRefused(ResponseCode.NO_MESSAGE, "the request acknowledges nothing")
+        raise RequestRefused(ResponseCode.NO_MESSAGE, "the request does not acknowledge anything")
     return body
 
 

@@ -370,7 +370,7 @@ class BrokersTests(DoctorTestCase):
     def test_a_setting_of_one_broker_is_broken(self) -> None:
         """All would copy from one master."""
         self.assertBroken(self.examine_brokers("2", **{"ha.master": "h:1"}), "brokers",
-                          "ha.master=h:1", "can be that of one only")
+                          "ha.master=h:1", "may apply to only one")
 
     def test_more_brokers_than_cores_are_a_warning(self) -> None:
         """Each broker can use one core."""

@@ -114,7 +114,7 @@ class EscapeTests(TransactionTestCase):
             self.answers[0].callback({0: BrokerError("no other broker accepts messages of T")})
             self.asked()
         self.assertEqual(self.bodies_escaped(), [b"1"])
-        self.assertIn("half message 0 of queue 0 is stored on no other broker: no other broker "
+        self.assertIn("half message 0 of queue 0 was not stored on another broker: no other broker "
                       "accepts messages of T", [formatEvent(event) for event in events])
         self.assertLessEqual(self.progress()[0], 0)
         self.at_once = True

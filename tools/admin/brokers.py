@@ -55,7 +55,7 @@ def update_settings(
 ) -> Iterator[Row]:
     """Change a setting of brokers."""
     if not key.strip():
-        raise AdminError("-k names no setting")
+        raise AdminError("-k must name a setting")
     body = f"{key}={value}".encode()
     targets = session.brokers(broker, cluster, slaves=slaves)
     for target, _ in session.for_each(targets, lambda each: session.ask(

@@ -145,7 +145,7 @@ def by_id(
     """
     ids = [text.strip() for text in message_id.split(",") if text.strip()]
     if not ids:
-        raise AdminError("-i names no message")
+        raise AdminError("-i must name a message")
     messages = [message for each in ids
                 for message in _by_either_id(session, topic, each, route_topic)[-1:]]
     if client is not None:

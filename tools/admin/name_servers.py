@@ -73,7 +73,7 @@ def get_settings(session: Session) -> Iterator[Row]:
 def update_settings(session: Session, *, key: str, value: str) -> Iterator[Row]:
     """Change a setting of every name server."""
     if not key.strip():
-        raise AdminError("-k names no setting")
+        raise AdminError("-k must name a setting")
     body = f"{key}={value}".encode()
     for address, _ in session.for_each(session.name_servers, lambda each: session.ask(
             each, RequestCode.UPDATE_NAMESRV_CONFIG, None, body)):

@@ -161,7 +161,7 @@ def update_topic_perm(
     queues = {data.broker_name: data for data in session.route(topic).queue_datas}
     targets = [each for each in session.brokers(broker, cluster) if each.name in queues]
     if not targets:
-        raise AdminError(f"topic {topic} is on none of these brokers")
+        raise AdminError(f"none of these brokers has the topic {topic}")
 
     def change(target: Broker) -> int:
         old = queues[target.name]
@@ -277,7 +277,7 @@ def allocate_queues(session: Session, *, topic: str, clients: str) -> Iterator[R
     queues = session.read_queues(topic)
     names = [name.strip() for name in clients.split(",") if name.strip()]
     if not names:
-        raise AdminError("-i names no client")
+        raise AdminError("-i must name a client")
     strategy = Averagely()
     for name in names:
         for queue in strategy.allocate(name, queues, names):

@@ -53,8 +53,8 @@ def prepare_half(sender: Sender, message: Message) -> OutgoingMessage:
     :raises OptionError: when it is not valid, when it has a delay, or when ``on_check`` is not set.
     """
     if sender.checks is None:
-        raise OptionError("a transaction needs the option on_check: a broker that does not learn "
-                          "how it ended asks the group's producers")
+        raise OptionError("a transaction needs the option on_check: a broker that is not "
+                          "informed how it ended asks the group's producers")
     if message.is_timed:
         raise OptionError("a message of a transaction cannot have a delay")
     ready = sender.prepare(message, {TRAN_MSG: "true", PGROUP: sender.group})

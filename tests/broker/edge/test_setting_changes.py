@@ -178,7 +178,7 @@ class RefusedTests(UpCase):
                                       "storePathCommitLog": f"{root}/commitlog"})
             with RawClient(f"127.0.0.1:{self.up.broker.port}") as client:
                 reply = client.request(RequestCode.UPDATE_BROKER_CONFIG, None, moved.encode())
-            self.assertIn("the folder is another broker's", reply.remark or "")
+            self.assertIn("another broker uses the folder", reply.remark or "")
         finally:
             other.call(service.stopService)
 

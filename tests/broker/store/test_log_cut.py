@@ -125,7 +125,7 @@ class CutTests(SynchronousTestCase):
         # It was dispatched up to the end before replicas had a say.
         agreed = store.dispatch.confirm_offset
         error = self.failureResultOf(store.log_cut.truncate(place), StoreError)
-        self.assertIn(f"agreed up to {agreed}", str(error.value))
+        self.assertIn(f"have confirmed up to {agreed}", str(error.value))
         self.successResultOf(store.log_cut.truncate(agreed))
         self.assertEqual(store.commit_log.max_offset, agreed)
 

@@ -92,7 +92,7 @@ class MembersTests(SynchronousTestCase):
             "brokerName": "b", "namesrv.port": "20919", "listenPort": "20911"})
         error = self.assertRaises(SettingsError, members_of, settings, 2)
         self.assertIn("listenPort=20911 (command line): the value gives the broker b-1 the port "
-                      "20919, which is that of the name server", str(error))
+                      "20919, which the name server", str(error))
         self.assertEqual(len(members_of(settings, 1)), 1)
 
     def test_ports_of_pages_that_meet_are_refused(self) -> None:
@@ -100,11 +100,11 @@ class MembersTests(SynchronousTestCase):
         rows = (Setting("mine.pages", "int", 0, "", of_each="inner_port", only_with="mine.on=true"),
                 Setting("mine.on", "flag", True, ""))
         for pages, text in (
-                (20921, "gives the broker b-1 the port 20921, which is that of the supervisor"),
-                (20901, "gives the broker b-0 the port 20911, which is that of the broker b-0"),
-                (20891, "gives the broker b-1 the port 20911, which is that of the broker b-0"),
-                (20881, "gives the name server the port 20911, which is that of the broker b-0"),
-                (20000, "gives the supervisor the port 20000, which is that of the name server")):
+                (20921, "gives the broker b-1 the port 20921, which the supervisor"),
+                (20901, "gives the broker b-0 the port 20911, which the broker b-0"),
+                (20891, "gives the broker b-1 the port 20911, which the broker b-0"),
+                (20881, "gives the name server the port 20911, which the broker b-0"),
+                (20000, "gives the supervisor the port 20000, which the name server")):
             settings = Settings.load([*up_rows(), *rows], None, {
                 "brokerName": "b", "listenPort": "20911", "namesrv.port": "20000",
                 "mine.pages": str(pages)})
@@ -135,12 +135,13 @@ class MembersTests(SynchronousTestCase):
         settings = settings_of(**{"mine.master": "h:1"})
         settings.add_rows([Setting("mine.master", "text", "", "", of_each="one_broker")])
         error = self.assertRaises(SettingsError, members_of, settings, 2)
-        self.assertEqual(str(error), "mine.master=h:1 (command line): the value would be that of "
-                                     "all 2 brokers, and can be that of one only")
+        self.assertEqual(str(error), "mine.master=h:1 (command line): the value would apply to "
+                                     "all 2 brokers, but may apply to only one")
         self.assertEqual(len(members_of(settings, 1)), 1)
         error = self.assertRaises(
             SettingsError, members_of, settings_of(**{"settings.own_file": "/f"}), 1)
-        self.assertIn("settings.own_file=/f (command line): the value is that of one broker",
+        self.assertIn("settings.own_file=/f (command line): the value can apply to a "
+                      "single broker only",
                       str(error))
 
     def test_masters_are_those_of_one_broker(self) -> None:
