@@ -45,6 +45,7 @@ class BroadcastTests(SynchronousTestCase):
         self.assertEqual([self.bodies(each) for each in (first, second, third)],
                          [more, more, sorted(sent + more)])
         first.close()
+        self.assertTrue([path for path in (folder / "first").rglob("*") if path.is_file()])
         last = send(*"mn")
         self.assertEqual(self.bodies(join("first")), last)
         self.assertEqual(self.bodies(second), last)

@@ -427,7 +427,18 @@ class BoundTests(TraceTestCase):
         self.let_pass()
         self.pull()
         self.assertEqual(self.info()["traceDeliveriesWaiting"], 8)
+        self.assertEqual(self.info()["traceRecordsWaiting"], 8)
         self.assertGreater(self.info()["traceRecordsDropped"], 4)
+
+    def test_records_of_clients_that_are_watched_count(self) -> None:
+        """They wait until their client is decided on."""
+        self.start(trace_buffer_max="3")
+        for _ in range(2):
+            self.send()
+        self.let_pass(1000)
+        for _ in range(3):
+            self.send()
+        self.assertEqual(self.waiting_and_dropped(), (3, 2))
 
     def test_a_pull_that_is_too_much(self) -> None:
         """Its messages leave no records, and each of them counts."""

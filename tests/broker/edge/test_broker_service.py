@@ -558,6 +558,7 @@ class SettingsFileTests(TestCase):
                         "bindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\nnamesrvAddr=\n"
                         "serverChannelMaxIdleTimeSeconds=7\nserverSocketBacklog=77\n"
                         "storePathRootDir=/filed\nflushDiskType=SYNC_FLUSH\n"
+                        "connectTimeoutMillis=1234\n"
                         "mappedFileSizeCommitLog=65536\nmaxMessageSize=5000\n")
         settings = broker_settings(str(path), {})
         idle: list[int] = []
@@ -581,6 +582,7 @@ class SettingsFileTests(TestCase):
         self.assertEqual((service.kernel.broker_name, service.kernel.cluster_name),
                          ("filed", "C"))
         self.assertEqual((idle, set(backlogs)), ([7000], {77}))
+        self.assertEqual(service.client._connect_timeout_ms, 1234)
         self.assertEqual(
             (store.store_path_root_dir, store.sync_flush, store.mapped_file_size_commit_log,
              store.max_message_size, store.check_crc_on_recover),

@@ -53,6 +53,15 @@ class RouteTests(RouteViewsCase):
         self.assertIsNone(route.topic_queue_mapping_by_broker)
         self.assertEqual([each.broker_name for each in self.route("V").broker_datas], ["b"])
 
+    def test_filter_servers_of_each_address(self) -> None:
+        """Of a master and of its slave; those of a broker that has left are gone."""
+        self.routes.register(make_registration(
+            SLAVE, broker_id=1, filter_servers=["f:2", "f:3"]), 0)
+        self.assertEqual(self.route("T").filter_server_table,
+                         {MASTER: ["f:1"], SLAVE: ["f:2", "f:3"]})
+        self.routes.unregister("C", MASTER, "a")
+        self.assertEqual(self.route("T").filter_server_table, {SLAVE: ["f:2", "f:3"]})
+
     def test_no_queue_is_no_route(self) -> None:
         """A topic nobody has is not found."""
         self.assertIsNone(self.views.route("none"))

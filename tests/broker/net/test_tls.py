@@ -51,6 +51,10 @@ class ModeTests(TlsTestCase):
         plain = Conversation(server)
         plain.says(FRAME)
         self.assertEqual(plain.hears(), [(1, 0)])
+        behind_proxy = Conversation(server)
+        behind_proxy.says(b"PROXY TCP4 192.0.2.7 10.0.0.1 555 1\r\n", FRAME)
+        self.assertEqual(behind_proxy.hears(), [(1, 0)])
+        self.assertEqual(behind_proxy.protocol.remote_address, "192.0.2.7:555")
 
     def test_behind_a_proxy(self) -> None:
         """A PROXY header comes before TLS, and its address is the client's."""

@@ -96,13 +96,20 @@ class CertificateTests(TlsTestCase):
                          self.own() | {"tls.config.file": str(file)}):
             peer, _ = self.serial(self.make_server(settings))
             self.assertEchoes(peer)
+        # The file may bring another password with another key.
+        server = self.make_server(self.own() | {"tls.config.file": str(file)})
+        _, before = self.serial(server)
+        file.write_text("tls.server.keyPassword=open rice\n")
+        self.server_pair.replace(self.authority.pair("hidden-2", password="open rice"))
+        self.check()
+        self.assertNotEqual(self.serial(server)[1], before)
         for password, why in (("wrong one", "keyPassword is not its password"),
                               ("", "is encrypted, and there is no tls.server.keyPassword")):
             error = self.assertRaises(SettingsError, self.make_server,
                                       self.own(keyPassword=password))
             self.assertIn(why, str(error))
             self.assertNotIn("wrong one", str(error))
-        self.assertEqual(self.lines("sesame"), [])
+        self.assertEqual(self.lines("sesame") + self.lines("open rice"), [])
 
     def test_what_cannot_be_used(self) -> None:
         """Each fault stops the start, and says which setting and file."""

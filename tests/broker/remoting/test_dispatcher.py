@@ -456,13 +456,17 @@ class AccessTests(SynchronousTestCase):
                 if request.command.opaque % 2 == 0:
                     raise RequestRefused(ResponseCode.NO_PERMISSION, "no")
 
-        rows = [RequestHandler(BATCH, self.serve, handle_batch=lambda requests: [
+        rows = [RequestHandler(BATCH, self.serve, EchoHeader, handle_batch=lambda requests: [
             self.serve(request) for request in requests])]
         client = Conversation(make_server(rows, validators=[Agrees(), RefusesEven()]))
-        client.says(b"".join(encode_request(BATCH, opaque) for opaque in range(5)))
-        self.assertEqual(sorted(client.hears()), [
-            (opaque, ResponseCode.SUCCESS if opaque % 2 else ResponseCode.NO_PERMISSION)
-            for opaque in range(5)])
+        for header in (EchoHeader(number=1), None):
+            client.says(b"".join(
+                encode_request(BATCH, opaque, header) for opaque in range(5)))
+        refused = ResponseCode.NO_PERMISSION
+        unreadable = ResponseCode.SYSTEM_ERROR
+        self.assertEqual(sorted(client.hears()), sorted([
+            *((opaque, ResponseCode.SUCCESS if opaque % 2 else refused) for opaque in range(5)),
+            *((opaque, unreadable if opaque % 2 else refused) for opaque in range(5))]))
         self.assertEqual(self.served, 2)
 
     def test_validator_that_raises_denies(self) -> None:

@@ -130,6 +130,15 @@ class LowestIdTests(ActingCase):
         self.assertFalse(self.look({0: MASTER, 1: SLAVE}))
         self.assertTrue(self.look({1: SLAVE}))
 
+    def test_a_slave_that_has_not_the_lowest_id_does_not(self) -> None:
+        """It does so once the other slave is gone as well."""
+        self.slave.stop()
+        self.slave_settings = {**self.slave_settings, "brokerId": "2"}
+        self.slave = self.start_slave()
+        for lowest, address in ((1, OTHER), (2, SLAVE), (1, OTHER)):
+            self.notice(min_broker_id=lowest, min_broker_addr=address)
+            self.assertEqual(self.slave.kernel.identity.is_acting, lowest == 2)
+
     def test_name_servers_that_do_not_answer_change_nothing(self) -> None:
         """That is said once."""
         self.look({1: SLAVE})

@@ -14,6 +14,7 @@ from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from tests.client.core.group_box import BROKER, GroupBox
 from twistmq.client.base.errors import NoRoute, SendFailed
 from twistmq.client.base.messages import Message, SendResult
+from twistmq.client.core.consumer.subscriptions import subscription
 from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
 from twistmq.client.shell.lookup import fetch_name_servers
@@ -221,7 +222,7 @@ class ListTests(SynchronousTestCase):
         box.start()
         sender = producer(box)
         box.servers[NAMESRV] = routes({"T": box.route, "U": route({"a": BROKER}),
-                                       "V": route({"a": BROKER})})
+                                       "V": route({"a": BROKER}), "W": route({"a": BROKER})})
         serve = box.broker
         box.servers[BROKER] = lambda command: (
             stored(command) if command.code == RequestCode.SEND_MESSAGE_V2 else serve(command))
@@ -236,6 +237,10 @@ class ListTests(SynchronousTestCase):
 
         found = counts()
         self.assertEqual((found["T"], found["U"], found["V"]), (20, 20, 0))
+        box.member.subscribe(subscription("W", None))
+        box.advance(MINUTE_MS)
+        found = counts()
+        self.assertEqual((found["T"], found["W"]), (20, 20))
         box.run(box.member.close())
         found = counts()
         self.assertEqual((found["T"], found["U"], found["V"]), (0, 20, 0))

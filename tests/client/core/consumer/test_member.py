@@ -17,7 +17,7 @@ from twistmq.client.core.consumer.strategies import Strategy
 from twistmq.client.core.consumer.subscriptions import subscription
 from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
-from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.bodies import HeartbeatData, MessageModel, MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import RemotingError
@@ -1000,11 +1000,15 @@ class RebalanceTests(SynchronousTestCase):
         self.assertEqual(len(box.member.assigned_queues), 8)
 
     def test_a_broadcasting_member_has_all_queues_whoever_else_is_there(self) -> None:
-        """It asks for no list of members."""
+        """It asks for no list of members, and its heartbeats say that it broadcasts."""
         self.broker.members["g"].add("10.0.0.2@zzz")
         box = GroupBox(self.broker, is_broadcast=True)
         box.start()
         self.assertEqual(sorted(box.take_all()), list(range(40)))
+        models = {each.message_model for _, command in box.requests
+                  if command.code == RequestCode.HEART_BEAT
+                  for each in HeartbeatData.decode(command.body).consumer_data_set}
+        self.assertEqual(models, {MessageModel.BROADCASTING})
 
 
 class OrderTests(SynchronousTestCase):
