@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 import twistmq.client.blocking.producer
 from tests.client.test_shells import ShellCase
 from tests.interop.servers import wait_until
-from twistmq.client import Client, Closed, Consumer, Producer, PullConsumer, aio
+from twistmq.client import Client, Closed, Consumer, OptionError, Producer, PullConsumer, aio
 from twistmq.client.core.connection.tasks import Future
 
 #: A close that waits for handlers which do not run takes ten seconds.
@@ -250,7 +250,7 @@ class CallTests(ShellCase):
         def run() -> None:
             with PullConsumer(self.where, group="g", topics="T") as consumer:
                 wrong: Any = None
-                self.assertRaises(TypeError, consumer.poll, 10, wrong)
+                self.assertRaises(OptionError, consumer.poll, 10, wrong)
                 self.assertRaises(AttributeError, consumer.seek_to_time, wrong, 5)
                 self.assertIsInstance(consumer.poll(10, 0.01), list)
 

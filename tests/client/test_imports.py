@@ -59,7 +59,7 @@ class ImportTests(SynchronousTestCase):
         """The bounds are numbers of modules: the package alone, a client, a producer."""
         for statement, most in (("import twistmq.client", 40),
                                 ("from twistmq.client import Client", 162),
-                                ("from twistmq.client import Producer", 188)):
+                                ("from twistmq.client import Producer", 192)):
             self.assertLessEqual(len(self.modules(statement)), most, msg=statement)
         found = self.modules("from twistmq.client import Producer")
         for module in ("twistmq.client.core.consumer.member", "twistmq.protocol.headers.table",

@@ -86,7 +86,7 @@ class BrokenTests(DoctorTestCase):
 
     def test_clients_are_told_loopback(self) -> None:
         """The trap of brokerIP1: the broker listens for all, and each client looks at itself."""
-        self.assertBroken(self.examine(bindAddress="0.0.0.0"), "address", "told 127.0.0.1",
+        self.assertBroken(self.examine(bindAddress="0.0.0.0"), "address", "get the address 127.0.0.1",
                           "set brokerIP1")
 
     def test_clients_are_told_a_wildcard(self) -> None:
@@ -115,7 +115,7 @@ class BrokenTests(DoctorTestCase):
         given = {"namesrvAddr": "", "fetchNamesrvAddrByAddressServer": "true",
                  "rmqAddressServerDomain": page.address, "brokerName": "broker-b"}
         self.assertBroken(self.examine(**given), "name server",
-                          f"http://{page.address}/rocketmq/nsaddr gives none", "one line")
+                          f"http://{page.address}/rocketmq/nsaddr names no name server", "one line")
         with running_broker({"brokerName": "broker-a"}) as broker:
             page.text = broker.namesrv_address
             texts = [each.text for each in self.examine(**given) if each.check == "name server"]
@@ -142,7 +142,7 @@ class BrokenTests(DoctorTestCase):
         """Another broker has the name already; a broker that registers again has not."""
         with running_broker({"brokerName": "broker-a"}) as broker:
             self.assertBroken(self.examine(namesrvAddr=broker.namesrv_address), "name server",
-                              "knows a broker broker-a already", broker.broker_address,
+                              "already knows a broker broker-a", broker.broker_address,
                               "brokerName")
             findings = self.examine(namesrvAddr=broker.namesrv_address, brokerName="broker-b")
             self.assertIn(f"{broker.namesrv_address} answers, 1 brokers",

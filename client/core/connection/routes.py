@@ -49,7 +49,6 @@ QUEUES_MAX: Final = 1 << 17
 #: of a name that is not printable.
 _NAMED_MAX: Final = 8
 _NAME_SHOWN_MAX: Final = 40
-_INT32_MAX: Final = (1 << 31) - 1
 #: The broker name of the logical queues of a static topic. Source: MixAll.getLogicalQueueMockName.
 LOGICAL_BROKER_PREFIX: Final = "__syslo__"
 
@@ -123,7 +122,7 @@ def _ordered_counts(data: TopicRouteData) -> list[tuple[str, int]]:
     counts = []
     for part in (data.order_topic_conf or "").split(";"):
         name, _, count = part.partition(":")
-        number = whole_number(count, _INT32_MAX)
+        number = whole_number(count)
         if number is not None:
             counts.append((name, number))
     return counts
