@@ -55,6 +55,7 @@ from twistmq.protocol.bodies import (
     TopicRouteData,
     TopicStatsTable,
     UnlockBatchRequestBody,
+    next_counter,
 )
 from twistmq.protocol.bodies.body import DIALECT_SIZE_MAX
 from twistmq.protocol.bodies.rows import encode_with_rows, map_row
@@ -112,4 +113,5 @@ __all__ = [
     "UnlockBatchRequestBody",
     "encode_with_rows",
     "map_row",
+    "next_counter",
 ]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from twistmq.broker.api.bodies import next_counter
 from twistmq.broker.api.errors import WireError
 from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.plugins.timer.checkpoint import VALUES_SIZE, TimerCheckpoint
@@ -35,6 +36,8 @@ __all__ = ["TimerFollower"]
 
 #: The number of changes that a lost master may have counted after its last copied check point.
 _COUNTS_MORE: Final = 60
+#: How far the clock of another broker may be ahead, ms.
+_CLOCKS_DIFFER_MS: Final = 3_600_000
 
 
 class TimerFollower:
@@ -69,7 +72,7 @@ class TimerFollower:
 
         :raises WireError: when the body is not a check point.
         """
-        master = _decoded(body)
+        master = self._decoded(body)
         self._master = master
         self.has_gone_on = False
         self._received_ms = self._broker.steady.now_ms()
@@ -82,7 +85,7 @@ class TimerFollower:
         values = self._checkpoint.values
         silent_ms = self._broker.steady.now_ms() - self._received_ms
         self._checkpoint.values = replace(
-            values, counter=values.counter + silent_ms // 1000 + _COUNTS_MORE,
+            values, counter=next_counter(values.counter, silent_ms // 1000 + _COUNTS_MORE),
             timestamp=self._broker.now_ms())
 
     def _take_version(self, other: TimerCheckpoint) -> None:
@@ -98,7 +101,7 @@ class TimerFollower:
 
         :raises WireError: when the body is not a check point.
         """
-        slave = _decoded(body)
+        slave = self._decoded(body)
         broker = self._broker
         if broker.escape is None or slave.master_timer_queue_offset > (
                 broker.store.queues.max_offset(TIMER_TOPIC, 0)):
@@ -113,6 +116,17 @@ class TimerFollower:
         return self._master is not None and (
             self._enqueue.offset < self._master.master_timer_queue_offset
             and self._enqueue.backlog > 0)
+
+    def _decoded(self, body: bytes) -> TimerCheckpoint:
+        """:raises WireError: when the body is not a check point of the past."""
+        if len(body) < VALUES_SIZE:
+            raise WireError(f"a timer check point has {VALUES_SIZE} bytes, not {len(body)}")
+        checkpoint = TimerCheckpoint.decode(body)
+        # A message that seems to be delivered already would never be delivered here.
+        if checkpoint.master_timer_queue_offset < 0 or not (
+                0 <= checkpoint.last_read_ms <= self._broker.now_ms() + _CLOCKS_DIFFER_MS):
+            raise WireError(f"this timer check point is not possible: {checkpoint}")
+        return checkpoint
 
     def step(self, now_ms: int) -> bool:
         """Enter some of the master's messages; :returns: whether there may be more."""
@@ -155,16 +169,6 @@ class TimerFollower:
             if self._broker.is_slave:
                 self._be_newer()
         self.has_gone_on = True
-
-
-def _decoded(body: bytes) -> TimerCheckpoint:
-    """:raises WireError: when the body is not a check point."""
-    if len(body) < VALUES_SIZE:
-        raise WireError(f"a timer check point has {VALUES_SIZE} bytes, not {len(body)}")
-    checkpoint = TimerCheckpoint.decode(body)
-    if checkpoint.last_read_ms < 0 or checkpoint.master_timer_queue_offset < 0:
-        raise WireError(f"this timer check point is not possible: {checkpoint}")
-    return checkpoint
 
 
 def _version(values: TimerCheckpoint) -> tuple[int, int, int]:

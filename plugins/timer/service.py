@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.api import BrokerError, MessageRecord, RequestRefused, ResponseCode, StoreError
+from twistmq.broker.api.bodies import next_counter
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.wire import indexes_with
 from twistmq.broker.api.wire import properties as names
@@ -248,7 +249,7 @@ class TimerService:
         progress = (self.dequeue.read_ms, self.timer_log.end, self.enqueue.offset)
         counter, timestamp = values.counter, values.timestamp
         if (values.last_read_ms, values.master_timer_queue_offset) != (progress[0], progress[2]):
-            counter, timestamp = counter + 1, self._broker.now_ms()
+            counter, timestamp = next_counter(counter), self._broker.now_ms()
         return TimerCheckpoint(*progress, progress[2], values.state_version, timestamp, counter)
 
     @property

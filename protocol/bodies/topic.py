@@ -18,9 +18,17 @@ from twistmq.protocol.header import Int32, Int64
 
 __all__ = ["CreateTopicListRequestBody", "DataVersion", "GroupList", "KVTable", "TopicConfig",
            "TopicConfigSerializeWrapper", "TopicList", "TopicOffset", "TopicQueueMappingInfo",
-           "TopicStatsTable"]
+           "TopicStatsTable", "next_counter"]
 
 field: Final = msgspec.field
+
+
+def next_counter(counter: int, changes: int = 1) -> int:
+    """Return the counter of a version after more changes; it wraps around as Java's AtomicLong.
+
+    A counter may come from another broker. One above an int64 could be written, but not be read.
+    """
+    return (counter + changes + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 class DataVersion(Body):
@@ -35,7 +43,7 @@ class DataVersion(Body):
         """Count one more change of the table."""
         self.timestamp = now_ms
         self.state_version = state_version
-        self.counter += 1
+        self.counter = next_counter(self.counter)
 
     def assign(self, other: DataVersion) -> None:
         """Become equal to ``other``."""

@@ -244,12 +244,30 @@ class FollowingTests(FollowingCase):
         self.copy()
         checkpoint, counts = self.tables()
         for bad in (b"", bytes(55), TimerCheckpoint(-1).encode(),
-                    TimerCheckpoint(0, 0, 0, -1).encode()):
+                    TimerCheckpoint(0, 0, 0, -1).encode(),
+                    TimerCheckpoint(2**63 - 1, 0, 0, 0).encode(),
+                    TimerCheckpoint(self.slave.now_ms + 3_700_000, 0, 0, 0).encode()):
             self.assertRaises(WireError, checkpoint.take, bad)
         for bad in (b"", b"[]", b'{"timingCount":{"T":3}}'):
             self.assertRaises(WireError, counts.take, bad)
         self.assertEqual(self.slave_service.wheel.count, 1)
         self.assertEqual(self.slave_service.metrics.count("T"), 1)
+
+    def test_a_version_that_leaves_no_room_wraps_around(self) -> None:
+        """The promoted slave counts more changes, and writes its check point."""
+        self.send(TIMER_DELAY_MS="3000")
+        self.turn()
+        self.copy()
+        checkpoint, _ = self.tables()
+        theirs = TimerCheckpoint.decode(self.box.ask(RequestCode.GET_TIMER_CHECK_POINT).body)
+        theirs.counter = 2**63 - 1
+        checkpoint.take(theirs.encode())
+        self.promote()
+        self.slave_turns(4000)
+        run_task(self.slave, SAVE)
+        ours = TimerCheckpoint.decode(self.slave.ask(RequestCode.GET_TIMER_CHECK_POINT).body)
+        self.assertLess(ours.counter, -(2**62))
+        self.assertEqual(len(self.slave_bodies()), 1)
 
     def test_the_answer_of_a_slave_has_the_version_of_its_master(self) -> None:
         """Its check point counts no change of its own."""

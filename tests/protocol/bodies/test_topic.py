@@ -33,6 +33,13 @@ class DataVersionTests(SynchronousTestCase):
         version.next_version(9, 3)
         self.assertEqual(version, DataVersion(state_version=3, timestamp=9, counter=2))
 
+    def test_the_counter_wraps_around_as_javas_does(self) -> None:
+        """What is written can be read: a broker would not start with the file otherwise."""
+        version = DataVersion(counter=2**63 - 1)
+        version.next_version(5)
+        self.assertEqual(version.counter, -(2**63))
+        self.assertEqual(DataVersion.decode(version.encode()), version)
+
     def test_is_newer_than(self) -> None:
         """The state version decides, then the counter, then the time."""
         order = [DataVersion(0, 9, 1), DataVersion(0, 1, 2), DataVersion(0, 2, 2),
