@@ -127,10 +127,14 @@ class ReplyTests(TestCase):
         return Deferred.fromCoroutine(main())
 
     def test_timed_messages_are_taken_back(self) -> Deferred[Any]:
-        """By each shell; a second recall and one of a plain message are refused."""
+        """By each shell; a second recall changes nothing, and one of a plain message is refused."""
         async def recall(producer: Any) -> None:
             result = await producer.send("T", b"recalled", delay_s=2)
             await producer.recall(result)
+            await producer.recall(result)
+            plain = await producer.send("Plain", b"plain")
+            with self.assertRaises(OptionError):
+                await producer.recall(plain)
 
         async def with_aio() -> None:
             async with aio.Producer(self.where) as producer:
@@ -143,7 +147,9 @@ class ReplyTests(TestCase):
         def run() -> None:
             asyncio.run(with_aio())
             with Producer(self.where) as producer:
-                producer.recall(producer.send("T", b"recalled", delay_s=2))
+                recalled = producer.send("T", b"recalled", delay_s=2)
+                producer.recall(recalled)
+                producer.recall(recalled)
                 producer.send("T", b"timed", delay_s=2.5)
                 plain = producer.send("T", b"plain")
                 self.assertRaises(OptionError, producer.recall, plain)

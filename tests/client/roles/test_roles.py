@@ -178,6 +178,36 @@ class ProducerTests(RolesCase):
 
         return in_each_style(main)
 
+    def test_each_kind_of_delay_holds_a_message_back(self) -> Deferred[Any]:
+        """The broker stores it in its topic a second later at the least, by each kind of send."""
+        async def main(style: Style) -> None:
+            topic, got = f"late-{style.name}", style.got
+            async with style.opened(self.made(style, "Producer")) as producer:
+                await got(producer.send(topic, b"0"))
+                [queue, *_] = await got(producer.queues(topic))
+                at = {"deliver_at": time.time() + 2.5}
+                await got(producer.send(topic, b"1", queue=queue, delay_level=1))
+                await got(producer.send(topic, b"2", queue=queue, delay_s=2.5))
+                await got(producer.send(topic, b"3", queue=queue, **at))
+                await got(producer.send_oneway(topic, b"4", queue=queue, delay_level=1))
+                await got(producer.send_oneway(topic, b"5", queue=queue, delay_s=2.5))
+                soon = [await got(producer.send_soon(topic, body, queue=queue, **options))
+                        for body, options in ((b"6", {"delay_level": 1}), (b"7", at))]
+                for future in soon:
+                    await style.result(future)
+                records: list[Any] = []
+                deadline = time.monotonic() + 20
+                while len(records) < 7 and time.monotonic() < deadline:
+                    pulled = await got(producer.client.pull(queue, 0))
+                    records = [each for each in records_of(pulled.body) if each.body != b"0"]
+                self.assertEqual(sorted(each.body for each in records),
+                                 [b"%d" % each for each in range(1, 8)])
+                for record in records:
+                    self.assertGreaterEqual(record.store_timestamp - record.born_timestamp, 1000,
+                                            msg=str(record.body))
+
+        return in_each_style(main)
+
     def test_options_bound_what_is_under_way(self) -> Deferred[Any]:
         """A message that gets no room by number or by bytes within the time-out is refused."""
         async def main(style: Style) -> None:

@@ -22,6 +22,7 @@ from twistmq.client.base.errors import (
     RemotingSendError,
     SendFailed,
     TopicMissing,
+    Unsupported,
 )
 from twistmq.client.base.interceptors import Interceptor, Interceptors
 from twistmq.client.base.messages import Message, MessageQueue, SendResult
@@ -578,6 +579,24 @@ class PrepareTests(SendCase):
         [sent] = [command for where, command in self.box.requests
                   if command.code == RequestCode.SEND_MESSAGE_V2]
         self.assertEqual(parse_properties(sent.fields()["i"])[UNIQ_KEY], result.id)
+
+    def test_a_broker_before_5_0_gets_no_timed_message(self) -> None:
+        """It would deliver the message at once; a level is what it knows."""
+        self.box.core.versions.update({A: TIMER_VERSION_MIN - 1, B: TIMER_VERSION_MIN - 1})
+        for options in ({"delay_s": 2.5}, {"deliver_at": 2_000_000_000.0}):
+            self.assertRaises(Unsupported, self.send, **options)
+            ready = self.sender.prepare(Message(topic="T", body=b"1", **options))
+            self.assertRaises(Unsupported, self.box.run, self.sender.send_oneway(ready, None))
+            outcomes: list[SendResult | Exception] = []
+            self.sender.begin_soon(ready, outcomes.append)
+            self.box.advance(100)
+            self.assertEqual([type(each) for each in outcomes], [Unsupported])
+        self.assertEqual(self.sends(A) + self.sends(B), 0)
+        self.send(delay_level=3)
+        self.assertEqual(self.sends(A) + self.sends(B), 1)
+        self.box.core.versions.update({A: TIMER_VERSION_MIN, B: TIMER_VERSION_MIN})
+        self.send(delay_s=2.5)
+        self.assertEqual(self.sends(A) + self.sends(B), 2)
 
     def test_each_time_goes_out_as_javas_property(self) -> None:
         """A level, a number of milliseconds, and a moment in either form."""
