@@ -104,6 +104,40 @@ class ClientTests(RolesCase):
         return in_each_style(main)
 
 
+    def test_producers_and_consumers_share_a_client(self) -> Deferred[Any]:
+        """They have its connections and its id, and the end of one leaves the others as they were."""
+        def connections() -> int:
+            return self.broker.call(lambda: len(self.broker.kernel.channels))
+
+        def ids_of(group: str) -> list[str]:
+            found = self.broker.kernel.clients.consumer_group(group)
+            return [] if found is None else found.client_ids
+
+        async def main(style: Style) -> None:
+            topic, got, module = style.name, style.got, style.module
+            async with style.opened(self.made(style, "Client")) as client:
+                first = module.Producer(client=client, group="p1")
+                await got(first.send(topic, b"x"))
+                count = connections()
+                async with style.opened(module.Producer(client=client, group="p2")) as second:
+                    await got(second.send(topic, b"x"))
+                for kind in ("Consumer", "PopConsumer"):
+                    group = f"{kind}-{style.name}"
+                    consumer = getattr(module, kind)(
+                        client=client, group=group, topics=topic, start="first")
+                    self.assertIs(consumer.client, client)
+                    async with style.opened(consumer):
+                        await got(consumer.run(lambda message, each=consumer: each.stop()))
+                        self.assertEqual(self.broker.call(ids_of, group),
+                                         [client.core.client_id])
+                await got(first.send(topic, b"x"))
+                self.assertEqual(connections(), count)
+                await got(first.close())
+                self.assertIn(topic, await got(client.topics()))
+
+        return in_each_style(main)
+
+
 class ProducerTests(RolesCase):
     """The sends that wait."""
 
