@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
+from tests.client.roles.styles import Style, in_each_style
 from twistmq.broker.testing import running_broker
 from twistmq.client import Client, Consumer, Message, Producer, ReceivedMessage, Retry
 from twistmq.client.base.interceptors import Interceptor
@@ -62,7 +64,8 @@ class TraceTests(TestCase):
     def setUp(self) -> None:
         """Start it."""
         running = running_broker()
-        self.where = running.__enter__().namesrv_address
+        self.broker = running.__enter__()
+        self.where = self.broker.namesrv_address
         self.addCleanup(running.__exit__, None, None, None)
 
     def in_thread(self, function: Callable[[], Any]) -> Deferred[Any]:
@@ -106,6 +109,35 @@ class TraceTests(TestCase):
                              (before.request_id, sent.id, ContextCode.SUCCESS, "g"))
 
         return self.in_thread(run)
+
+    def test_each_send_of_each_style_has_a_record(self) -> Deferred[Any]:
+        """Each kind of send that has a result; the record says when, where and how it ended."""
+        async def main(style: Style) -> None:
+            topic, group, got = f"t-{style.name}", f"p-{style.name}", style.got
+            begin_ms = int(time.time() * 1000)
+            producer = style.module.Producer(self.where, group=group, trace=True, **style.more)
+            async with style.opened(producer):
+                results = [await got(producer.send(topic, b"12345", tags="a", keys=["k", "l"]))]
+                results += await got(producer.send_many(
+                    [Message(topic, b"12345", tags="a", keys=["k", "l"]) for _ in range(3)]))
+                results.append(await style.result(await got(producer.send_soon(
+                    topic, b"12345", tags="a", keys=["k", "l"]))))
+                batch = await got(producer.send_batch([Message(topic, b"2"), Message(topic, b"3")]))
+            found = await deferToThread(self.traces) if style.more else self.traces()
+            pubs = {each.message_id: each for each in found
+                    if isinstance(each, Pub) and each.group == group}
+            self.assertEqual(set(pubs), {*(result.id for result in results), batch.id})
+            for result in results:
+                pub = pubs[result.id]
+                self.assertEqual(
+                    (pub.region, pub.topic, pub.tags, pub.keys, pub.body_length, pub.store_host,
+                     pub.message_type, pub.offset_message_id, pub.success),
+                    ("DefaultRegion", topic, "a", "k l", 5, self.broker.broker_address,
+                     MessageType.NORMAL, result.offset_id, True))
+                self.assertIn(pub.time_ms, range(begin_ms, begin_ms + 60_000))
+                self.assertIn(pub.cost_ms, range(60_000))
+
+        return in_each_style(main)
 
     def test_each_outcome_of_a_handler_has_its_number(self) -> Deferred[Any]:
         """Success, time-out, exception, no result, retry: 0 to 4, as interceptors are told them.

@@ -105,7 +105,7 @@ class ClientTests(RolesCase):
 
 
     def test_producers_and_consumers_share_a_client(self) -> Deferred[Any]:
-        """They have its connections and its id, and the end of one leaves the others as they were."""
+        """They have its connections and its id; the end of one leaves the others as they were."""
         def connections() -> int:
             return self.broker.call(lambda: len(self.broker.kernel.channels))
 
