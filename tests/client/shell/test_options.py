@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from math import inf, nan
 from typing import Any, get_type_hints
 
-from twisted.internet import reactor
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq import client
@@ -91,8 +91,9 @@ class ValueTests(SynchronousTestCase):
     """The value of each option is where the core looks for it, in each style."""
 
     def made(self, kind: str, **options: Any) -> Iterator[Any]:
-        """Make a thing of a kind in each style."""
-        for module, more in ((client, {}), (aio, {}), (tx, {"reactor": reactor})):
+        """Make a thing of a kind in each style; that of Twisted may begin its timers at once."""
+        memory: dict[str, Any] = {"reactor": MemoryReactorClock()}
+        for module, more in ((client, {}), (aio, {}), (tx, memory)):
             yield getattr(module, kind)(NAMESRV, **more, **options)
 
     def test_of_a_producer(self) -> None:
