@@ -1,5 +1,11 @@
 """The clients of a broker: producers and consumers by group, according to their heartbeats.
 
+A pull needs the subscription of its group, the members of a group must be notified when one of them
+joins or leaves, and replies and checks of transactions are sent to a live producer. All of this
+depends on knowing the clients, but a client that dies does not report it. Therefore a client is
+registered by its heartbeats, and forgotten when it unregisters, when its connection is lost, or
+after a silence. Each change of a group is reported to the listeners.
+
 Source: ProducerManager, ConsumerManager, ConsumerGroupInfo, ClientChannelInfo @5.3.3.
 """
 

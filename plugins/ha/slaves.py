@@ -1,5 +1,10 @@
 """The slaves of a master: their connections, the data they get, and their progress.
 
+A send may wait for a slave, so appended records are sent at once while the slaves have everything
+that was sent before, and each report completes the sends that waited for it. A slave that lags must
+neither delay the other slaves nor fill the memory, so each connection reads the records from the
+log when it can send them.
+
 Connections that did not send a report yet do not count as slaves. If there are more than
 ``_UNREPORTED_MAX`` of them, the oldest is closed, so that strangers and probes that only connect
 cannot keep a slave out.

@@ -1,5 +1,9 @@
 """Pulls the queues of a member: one task per queue, within the flow control.
 
+Messages must be in the member before a handler asks for them, but not so many that they fill the
+memory, and a slow broker must not hold up the queues of the other brokers. Therefore each queue has
+a task of its own. After each response, the task decides when to pull again:
+
     the response               the next pull
     messages, nothing new      at once; the broker holds a pull of a queue without new messages
     nothing, and not held      100 ms later

@@ -1,8 +1,8 @@
 """Transactions: half messages, their outcomes, and the checks that brokers make.
 
 A half message is stored but hidden until its producer reports the outcome of its local transaction.
-If a producer does not report it, the broker asks this producer, or any other producer of its group.
-The report is a one-way request: if it is lost, the broker asks as well.
+If the broker gets no report, it asks this producer, or any other producer of its group. The report
+is a one-way request: if it is lost, the broker asks as well.
 
 Checks are answered one after the other, at the address that asked. At most ``HELD_MAX`` checks
 wait; a check that is dropped is sent again.

@@ -1,4 +1,4 @@
-"""Tests of broker/edge/systemd_notify.py: what a service manager hears."""
+"""Tests of broker/edge/systemd_notify.py: the datagrams that a service manager gets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.edge.systemd_notify import NOTIFY_SOCKET, notify_ready, notify_stopping
 
 
-class ReadinessTests(SynchronousTestCase):
+class SystemdNotifyTests(SynchronousTestCase):
     """The datagrams that go to the socket that ``NOTIFY_SOCKET`` names."""
 
     def listen(self, address: str, name: str) -> socket.socket:
