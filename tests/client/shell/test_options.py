@@ -92,9 +92,11 @@ class ValueTests(SynchronousTestCase):
 
     def made(self, kind: str, **options: Any) -> Iterator[Any]:
         """Make a thing of a kind in each style; that of Twisted may begin its timers at once."""
-        memory: dict[str, Any] = {"reactor": MemoryReactorClock()}
-        for module, more in ((client, {}), (aio, {}), (tx, memory)):
+        memory = MemoryReactorClock()
+        in_memory: dict[str, Any] = {"reactor": memory}
+        for module, more in ((client, {}), (aio, {}), (tx, in_memory)):
             yield getattr(module, kind)(NAMESRV, **more, **options)
+        memory.advance(0)
 
     def test_of_a_producer(self) -> None:
         """Its trace has the producer's group, and its checks the function."""
