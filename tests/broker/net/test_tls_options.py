@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.errors import SettingsError
+from twistmq.broker.net.tls import tls_client
 from twistmq.broker.net.tls_options import (
     KeyFiles,
     TlsClientOptions,
@@ -110,7 +112,10 @@ class ClientTests(OptionsTestCase):
             ({}, False), ({"enable": "true"}, True), ({"server_mode": "enforcing"}, True),
             ({"server_mode": "enforcing", "enable": "false"}, False),
         ]:
-            self.assertEqual(tls_enabled(self.settings(**given)), expected, msg=repr(given))
+            settings = self.settings(**given)
+            self.assertEqual(tls_enabled(settings), expected, msg=repr(given))
+            self.assertEqual(tls_client(MemoryReactorClock(), settings) is not None, expected,
+                             msg=repr(given))
 
     def test_peers_are_not_checked_in_test_mode(self) -> None:
         """Nobody is checked in test mode; the host only where it is asked for."""
