@@ -20,6 +20,7 @@ from twistmq.broker.edge import boot
 from twistmq.broker.edge.systemd_notify import notify_ready
 from twistmq.broker.edge.unserved_stores import unserved_notices
 from twistmq.broker.store.disk import RealDisk
+from twistmq.protocol.printable import one_line
 
 __all__ = ["Starter", "namesrv_line"]
 
@@ -81,7 +82,8 @@ class Starter:
     def _warn(self, text: str) -> None:
         """Write a warning to the log and to the terminal, since a log may be read too late."""
         self.log.warn("{text}", text=text)
-        self._print(f"twistmq: {text}", sys.stderr)
+        # The log escapes what other programs wrote; a terminal would obey it.
+        self._print(f"twistmq: {one_line(text)}", sys.stderr)
 
     def _print(self, line: str, stream: TextIO) -> None:
         """Print a line if printing is enabled; a closed output does not stop a start."""
@@ -153,7 +155,7 @@ class Starter:
             self.log.error("the start failed: {reason}", reason=boot.failure_text(error))
         else:
             self.log.failure("the start failed", failure)
-        self._print(f"twistmq: {boot.failure_text(error)}", sys.stderr)
+        self._print(f"twistmq: {one_line(boot.failure_text(error))}", sys.stderr)
         # If the reactor runs, stop it at once; otherwise stop it once it runs, because a start may
         # fail earlier.
         self._reactor.callWhenRunning(self._stop)
@@ -165,7 +167,8 @@ class Starter:
         fault = self._broker().kernel.store.stop_fault
         if not fault:
             return boot.EXIT_OK
-        self._print(f"twistmq: the store could not be stopped cleanly: {fault}", sys.stderr)
+        self._print(f"twistmq: the store could not be stopped cleanly: {one_line(fault)}",
+                    sys.stderr)
         return boot.EXIT_FAILED
 
     def _broker(self) -> Any:

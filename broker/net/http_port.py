@@ -85,7 +85,11 @@ class _Connection(ProtocolWrapper):
         if self.waits and self._coming is None:
             self._coming = self._reactor.callLater(_REQUEST_SECONDS, self.end)
         self._count = 0
-        super().dataReceived(data)  # type: ignore[no-untyped-call]
+        try:
+            super().dataReceived(data)  # type: ignore[no-untyped-call]
+        except ValueError:
+            # Twisted converts a length with ``int``, which refuses more than 4,300 digits.
+            self.end()
 
     def request_came(self) -> None:
         """Handle the completion of a request."""

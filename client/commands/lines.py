@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, BinaryIO, Final
 
 from twistmq.client.base.errors import Undecodable
@@ -18,6 +20,9 @@ __all__ = ["formatted", "json_line", "paced", "read_messages", "unescaped"]
 #: The maximum size of a line, bytes. A frame has less than 16 MiB; JSON may take six bytes per
 #: byte.
 _PART_SIZE_MAX: Final = 96 * 1024 * 1024
+_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+_FIELD: Final = re.compile(rb"%(.)", re.DOTALL)
 
 
 def read_messages(
@@ -29,6 +34,8 @@ def read_messages(
     :raises ValueError: when a line is not a message, or has a key or a tag that cannot be found;
         the text names the line.
     """
+    if not delimiter:
+        raise ValueError("the delimiter of messages is empty")
     for file in files:
         for number, part in enumerate(_parts(file, delimiter), 1):
             if not part:
@@ -87,7 +94,7 @@ def _of_json(
     tag = row.get("tags")
     if tag and (fault := tag_fault(tag)) is not None:
         raise ValueError(f"tag {tag!r}: {fault}")
-    body = (base64.b64decode(row["body64"]) if "body64" in row
+    body = (base64.b64decode(row["body64"], validate=True) if "body64" in row
             else row["body"].encode() if isinstance(row["body"], str)
             else json.dumps(row["body"]).encode())
     return Message(
@@ -132,9 +139,28 @@ def paced(messages: Iterable[Message], rate: int) -> Iterator[Message]:
         yield message
 
 
+@cache
 def unescaped(text: str) -> bytes:
-    r"""A delimiter as typed by the user: ``\n``, ``\t`` and ``\0`` stand for one character."""
-    return text.encode().decode("unicode_escape").encode("latin-1", "replace")
+    r"""Return the bytes of a text typed by the user, with escapes such as ``\n`` and ``\x1f``.
+
+    :raises ValueError: when it contains another escape.
+    """
+    def byte_of(match: re.Match[str]) -> str:
+        word = match[1]
+        if word in _ESCAPED:
+            return _ESCAPED[word]
+        if len(word) == 3:
+            # A byte that need not be UTF-8.
+            return bytes((int(word[1:], 16),)).decode("utf-8", "surrogateescape")
+        if len(word) == 5:
+            return chr(int(word[1:], 16))
+        raise ValueError(f"{text!r} contains {match[0]}, which is not one of the escapes \\n, \\r, "
+                         "\\t, \\0, \\\\, \\xHH and \\uHHHH")
+
+    try:
+        return _ESCAPE.sub(byte_of, text).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} contains half a character of UTF-16") from None
 
 
 def _body_of(message: ReceivedMessage[Any], *, marked: bool) -> tuple[bytes, str]:
@@ -164,21 +190,11 @@ def formatted(form: str, message: ReceivedMessage[Any], *, marked: bool = False)
         "T": lambda: message.tags, "k": lambda: " ".join(message.keys),
         "K": lambda: message.sharding_key, "i": lambda: message.id,
         "d": lambda: message.stored_at.isoformat(), "n": lambda: "\n", "%": lambda: "%"}
-    parts: list[bytes] = []
-    text = form.encode().decode("unicode_escape")
-    index = 0
-    while index < len(text):
-        if text[index] == "%" and index + 1 < len(text):
-            letter = text[index + 1]
-            if letter == "s":
-                parts.append(body)
-            else:
-                field = fields.get(letter)
-                parts.append((field() if field else f"%{letter}").encode())
-            index += 2
-        else:
-            parts.append(text[index].encode())
-            index += 1
+    text, *pieces = _FIELD.split(unescaped(form))
+    parts = [text]
+    for letter, text in zip(pieces[::2], pieces[1::2], strict=True):
+        field = fields.get(letter.decode("latin-1"))
+        parts += [body if letter == b"s" else field().encode() if field else b"%" + letter, text]
     return b"".join(parts)
 
 

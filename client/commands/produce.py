@@ -65,11 +65,11 @@ def produce(
         if not equals or not name or not value:
             raise click.UsageError(f"-H {header}: NAME=VALUE is expected")
         properties[name] = value
-    source = read_messages(
-        files or (sys.stdin.buffer,), topic, unescaped(delimiter), unescaped(key_delimiter),
-        properties, tags, is_json, delay_s)
     with guarded(), Producer(where, group=group, **arguments_of(
             access_key, secret_key, namespace, timeout_s)) as producer:
+        source = read_messages(
+            files or (sys.stdin.buffer,), topic, unescaped(delimiter), unescaped(key_delimiter),
+            properties, tags, is_json, delay_s)
         failed: Counter[str] = Counter()
         try:
             _send_all(producer, paced(source, rate), batch, Bar(progress, "sent"), failed)

@@ -14,19 +14,47 @@ from typing import Any
 from click.testing import CliRunner, Result
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.interop.servers import wait_until
 from twistmq.broker.testing import running_broker
-from twistmq.client import Client, Consumer, MessageQueue, Producer, ReceivedMessage
+from twistmq.client import Client, Consumer, Message, MessageQueue, Producer, ReceivedMessage
 from twistmq.client.base.errors import RequestRefused
 from twistmq.client.commands import consume as consume_module
+from twistmq.client.commands.lines import read_messages, unescaped
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import RemotingConnectError
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.tools.command_line import twistmq
+
+
+class EscapeTests(SynchronousTestCase):
+    """What a user types for delimiters and forms."""
+
+    def test_escapes_stand_for_bytes(self) -> None:
+        """Other characters are UTF-8."""
+        for text, data in (("\\n", b"\n"), ("\\t|\\0", b"\t|\0"), ("\\x1f\\xff", b"\x1f\xff"),
+                           ("\\u20ac\u20ac", b"\xe2\x82\xac" * 2), ("\\\\n", b"\\n"),
+                           ("ab", b"ab")):
+            self.assertEqual(unescaped(text), data, text)
+
+    def test_any_other_escape_is_refused(self) -> None:
+        """The error has the escape."""
+        for text in ("\\", "\\x", "\\x1", "\\u12", "\\N{foo}", "\\q", "a\\"):
+            error = self.assertRaises(ValueError, unescaped, text)
+            self.assertIn("is not one of the escapes", str(error))
+        self.assertRaises(ValueError, unescaped, "\\ud800")
+
+    def test_lines_that_are_no_messages(self) -> None:
+        """A body in base64 has nothing else in it, and messages have a delimiter."""
+        def read(line: bytes, delimiter: bytes = b"\n") -> list[Message]:
+            return list(read_messages((io.BytesIO(line),), "T", delimiter, b"", {}, "", True, 0))
+
+        self.assertEqual([each.body for each in read(b'{"body64":"aGVsbG8="}')], [b"hello"])
+        self.assertRaises(ValueError, read, b'{"body64":"a!b@c#d$"}')
+        self.assertRaises(ValueError, read, b'{"body":"x"}', b"")
 
 
 class CommandTests(TestCase):

@@ -96,6 +96,15 @@ class StarterTests(SynchronousTestCase):
                 f"{durability_notice(broker_settings(None, {}))}\n")
             self.out.truncate(self.out.seek(0))
 
+    def test_what_another_program_wrote_is_one_line_of_a_terminal(self) -> None:
+        """A name server's remark has escapes, and lines that look like ours."""
+        service = fake_broker("a:1")
+        service.name_servers.unreached = {"a:1": "\x1b[2J no\ntwistmq: forged"}
+        self.starter("broker", broker_settings(None, {}), service)
+        self.fire(service, service)
+        [line] = self.err.getvalue().splitlines()
+        self.assertTrue(line.endswith(r"\x1b[2J no twistmq: forged"), line)
+
     def test_output_that_nobody_reads_stops_no_start(self) -> None:
         """The service manager is told all the same, and later lines go nowhere."""
         told: list[str] = []

@@ -40,6 +40,7 @@ from twistmq.client.core.connection.link import Filled, Link, OnReply, Outcome, 
 from twistmq.client.core.connection.tasks import Clock, Future, Scheduler, Timer
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.header import CommandHeader
 
 if TYPE_CHECKING:
@@ -509,4 +510,9 @@ class Engine:
 
 
 def _log_failure(task: Any, error: Exception) -> None:
-    log.error("the task %s of the client failed: %s", task.name, error, exc_info=error)
+    from twistmq.protocol.printable import one_line
+
+    # A stack helps only with an error that nobody expected.
+    stack = None if isinstance(error, BrokerError) else error
+    log.error("the task %s of the client failed: %s", task.name, one_line(str(error)),
+              exc_info=stack)

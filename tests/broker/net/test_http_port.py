@@ -75,6 +75,18 @@ class HttpPortTests(SynchronousTestCase):
         for size in (0, 10, 4 << 20):
             self.assertEqual(self.asks(connection, bytes(size)), b"got 0", msg=str(size))
 
+    def test_a_length_of_many_digits_ends_the_connection_and_nothing_else(self) -> None:
+        """Each line of the log would be a traceback, and nobody limits the requests."""
+        other = self.connect()
+        for digits in (4000, 5000):
+            connection = self.connect()
+            connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: "
+                               + b"9" * digits + b"\r\n\r\n")
+            if digits == 5000:
+                self.assertIsEnded(connection)
+        self.assertEqual(self.asks(other), b"got 0")
+        self.assertEqual(self.flushLoggedErrors(), [])
+
     def test_the_longest_waiting_connection_is_closed_beyond_the_limit(self) -> None:
         """Of too many the one is closed that waits longest since it was opened or answered."""
         self.patch(http_port, "_CONNECTIONS_MAX", 3)
