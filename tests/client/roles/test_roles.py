@@ -246,14 +246,12 @@ class ProducerTests(RolesCase):
         """A message that gets no room by number or by bytes within the time-out is refused."""
         async def main(style: Style) -> None:
             topic, got = f"bound-{style.name}", style.got
+            bounds = {"in_flight_max": 2, "in_flight_bytes_max": 10_000}
             async with style.opened(self.made(
-                    style, "Producer", in_flight_max=2, in_flight_bytes_max=10_000,
-                    timeout_s=0.3)) as producer:
+                    style, "Producer", timeout_s=0.3, **bounds)) as producer:
                 room = producer._room
-                await got(producer.send(topic, b"0"))
-                # It stands for a message that does not end.
+                # They stand for messages that do not end.
                 room.take(9000)
-                await style.result(await got(producer.send_soon(topic, bytes(100))))
                 with self.assertRaises(Full) as caught:
                     await got(producer.send_soon(topic, bytes(2000)))
                 self.assertIn("1 messages with 9000 bytes", str(caught.exception))
@@ -262,6 +260,11 @@ class ProducerTests(RolesCase):
                     await got(producer.send_soon(topic, b"1"))
                 self.assertIn("2 messages with 9010 bytes", str(caught.exception))
                 room.give(10)
+                room.give(9000)
+            async with style.opened(self.made(style, "Producer", **bounds)) as producer:
+                room = producer._room
+                room.take(9000)
+                await style.result(await got(producer.send_soon(topic, bytes(100))))
                 room.give(9000)
                 result = await style.result(await got(producer.send_soon(topic, bytes(2000))))
                 self.assertTrue(result.safe)
