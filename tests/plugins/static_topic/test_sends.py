@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
 from twistmq.broker.remoting.messages import RequestHandler
 from twistmq.broker.request.acknowledgement import Stage
+from twistmq.broker.request.send import LARGE_BATCH_COUNT
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.plugins.static_topic.sends import wrapped_send
 from twistmq.protocol.batch import encode_batch
@@ -123,6 +124,16 @@ class SendTests(ClusterCase):
         found = reply.header(SendMessageResponseHeader)
         self.assertEqual((found.queue_id, found.queue_offset), (2, 10_000))
         self.assertEqual(self.send(b"3", 2), (2, 10_002))
+
+
+    def test_a_batch_that_is_taken_apart_in_slices(self) -> None:
+        """Its answer is a Deferred, and names the logical queue as well."""
+        header = send_header(TOPIC, 1, queue_id=2)
+        header.batch = True
+        answer = self.boxes[A].ask(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(
+            [(0, b"x", "")] * (LARGE_BATCH_COUNT + 1)))
+        found = answer.header(SendMessageResponseHeader)
+        self.assertEqual((answer.code, found.queue_id, found.queue_offset), (0, 2, 10_000))
 
 
 class SyncFlushTests(ClusterCase):
