@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
+import msgspec.inspect
 
 from twistmq.client.base.errors import OptionError, Undecodable
 from twistmq.protocol.record import (
@@ -303,7 +304,10 @@ def json_of(kind: type[T]) -> Serialiser[T]:
     these integers need bounds (``msgspec.Meta``). An attacker can choose integers of any size so
     that their hashes are equal, and then building the dict takes quadratic time.
 
-    :raises TypeError: when msgspec cannot read or write the type.
+    A value is sent only if its body can be read as the type again. A dict is not sent in place of
+    a dataclass, for example.
+
+    :raises OptionError: when JSON has no values of the type.
     """
     return _JsonSerialiser(kind)
 
@@ -311,12 +315,45 @@ def json_of(kind: type[T]) -> Serialiser[T]:
 class _JsonSerialiser(Serialiser[T]):
     """JSON of one type; a pickled copy builds its own encoder and decoder."""
 
-    __slots__ = ("_kind",)
+    __slots__ = ("_kind", "_write")
 
     def __init__(self, kind: type[T]) -> None:
-        self._kind = kind
         name = f"JSON of {getattr(kind, '__name__', kind)}"
-        super().__init__(name, msgspec.json.Encoder().encode, msgspec.json.Decoder(kind).decode)
+        try:
+            read = msgspec.json.Decoder(kind).decode
+            fault = _unreadable(msgspec.inspect.type_info(kind), set())
+        except TypeError as error:
+            raise OptionError(f"{name}: {error}") from None
+        if fault is not None and kind is not object:
+            raise OptionError(f"{name}: JSON has no values of the class {fault.__name__}")
+        self._kind = kind
+        self._write = msgspec.json.Encoder().encode
+        super().__init__(name, self._checked_body, read)
+
+    def _checked_body(self, value: T) -> bytes:
+        """Return the body for a value; :raises ValueError: when it is not a value of the type."""
+        body = self._write(value)
+        copy: object = self._from_bytes(body)
+        if isinstance(value, type(copy)) or self._kind in (Any, object):
+            return body
+        for kinds in ((int, float), (list, tuple, set, frozenset)):
+            if isinstance(value, kinds) and isinstance(copy, kinds):
+                return body
+        raise ValueError(f"a consumer would read it as {type(copy).__name__}")
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[type[T]]]:
         return json_of, (self._kind,)
+
+
+def _unreadable(info: object, seen: set[int]) -> type | None:
+    """Return a class that msgspec does not know, from its description of a type."""
+    if id(info) in seen:
+        return None
+    seen.add(id(info))
+    if isinstance(info, msgspec.inspect.CustomType):
+        return info.cls
+    if isinstance(info, msgspec.Struct):
+        parts: tuple[object, ...] = msgspec.structs.astuple(info)
+    else:
+        parts = info if isinstance(info, tuple) else ()
+    return next((each for part in parts if (each := _unreadable(part, seen)) is not None), None)

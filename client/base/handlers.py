@@ -10,6 +10,7 @@ import logging
 from enum import IntEnum
 from typing import Any, Final
 
+from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.protocol.errors import CopiedError
 
@@ -36,12 +37,16 @@ UNKNOWN: Final = Decision.UNKNOWN
 class Retry(CopiedError):
     """Raised by a handler to have the message delivered again.
 
-    :param level: the broker's delay level; with 0, the broker chooses it by the attempts so far.
+    :param level: the broker's delay level: 1 to 18 are 1, 5, 10 and 30 seconds, 1 to 10 minutes,
+        20 and 30 minutes, one hour and two, and a higher level is the last one. With 0, the broker
+        chooses it by the attempts so far.
+    :raises OptionError: when the level is not a whole number of at least 0.
     """
 
     def __init__(self, level: int = 0) -> None:
-        if type(level) is not int:
-            raise TypeError(f"Retry({level!r}): the level is a whole number")
+        if type(level) is not int or level < 0:
+            raise OptionError(f"Retry({level!r}): the level is a whole number of at least 0; raise "
+                              "Dead() to have the message not delivered again")
         super().__init__(f"delivered again at level {level}" if level else "delivered again")
         self.level = level
 

@@ -24,7 +24,7 @@ from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.topic_names import key_fault, tag_fault
 
 __all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult",
-           "check_properties", "message_of"]
+           "check_message", "check_properties", "check_queue", "message_of"]
 
 T = TypeVar("T")
 
@@ -39,7 +39,26 @@ class _TopicAndBody(msgspec.Struct, frozen=True, gc=False):
     body: Any
 
 
-class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
+class _NamedArguments(type(msgspec.Struct)):  # type: ignore[misc]
+    """The metaclass of :class:`Message`: an unknown keyword is an error of the client."""
+
+    def __call__(cls, *arguments: Any, **named: Any) -> Any:
+        """Make a message; :raises OptionError: when there is no argument of a name."""
+        try:
+            return _make(cls, *arguments, **named)
+        except TypeError:
+            names = cls.__struct_fields__
+            for name in named:
+                if name not in names:
+                    raise OptionError(
+                        unknown_name("argument of a message", name, names)) from None
+            raise
+
+
+_make: Final = type(msgspec.Struct).__call__
+
+
+class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False, metaclass=_NamedArguments):
     """A message to send: ``Message("orders", b"paid", tags="eu")``.
 
     :param topic: the topic of the message.
@@ -50,7 +69,10 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     :param sharding_key: all messages with the same key go to one queue, in order.
     :param properties: the application's properties; set the system's own names only if you know
         their meaning.
-    :param delay_level: deliver the message after the broker's delay of this level; 0: at once.
+    :param delay_level: deliver the message after the broker's delay of this level; 0: at once. By
+        default, the levels 1 to 18 are 1, 5, 10 and 30 seconds, 1 to 10 minutes, 20 and 30 minutes,
+        one hour and two. A higher level is the broker's last one. Such a message cannot be
+        recalled.
     :param delay_s: deliver the message after this number of seconds; needs a broker of 5.0 or
         later.
     :param deliver_at: deliver the message at a time: a datetime, or Unix seconds; needs a broker
@@ -175,12 +197,17 @@ def _add_time(message: Message, properties: dict[str, str]) -> None:
 _ARGUMENTS: Final = frozenset(Message.__struct_fields__) - {"topic", "body"}
 
 
-def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> Message:
+def message_of(
+    topic: str | Message, body: Any, options: Mapping[str, Any], queue: MessageQueue | None = None
+) -> Message:
     """Return the message that the arguments of a send describe.
 
+    :param queue: the queue to which the program sends it; None: the producer chooses one.
     :raises OptionError: when an option is unknown, when options are given together with a message,
-        or when the topic is not a text.
+        when the topic is not a text, or when both a queue and a sharding key are given.
     """
+    if queue is not None:
+        _check_queue(topic, options, queue)
     if isinstance(topic, Message):
         if options or (body is not None and body != b""):
             raise OptionError("give a Message, or topic and body with their options, not both")
@@ -188,7 +215,8 @@ def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> M
     if not isinstance(topic, str):
         raise OptionError(f"the topic is {topic!r}: give its name, or a Message")
     if not options:
-        return Message(topic, body)
+        message: Message = _make(Message, topic, body)
+        return message
     if "delay_ms" in options and isinstance(options["delay_ms"], int):
         warnings.warn("give delay_s, in seconds, in place of delay_ms", DeprecationWarning,
                       stacklevel=3)
@@ -201,3 +229,24 @@ def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> M
     if isinstance(options.get("keys"), str):
         options = {**options, "keys": (options["keys"],)}
     return Message(topic=topic, body=body, **options)
+
+
+def check_queue(queue: object, name: str = "queue") -> None:
+    """:raises OptionError: when an argument of a program is not a queue."""
+    if not isinstance(queue, MessageQueue):
+        raise OptionError(f"{name} is {queue!r}: give a MessageQueue, as queues() returns them")
+
+
+def _check_queue(topic: str | Message, options: Mapping[str, Any], queue: object) -> None:
+    """:raises OptionError: when a send names no queue, or a sharding key as well."""
+    check_queue(queue)
+    key = topic.sharding_key if isinstance(topic, Message) else options.get("sharding_key")
+    if key:
+        raise OptionError(f"queue is {queue} and sharding_key is {key!r}: give one of them, "
+                          "because the key determines the queue")
+
+
+def check_message(message: object) -> None:
+    """:raises OptionError: when an argument of a program is not a message that was received."""
+    if not isinstance(message, ReceivedMessage):
+        raise OptionError(f"message is {message!r}: give a message that the consumer returned")

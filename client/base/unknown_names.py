@@ -27,8 +27,9 @@ def unknown_name(kind: str, name: str, known_names: Iterable[str]) -> str:
     """Describe a name that is not known.
 
     :param kind: the kind of name that was expected, such as "option".
+    :param known_names: the names that the call accepts; another call may accept the unknown name.
     """
-    names = sorted(known_names)
+    names = sorted({*known_names} - {name})
     guess = SYNONYMS.get(name.lower())
     if guess not in names:
         # Imported here, because only a program with a mistake needs it.

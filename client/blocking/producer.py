@@ -98,13 +98,14 @@ class Producer(ForThreads, BaseProducer):
         """
         batching = self._batching
         if batching is None:
-            return self.send_ready(self.sender.prepare(message_of(topic, body, message)), queue)
+            return self.send_ready(
+                self.sender.prepare(message_of(topic, body, message, queue)), queue)
         self._check_open()
         if type(body) is bytes and type(topic) is str and not message and queue is None:
             waiting = batching.add_plain(topic, body)
             if waiting is not None:
                 return waiting
-        whole = message_of(topic, body, message)
+        whole = message_of(topic, body, message, queue)
         ready = self.sender.prepare(whole)
         return batching.add(whole, ready, queue) or self.send_ready(ready, queue)
 
@@ -149,7 +150,7 @@ class Producer(ForThreads, BaseProducer):
 
         :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
-        ready = self._prepare_half(message_of(topic, body, message))
+        ready = self._prepare_half(message_of(topic, body, message, queue))
         return BlockingTransaction(self.sender, ready, queue, self.client.run)
 
     def flush(self, timeout_s: float | None = None) -> None:

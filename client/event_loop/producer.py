@@ -87,7 +87,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
         :returns: a future of the loop for the result, or for the errors of :meth:`send`.
         :raises Full: when there is no room within the producer's time-out.
         """
-        ready = self._prepare(message_of(topic, body, message))
+        ready = self._prepare(message_of(topic, body, message, queue))
         size = ready.size
         if not self._room.fits(size):
             await self._wait_for_room(size)
@@ -126,7 +126,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
 
         :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
-        ready = self._prepare_half(message_of(topic, body, message))
+        ready = self._prepare_half(message_of(topic, body, message, queue))
         return AsyncTransaction(self.sender, ready, queue, self.client.shell.call)
 
     @waits

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from twistmq.client.base.messages import MessageQueue, PullResult
+from twistmq.client.base.messages import MessageQueue, PullResult, check_queue
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.queries import Queries
 from twistmq.client.roles.waits import waits
@@ -71,26 +71,31 @@ class BaseClient:
     @waits
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first offset that can be read."""
+        check_queue(queue)
         return await self._call(self.queries.min_offset, queue)
 
     @waits
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message will get."""
+        check_queue(queue)
         return await self._call(self.queries.max_offset, queue)
 
     @waits
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset stored at that time (Unix ms) or later, or the end of the queue."""
+        check_queue(queue)
         return await self._call(self.queries.search_offset, queue, timestamp_ms)
 
     @waits
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The first offset that a group has not yet consumed; None when it never had the queue."""
+        check_queue(queue)
         return await self._call(self.queries.group_offset, group, queue)
 
     @waits
     async def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the offset of a group: the first offset that the group has not yet consumed."""
+        check_queue(queue)
         await self._call(self.queries.commit_group_offset, group, queue, offset)
 
     @waits
@@ -104,6 +109,7 @@ class BaseClient:
         :param hold_ms: how long the broker may hold the request until a message arrives.
         :raises RequestRefused: with the broker's code and remark.
         """
+        check_queue(queue)
         return await self._call(
             self.queries.pull, queue, offset, group=group, max_count=max_count,
             expression=expression, expression_type=expression_type, hold_ms=hold_ms)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from twistmq.client.base.messages import ReceivedMessage, SendResult
+from twistmq.client.base.errors import OptionError
+from twistmq.client.base.messages import ReceivedMessage, SendResult, check_message
 from twistmq.client.core.consumer.handler_calls import HandlerCalls
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.producer.replies import reply_to
@@ -60,6 +61,7 @@ class BaseConsumer(BaseMember[T]):
             has left.
         :raises SendFailed: when no broker answers.
         """
+        check_message(message)
         return await self._call(reply_to, self.member.sender, message, body)
 
     def stop(self) -> None:
@@ -74,5 +76,15 @@ class BaseConsumer(BaseMember[T]):
 def as_list(
     messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
 ) -> list[ReceivedMessage[T]]:
-    """Return one message or several messages as a list."""
-    return [messages] if isinstance(messages, ReceivedMessage) else list(messages)
+    """Return one message or several messages as a list.
+
+    :raises OptionError: when it is anything else.
+    """
+    if isinstance(messages, ReceivedMessage):
+        return [messages]
+    if not isinstance(messages, Iterable):
+        raise OptionError(f"messages are {messages!r}: give a message or a list of messages")
+    several = list(messages)
+    for message in several:
+        check_message(message)
+    return several

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from twistmq.client.base.messages import MessageQueue
+from twistmq.client.base.errors import OptionError
+from twistmq.client.base.messages import MessageQueue, check_queue
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Sql, subscription
 from twistmq.client.roles.waits import waits
 
-__all__ = ["BaseMember"]
+__all__ = ["BaseMember", "check_queues"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,10 +54,12 @@ class BaseMember(Generic[T]):
 
     def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
         """Stop pulling some queues, or all; messages that were already read are still delivered."""
+        check_queues(queues)
         self._apply(self.member.set_paused, queues, True)
 
     def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
         """Undo :meth:`pause`."""
+        check_queues(queues)
         self._apply(self.member.set_paused, queues, False)
 
     def assigned(self) -> list[MessageQueue]:
@@ -81,9 +84,27 @@ class BaseMember(Generic[T]):
 
         :raises OptionError: when queues are assigned.
         """
+        _check_topic(topic)
         name = self._core.namespace.topic(topic)
         self._apply(self.member.subscribe, subscription(name, expression))
 
     def unsubscribe(self, topic: str) -> None:
         """Stop reading a topic."""
+        _check_topic(topic)
         self._apply(self.member.unsubscribe, self._core.namespace.topic(topic))
+
+
+def check_queues(queues: object) -> None:
+    """:raises OptionError: when an argument is neither None nor a list of queues."""
+    if queues is None:
+        return
+    if not isinstance(queues, Iterable):
+        raise OptionError(f"queues are {queues!r}: give a list of queues")
+    for queue in queues:
+        check_queue(queue)
+
+
+def _check_topic(topic: object) -> None:
+    """:raises OptionError: when an argument is not the name of a topic."""
+    if not isinstance(topic, str):
+        raise OptionError(f"topic is {topic!r}: give its name")

@@ -40,8 +40,9 @@ __all__ = ["Parts", "build_consumer", "build_pop_consumer", "build_producer",
 
 C = TypeVar("C")
 
-#: The keywords that are not options.
-_NAMES: Final = frozenset({"name_servers", "client", "group", "topics"})
+#: The keywords that are not options, and those of consumers.
+_NAMES: Final = frozenset({"name_servers", "client"})
+_CONSUMER_NAMES: Final = _NAMES | {"group", "topics"}
 #: The handler time-out, in ms, of a consumer whose handlers have no time limit.
 UNTIMED_MS: Final = 10**15
 
@@ -94,7 +95,8 @@ def parts_of(
         for name in others:
             if name not in client_names:
                 raise OptionError(unknown_name(
-                    "option", name, {*client_names, *(row.name for row in rows), *_NAMES}))
+                    "option", name, {*client_names, *(row.name for row in rows),
+                                     *(_NAMES if rows is PRODUCER else _CONSUMER_NAMES)}))
         return Parts(kind(name_servers, **more, **others), True, mine)  # type: ignore[call-arg]
     if not isinstance(client, kind):
         raise OptionError(f"client is a {type(client).__name__}, not a {kind.__module__}.Client")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.base.messages import ReceivedMessage, check_message
 from twistmq.client.core.consumer.assigned_queues import Batch
 from twistmq.client.core.pop.pop_consumer import PopMember
 from twistmq.client.roles.consumer import BaseConsumer, as_list
@@ -90,6 +90,7 @@ class BasePopConsumer(BaseConsumer[T]):
 
         :raises: as :meth:`acknowledge`.
         """
+        check_message(message)
         await self._call(self.member.receiving.extend, message,
                          milliseconds(invisible_s, "invisible_s"))
 
@@ -101,6 +102,7 @@ class BasePopConsumer(BaseConsumer[T]):
             after the last attempt the message is sent to the dead letter queue.
         :raises: as :meth:`acknowledge`.
         """
+        check_message(message)
         await self._call(self.member.receiving.retry, message,
                          None if delay_s is None else milliseconds(delay_s, "delay_s"))
 
@@ -110,4 +112,5 @@ class BasePopConsumer(BaseConsumer[T]):
 
         :raises: as :meth:`acknowledge`.
         """
+        check_message(message)
         await self._call(self.member.receiving.bury, message)

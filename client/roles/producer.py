@@ -83,7 +83,7 @@ class BaseProducer:
         """
         timeout_ms = (self.sender.options.timeout_ms if timeout_s is None
                       else milliseconds(timeout_s))
-        ready = self._prepare(message_of(topic, body, message))
+        ready = self._prepare(message_of(topic, body, message, queue))
         return await self._call(self.sender.send, ready, queue, timeout_ms=timeout_ms)
 
     @waits
@@ -104,7 +104,7 @@ class BaseProducer:
 
         :raises NoRoute: when no broker takes the topic.
         """
-        ready = self._prepare(message_of(topic, body, message))
+        ready = self._prepare(message_of(topic, body, message, queue))
         await self._call(self.sender.send_oneway, ready, queue)
 
     @waits
@@ -122,7 +122,7 @@ class BaseProducer:
         self._check_open()
         timeout_ms = (self.sender.options.timeout_ms if timeout_s is None
                       else milliseconds(timeout_s))
-        ready = prepare_request(self.sender, message_of(topic, body, message), timeout_ms)
+        ready = prepare_request(self.sender, message_of(topic, body, message, queue), timeout_ms)
         return await self._call(request, self.sender, ready, queue, timeout_ms)
 
     @waits

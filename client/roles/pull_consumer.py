@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import ParamSpec, TypeVar
 
-from twistmq.client.base.messages import MessageQueue, ReceivedMessage
+from twistmq.client.base.errors import OptionError
+from twistmq.client.base.messages import MessageQueue, ReceivedMessage, check_queue
 from twistmq.client.core.consumer.pull_consumer import PullMember
-from twistmq.client.roles.member import BaseMember
+from twistmq.client.roles.member import BaseMember, check_queues
 from twistmq.client.roles.waits import waits
 from twistmq.client.shell.options import milliseconds
 
@@ -54,6 +55,9 @@ class BasePullConsumer(BaseMember[T]):
 
         :raises OptionError: when the consumer has subscriptions, or a topic has no such queue.
         """
+        if queues is None:
+            raise OptionError("queues are None: give a list of queues")
+        check_queues(queues)
         await self._call(self.member.assign, queues)
 
     @waits
@@ -63,21 +67,29 @@ class BasePullConsumer(BaseMember[T]):
         :raises NotAssigned: when the queue is not currently assigned to this consumer.
         :raises OptionError: when the queue has no such offset.
         """
+        check_queue(queue)
+        if type(offset) is not int:
+            raise OptionError(f"offset is {offset!r}: give a whole number")
         await self._call(self.member.seek, queue, offset)
 
     @waits
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue reading a queue at its first message."""
+        check_queue(queue)
         await self._call(self.member.seek_to_begin, queue)
 
     @waits
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue reading a queue at the message that arrives next."""
+        check_queue(queue)
         await self._call(self.member.seek_to_end, queue)
 
     @waits
     async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
         """Continue reading a queue at the first message that was stored at this time or later."""
+        check_queue(queue)
+        if not isinstance(time, datetime):
+            raise OptionError(f"time is {time!r}: give a datetime")
         await self._call(self.member.seek_to_time, queue, int(time.timestamp() * 1000))
 
     def position(self, queue: MessageQueue) -> int:
@@ -85,9 +97,11 @@ class BasePullConsumer(BaseMember[T]):
 
         :raises NotAssigned: when the queue is not currently assigned to this consumer.
         """
+        check_queue(queue)
         return self._apply(self.member.position, queue)
 
     @waits
     async def committed(self, queue: MessageQueue) -> int | None:
         """The committed offset of the group; None when no offset was ever committed."""
+        check_queue(queue)
         return await self._call(self.member.committed, queue)

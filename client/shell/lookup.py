@@ -81,7 +81,7 @@ def name_servers_of(where: str | Sequence[str] | None) -> tuple[list[str], str]:
     if not isinstance(where, str) and not (
             isinstance(where, Iterable) and all(isinstance(each, str) for each in where)):
         raise OptionError(f"name servers are {where!r}: give 'host:port;host:port', a list of such "
-                          "texts, or a Client of the same style")
+                          "texts, or client=... for a Client to share")
     text = where if isinstance(where, str) else ";".join(where)
     if text.startswith(("http://", "https://", "dns://")):
         return [], text

@@ -23,6 +23,7 @@ __all__ = [
     "PULL_CONSUMER",
     "NameServers",
     "Option",
+    "check_object",
     "milliseconds",
     "option_page",
     "values_of",
@@ -40,7 +41,9 @@ _SECONDS_MAX: Final = 365 * _DAY_S
 class Option(msgspec.Struct, frozen=True):
     """One option.
 
-    :param kinds: the names of the types that a value may have.
+    :param kinds: the names of the types that a value may have. For the names in ``_METHODS``, the
+        methods of an object count, and its type does not.
+    :param element: the kind of each element of a list.
     :param low: the minimum of a number; ``high`` is the maximum.
     :param choices: all texts that are valid values; if empty, any text is valid.
     :param apache: the name of the option in Apache's Java client; empty without a counterpart.
@@ -54,10 +57,14 @@ class Option(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
     choices: tuple[Any, ...] = ()
+    element: str = ""
 
     def check(self, value: Any) -> None:
         """:raises OptionError: when the value is not valid for the option."""
         if value == self.default and type(value) is type(self.default):
+            return
+        if self.kinds[0] in _METHODS:
+            check_object(f"option {self.name}", value, self.kinds[0])
             return
         # Types are compared by name, so that a program without TLS, for example, does not load it.
         kinds = {kind.__name__ for kind in type(value).__mro__}
@@ -79,6 +86,36 @@ class Option(msgspec.Struct, frozen=True):
             bounds = [f"at least {self.low:g}"] if self.low is not None else []
             bounds += [f"at most {self.high:g}"] if self.high is not None else []
             raise OptionError(f"option {self.name}: {value:g}, not {' and '.join(bounds)}")
+        if self.element:
+            for each in value:
+                check_object(f"option {self.name}", each, self.element)
+
+
+#: The kinds of objects whose class the program chooses, with the methods that they need.
+_METHODS: Final = {
+    "function": ("__call__",),
+    "Strategy": ("allocate",),
+    "Interceptor": ("before_send", "after_send", "before_consume", "after_consume",
+                    "before_request"),
+}
+
+
+def check_object(what: str, value: object, kind: str) -> None:
+    """Check that an object has the methods of its kind.
+
+    :param what: what the object is for, for the error.
+    :raises OptionError: when it lacks a method, or is a class in place of an object.
+    """
+    methods = _METHODS[kind]
+    if kind == "function":
+        if not callable(value):
+            raise OptionError(f"{what}: {type(value).__name__}, not a function")
+    elif isinstance(value, type):
+        raise OptionError(f"{what}: the class {value.__name__}, not an object of it; give "
+                          f"{value.__name__}()")
+    elif not all(callable(getattr(value, method, None)) for method in methods):
+        raise OptionError(f"{what}: {type(value).__name__}, not an object with the methods of "
+                          f"{kind}: {', '.join(methods)}")
 
 
 _NUMBER: Final = ("int", "float")
@@ -104,7 +141,8 @@ CLIENT: Final = (
            "answer, is tried again", "retryTimesWhenSendFailed", 0, 1000),
     Option("retry_wait_s", _NUMBER, 0.2, "the wait before a request is tried again", "", 0, _DAY_S),
     Option("interceptors", ("tuple", "list"), (), "objects that see each message as it is sent or "
-           "consumed; see `Interceptor`", "SendMessageHook, ConsumeMessageHook, RPCHook"),
+           "consumed; see `Interceptor`", "SendMessageHook, ConsumeMessageHook, RPCHook",
+           element="Interceptor"),
 )
 
 PRODUCER: Final = (
@@ -129,8 +167,9 @@ PRODUCER: Final = (
            "that did not answer", "sendLatencyEnable"),
     Option("latency_table", ("str",), "5.x", "how long a slow broker is avoided: as in Apache's "
            "client 5.x or 4.9", "latencyMax, notAvailableDuration", choices=("5.x", "4.9")),
-    Option("encode", ("object",), None, "converts a value to a body; None: bodies are bytes"),
-    Option("on_check", ("object",), None, "decides the outcome of a transaction when a broker asks",
+    Option("encode", ("function",), None, "converts a value to a body; None: bodies are bytes"),
+    Option("on_check", ("function",), None,
+           "decides the outcome of a transaction when a broker asks",
            "TransactionListener.checkLocalTransaction"),
     Option("trace", ("bool",), False, "send traces to the brokers", "enableTrace"),
 )
@@ -144,7 +183,7 @@ CONSUMER: Final = (
     Option("start", ("str", "datetime"), "last", '"last", "first" or a time: where a new group '
            "begins; queues that are newer than the group begin at their first message",
            "consumeFromWhere"),
-    Option("strategy", ("object",), None, "divides the queues among the members; None: AVG",
+    Option("strategy", ("Strategy",), None, "divides the queues among the members; None: AVG",
            "allocateMessageQueueStrategy"),
     Option("max_attempts", ("int",), None, "the number of times that a failed message is tried "
            "again before it becomes a dead letter; None: 16, or unlimited with `order`",
@@ -160,7 +199,7 @@ CONSUMER: Final = (
            "consumeConcurrentlyMaxSpan"),
     Option("pull_count", ("int",), 32, "the number of messages that a pull asks for",
            "pullBatchSize", 1, 1024),
-    Option("decode", ("object",), None, "returns `message.value`; None: the value is the body"),
+    Option("decode", ("function",), None, "returns `message.value`; None: the value is the body"),
     Option("undecodable", ("str",), "retry", "how to handle a message that cannot be decoded",
            choices=("retry", "skip", "raise")),
     Option("damaged", ("str",), "skip", "how to handle a stored message that cannot be read, for "
@@ -170,9 +209,9 @@ CONSUMER: Final = (
     Option("auto_acknowledge", ("bool",), True, "requesting the next message of an iteration "
            "acknowledges the previous one; without it, each message needs `acknowledge`",
            ""),
-    Option("on_assigned", ("object",), None, "is called with the queues assigned to this member",
+    Option("on_assigned", ("function",), None, "is called with the queues assigned to this member",
            "MessageQueueListener"),
-    Option("on_lost", ("object",), None, "is called with the queues that this member has lost",
+    Option("on_lost", ("function",), None, "is called with the queues that this member has lost",
            "MessageQueueListener"),
     Option("offset_folder", ("Path", "str"), None, "the folder where a broadcasting consumer keeps "
            "its offsets; None: `~/.rocketmq_offsets`", "rocketmq.client.localOffsetStoreDir"),

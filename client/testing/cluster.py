@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.task import Clock
 
+from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import Message, ReceivedMessage, SendResult, message_of
 from twistmq.client.core.connection.client import ClientCore, ClientOptions
 from twistmq.client.core.connection.engine import Close, Connect, Effect, Work, Write
@@ -37,6 +38,9 @@ NAMESRV: Final = "10.0.0.9:9876"
 #: How often the servers run their periodic tasks, ms.
 _TICK_MS: Final = 1000
 _BEGIN_MS: Final = 1_700_000_000_000
+#: The number of names of brokers.
+_BROKERS_MAX: Final = 26
+_ENDLESS_MS: Final = float("inf")
 
 
 class _ClientClock:
@@ -219,15 +223,21 @@ class MemoryCluster:
     Time passes only in :meth:`advance` and in calls that wait. The same seed gives the same run.
 
     :param seed: the seed of all random choices.
-    :param brokers: the number of brokers; their names are "broker-a" and so on.
+    :param brokers: the number of brokers, at most 26; their names are "broker-a" and so on.
     :param settings: the settings of the brokers, texts by name.
-    :param pop: whether the brokers support pop consumption; each needs 40 MB more for it.
+    :param pop: whether the brokers support pop consumption and timers (``delay_s`` and
+        ``deliver_at``); each needs 40 MB more for it. Without it, brokers deliver later only
+        by ``delay_level``.
+    :raises OptionError: when a number, a name or a setting is not valid.
     """
 
     def __init__(
         self, seed: int = 0, brokers: int = 1, settings: Mapping[str, str] | None = None, *,
         pop: bool = False,
     ) -> None:
+        if type(brokers) is not int or not 1 <= brokers <= _BROKERS_MAX:
+            raise OptionError(f"brokers is {brokers!r}: give a number from 1 to {_BROKERS_MAX}")
+        _check_settings(settings or {})
         self.chance = random.Random(seed)
         #: How long the cluster has been running, ms.
         self.now_ms = 0.0
@@ -244,6 +254,9 @@ class MemoryCluster:
             self.brokers[name] = MemoryBroker(
                 self._reactor, name, f"10.0.0.{number + 1}:10911", self.name_server,
                 self._steady_ms, settings or {}, seed, pop)
+            unknown = self.brokers[name].box.settings.unknown
+            if unknown:
+                raise OptionError(f"these brokers in memory have no setting {', '.join(unknown)}")
         self._servers: dict[str, MemoryBroker | MemoryNameServer] = {
             broker.address: broker for broker in self.brokers.values()}
         self._servers[NAMESRV] = self.name_server
@@ -286,14 +299,24 @@ class MemoryCluster:
 
     def kill_broker(self, name: str) -> None:
         """End a broker like a process that is killed."""
-        broker = self.brokers[name]
+        broker = self._broker(name)
         broker.kill()
         for client in self.clients:
             client.cut(broker.address)
 
     def start_broker(self, name: str) -> None:
         """Start a broker that was killed, with the files on its disk."""
-        self.brokers[name].start()
+        broker = self._broker(name)
+        if broker.is_up:
+            raise OptionError(f"the broker {name} already runs")
+        broker.start()
+
+    def _broker(self, name: str) -> MemoryBroker:
+        """Return a broker; :raises OptionError: when there is none of this name."""
+        broker = self.brokers.get(name)
+        if broker is None:
+            raise OptionError(f"there is no broker {name!r}; there are {', '.join(self.brokers)}")
+        return broker
 
     def connect(self, client: MemoryClient, effect: Connect) -> Pipe:
         """Begin a connection of a client."""
@@ -313,7 +336,9 @@ class MemoryCluster:
                                       arguments))
 
     def advance(self, milliseconds: float) -> None:
-        """Advance the clock."""
+        """Advance the clock; :raises OptionError: when the time is not a number of at least 0."""
+        if not isinstance(milliseconds, int | float) or not 0 <= milliseconds < _ENDLESS_MS:
+            raise OptionError(f"milliseconds is {milliseconds!r}: give a number of at least 0")
         end_ms = self.now_ms + milliseconds
         while self._step(end_ms):
             pass
@@ -363,3 +388,10 @@ class MemoryCluster:
                     if pipe.is_drained:
                         del client.pipes[number]
             busy = busy or self._events[0][0] <= self.now_ms
+
+
+def _check_settings(settings: Mapping[str, str]) -> None:
+    """:raises OptionError: when a setting is not a text."""
+    for name, text in settings.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise OptionError(f"setting {name!r} is {text!r}: give a text, such as 'false'")

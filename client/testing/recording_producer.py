@@ -71,7 +71,7 @@ class RecordingProducer:
     checked and encoded as in ``Producer``. ``error``, when it is set, is raised by each send.
     ``reply`` makes the body of the reply to a request; None means that no reply arrives.
 
-    :param where: is not used, because no name server is asked for routes.
+    :param name_servers: is not used, because no name server is asked for routes; nor is ``client``.
     :param options: the options of ``Producer``, which are checked in the same way.
     """
 
@@ -80,7 +80,7 @@ class RecordingProducer:
         **options: Unpack[ProducerArguments]
     ) -> None:
         mine, others = divide(PRODUCER, options)
-        values = values_of(CLIENT, others)
+        values = values_of(CLIENT, others, {row.name for row in PRODUCER})
         core = ClientCore(ClientOptions(
             name_servers=(), client_id="127.0.0.1@recording", namespace=values["namespace"],
             timeout_ms=values["timeout_s"] * 1000), SystemClock(), lambda bound: 0)
@@ -120,7 +120,7 @@ class RecordingProducer:
 
         :raises OptionError: when the message cannot be sent to any broker.
         """
-        new_message = message_of(topic, body, message)
+        new_message = message_of(topic, body, message, queue)
         return self._keep([new_message], self._sender.prepare(new_message), queue)
 
     def send_soon(
@@ -131,7 +131,7 @@ class RecordingProducer:
 
         :raises OptionError: when the message cannot be sent to any broker.
         """
-        new_message = message_of(topic, body, message)
+        new_message = message_of(topic, body, message, queue)
         return self._soon([new_message], self._sender.prepare(new_message), queue)
 
     def _soon(
@@ -173,7 +173,7 @@ class RecordingProducer:
 
         :raises RequestTimeout: immediately, if ``reply`` is None.
         """
-        new_message = message_of(topic, body, message)
+        new_message = message_of(topic, body, message, queue)
         timeout_ms = (self._sender.options.timeout_ms if timeout_s is None
                       else milliseconds(timeout_s))
         ready, _ = prepare_request(self._sender, new_message, timeout_ms)
@@ -203,7 +203,7 @@ class RecordingProducer:
 
         :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
-        new_message = message_of(topic, body, message)
+        new_message = message_of(topic, body, message, queue)
         ready = prepare_half(self._sender, new_message)
         return RecordedTransaction(ready.ids, lambda: self._keep([new_message], ready, queue))
 

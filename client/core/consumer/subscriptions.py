@@ -5,7 +5,7 @@ Source: FilterAPI.buildSubscriptionData, SubscriptionData, ExpressionType @5.3.3
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,8 +32,13 @@ class Sql:
 def sql(expression: str) -> Sql:
     """A filter over properties, such as ``sql("level > 3 and region = 'eu'")``.
 
-    Brokers need ``enablePropertyFilter=true`` for it.
+    Brokers need ``enablePropertyFilter=true`` for it. A broker checks the expression when it is
+    first used: if it is wrong, the log has the broker's refusal.
+
+    :raises OptionError: when the expression is not a text.
     """
+    if not isinstance(expression, str):
+        raise OptionError(f"the SQL92 expression is {expression!r}: give a text")
     return Sql(expression)
 
 
@@ -70,6 +75,9 @@ def subscription(topic: str, expression: str | Sql | None) -> Subscription:
     fault = topic_fault(topic)
     if fault is not None:
         raise OptionError(f"topic {topic!r}: {fault}")
+    if not isinstance(expression, str | Sql | None):
+        raise OptionError(f"topic {topic!r}: the expression is {expression!r}; give tags as in "
+                          "'eu || us', or sql(...)")
     if isinstance(expression, Sql):
         if not expression.expression.strip():
             raise OptionError(f"topic {topic!r}: the SQL92 expression is empty")
@@ -88,9 +96,15 @@ Topics = str | Sequence[str] | Mapping[str, str | Sql | None]
 
 
 def subscriptions(topics: Topics) -> dict[str, str | Sql | None]:
-    """Return the argument ``topics`` of a consumer as a table of expressions by topic."""
+    """Return the argument ``topics`` of a consumer as a table of expressions by topic.
+
+    :raises OptionError: when it does not consist of names.
+    """
     if isinstance(topics, str):
         return {topics: None}
+    if not isinstance(topics, Iterable) or not all(isinstance(topic, str) for topic in topics):
+        raise OptionError(f"topics are {topics!r}: give a name, a list of names, or a table of "
+                          "expressions by name")
     if isinstance(topics, Mapping):
         return dict(topics)
     return dict.fromkeys(topics)

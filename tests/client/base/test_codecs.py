@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from hypothesis import given
@@ -255,3 +256,17 @@ class SerialiserTests(SynchronousTestCase):
         error = self.assertRaises(OptionError, json_of(object).encode, object())
         self.assertIn("object", str(error))
         self.assertRaises(OptionError, text.encode, 5)
+
+    def test_json_is_sent_only_of_values_of_its_type(self) -> None:
+        """Every consumer would fail to read another value, or would read another type."""
+        for kind, value in ((Order, {"number": 1}), (Order, b"raw"), (Order, Order("x")),
+                            (str, b"raw"), (int, "1")):
+            self.assertRaises(OptionError, json_of(kind).encode, value)
+        for kind, value in ((float, 3), (list[int], (1, 2)), (object, [1]), (Any, {"a": 1}),
+                            (Order | None, None), (dict, {"a": 1})):
+            self.assertTrue(json_of(kind).encode(value))
+
+    def test_a_type_without_json_is_refused_at_once(self) -> None:
+        """Also as a part of another type."""
+        for kind in (Thread, list[Thread], dict[str, Thread], 5):
+            self.assertRaises(OptionError, json_of, kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,14 @@ from twistmq.client import (
     Message,
     MessageQueue,
     OptionError,
+    PopConsumer,
     Producer,
+    PullConsumer,
     ReceivedMessage,
+    Retry,
     SendResult,
     aio,
+    sql,
 )
 from twistmq.client.base.messages import message_of
 from twistmq.client.core.consumer.handler_calls import check_run, run_steps
@@ -52,6 +57,9 @@ MESSAGES: list[tuple[str, dict[str, Any]]] = [
     ("there is no argument of a message colour; there are ", {"colour": 1}),
     ("delay_level is '3'", {"delay_level": "3"}),
     ("deliver_at is 'tomorrow'", {"deliver_at": "tomorrow"}),
+    ("queue is 3", {"queue": 3}),
+    ("sharding_key is 'k': give one of them",
+     {"queue": MessageQueue("t", "b", 0), "sharding_key": "k"}),
 ]
 
 
@@ -68,6 +76,22 @@ class MessageTests(SynchronousTestCase):
             error = self.assertRaises(OptionError, self.producer.send, "t", b"x", **options)
             self.assertIn(text, str(error))
         self.assertEqual(self.producer.messages, [])
+
+    def test_a_message_suggests_what_was_meant(self) -> None:
+        """Also when it is made before the send; Python itself names what is missing."""
+        error = self.assertRaises(OptionError, Message, "t", b"x", key="o-17")
+        self.assertIn("did you mean keys? there are body, ", str(error))
+        self.assertRaises(TypeError, Message, "t")
+        message = Message("t", b"x", sharding_key="k")
+        error = self.assertRaises(OptionError, self.producer.send, message,
+                                  queue=MessageQueue("t", "b", 0))
+        self.assertIn("sharding_key is 'k'", str(error))
+
+    def test_a_transaction_has_no_time_out_of_its_own(self) -> None:
+        """The error does not suggest the same name."""
+        producer = RecordingProducer(on_check=lambda message: None)
+        error = self.assertRaises(OptionError, producer.transaction, "t", b"x", timeout_s=3)
+        self.assertIn("argument of a message timeout_s; there are delay_level", str(error))
 
     def test_a_topic_is_a_text(self) -> None:
         """Also that of a message, and of one in a batch."""
@@ -95,7 +119,7 @@ class MessageTests(SynchronousTestCase):
         """A client of another style is none, nor is a port."""
         for where in (9876, [9876], aio.Client("127.0.0.1:1")):
             error = self.assertRaises(OptionError, name_servers_of, where)
-            self.assertIn("of the same style", str(error))
+            self.assertIn("or client=... for a Client to share", str(error))
 
     def test_the_folder_of_offsets_may_be_a_text(self) -> None:
         """It names the same file as the path."""
@@ -117,6 +141,46 @@ class QueueTests(SynchronousTestCase):
                 box.advance(1)
                 self.assertIsInstance(task.error, OptionError)
         self.assertEqual(box.connects, [])
+
+
+class ConsumerArgumentTests(SynchronousTestCase):
+    """What consumers read, and what their methods are given."""
+
+    def test_topics_are_names(self) -> None:
+        """Numbers, bytes and expressions of another kind are refused before a member joins."""
+        for topics in (5, b"orders", [1], {"orders": 3}, {"orders": ["eu"]}):
+            error = self.assertRaises(OptionError, Consumer, "127.0.0.1:9", group="g",
+                                      topics=topics)
+            self.assertIn("give", str(error))
+        self.assertRaises(OptionError, sql, 3)
+
+    def test_a_level_of_a_retry_is_a_number(self) -> None:
+        """A negative one would be a dead letter for Apache's client."""
+        for level in (-1, "3", 1.5, True):
+            error = self.assertRaises(OptionError, Retry, level)
+            self.assertIn("Dead()", str(error))
+        self.assertEqual(Retry(3).level, 3)
+
+    def test_methods_take_queues_and_messages(self) -> None:
+        """The error names the argument; nothing is asked."""
+        queue = MessageQueue("t", "b", 0)
+        with PullConsumer("127.0.0.1:9", group="g", timeout_s=0.1, retries=0) as pull:
+            for call in (lambda: pull.seek("t", 0), lambda: pull.seek_to_begin(3),
+                         lambda: pull.seek_to_end(None), lambda: pull.position("t"),
+                         lambda: pull.seek_to_time("t", datetime.now()),
+                         lambda: pull.committed(3), lambda: pull.assign([3]),
+                         lambda: pull.assign(3), lambda: pull.pause("t"),
+                         lambda: pull.client.max_offset("t"), lambda: pull.client.pull("t", 0)):
+                self.assertIn("give a", str(self.assertRaises(OptionError, call)))
+            for call in (lambda: pull.seek(queue, "0"), lambda: pull.seek_to_time(queue, 5),
+                         lambda: pull.subscribe(5), lambda: pull.unsubscribe(None)):
+                self.assertIn("give", str(self.assertRaises(OptionError, call)))
+        with PopConsumer("127.0.0.1:9", group="g", topics="t", timeout_s=0.1,
+                         retries=0) as pop:
+            for call in (lambda: pop.reply(None, b"x"), lambda: pop.acknowledge(None),
+                         lambda: pop.acknowledge([3]), lambda: pop.retry(3),
+                         lambda: pop.bury("m"), lambda: pop.extend(None, 3)):
+                self.assertIn("give a message", str(self.assertRaises(OptionError, call)))
 
 
 class RecallTests(SynchronousTestCase):

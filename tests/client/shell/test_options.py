@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq import client
 from twistmq.client import Message, ReceivedMessage, aio, tx
 from twistmq.client.base.errors import OptionError
+from twistmq.client.base.interceptors import Interceptor
 from twistmq.client.core.consumer.assigned_queues import MemberOptions, PopOptions
 from twistmq.client.core.consumer.flow_control import PullLimits
 from twistmq.client.core.consumer.strategies import AveragelyByCircle
@@ -31,6 +32,7 @@ from twistmq.client.shell.options import (
     option_page,
     values_of,
 )
+from twistmq.client.testing import RecordingProducer
 
 NAMESRV = "127.0.0.1:9"
 
@@ -60,6 +62,12 @@ class OptionTests(SynchronousTestCase):
                             (CONSUMER, {"mode": "all"}), (CONSUMER, {"start": 5}),
                             (CONSUMER, {"tls": object()}), (POP_CONSUMER, {"mode": "broadcast"}),
                             (POP_CONSUMER, {"pop_count": 33}),
+                            (PRODUCER, {"encode": "json"}), (PRODUCER, {"on_check": 5}),
+                            (CONSUMER, {"strategy": "AVG"}), (CONSUMER, {"decode": 3}),
+                            (CONSUMER, {"strategy": AveragelyByCircle}),
+                            (CONSUMER, {"on_assigned": 5}), (POP_CONSUMER, {"on_lost": "x"}),
+                            (CLIENT, {"interceptors": [5]}), (CLIENT, {"interceptors": 5}),
+                            (CLIENT, {"interceptors": [Interceptor]}),
                             (CLIENT, {"timeout_s": nan}), (CLIENT, {"retry_wait_s": nan}),
                             (CLIENT, {"connect_timeout_s": inf}),
                             (PRODUCER, {"attempt_timeout_s": nan}),
@@ -67,6 +75,28 @@ class OptionTests(SynchronousTestCase):
             error = self.assertRaises(OptionError, values_of, rows, given)
             self.assertIn(next(iter(given)), str(error))
         self.assertEqual(values_of(CONSUMER, {"start": datetime(2026, 1, 1)})["start"].year, 2026)
+
+    def test_a_class_in_place_of_an_object_is_named_with_what_to_give(self) -> None:
+        """Each of the methods that the client calls is needed."""
+        error = self.assertRaises(OptionError, values_of, CONSUMER,
+                                  {"strategy": AveragelyByCircle})
+        self.assertIn("give AveragelyByCircle()", str(error))
+        values_of(CLIENT, {"interceptors": (Interceptor(),)})
+        self.assertEqual(
+            {name for name in vars(Interceptor) if not name.startswith("_")},
+            set(str(self.assertRaises(
+                OptionError, values_of, CLIENT, {"interceptors": [5]})).partition(
+                    "Interceptor: ")[2].split(", ")))
+
+    def test_a_name_that_another_call_has_is_not_suggested(self) -> None:
+        """A producer has no topics, and a transaction no time-out of its own."""
+        for call, name in ((lambda: client.Producer(NAMESRV, topics="a"),  # type: ignore[call-arg]
+                            "topics"),
+                           (lambda: RecordingProducer(foo=1), "foo")):
+            error = str(self.assertRaises(OptionError, call))
+            self.assertTrue(error.startswith(f"there is no option {name}; there are "), error)
+            self.assertNotIn(f" {name},", error)
+            self.assertIn("on_check", error)
 
     def test_a_time_of_a_call_is_a_number_of_seconds_up_to_a_year(self) -> None:
         """An endless time cannot be a deadline; the error names the argument."""

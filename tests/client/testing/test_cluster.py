@@ -6,7 +6,7 @@ import logging
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.client.base.errors import SendFailed
+from twistmq.client.base.errors import OptionError, SendFailed
 from twistmq.client.testing import MemoryCluster, MemoryMember
 
 
@@ -38,6 +38,19 @@ class ClusterTests(SynchronousTestCase):
         producer.send("orders", b"8")
         second = self.cluster.member("billing", "orders", start="first")
         self.assertEqual(self.read_all(second), [b"8"])
+
+    def test_what_a_cluster_cannot_be_is_refused(self) -> None:
+        """The error names what there is; a setting of a plugin that is not loaded counts too."""
+        for wrong in ({"brokers": 0}, {"brokers": 27}, {"brokers": "2"},
+                      {"settings": {"autoCreateTopicEnable": False}},
+                      {"settings": {"nonsense": "x"}},
+                      {"settings": {"timerWheelEnable": "true"}}):
+            self.assertRaises(OptionError, MemoryCluster, **wrong)
+        for call, argument in ((self.cluster.advance, -5), (self.cluster.advance, float("inf")),
+                               (self.cluster.kill_broker, "vm"),
+                               (self.cluster.start_broker, "vm"),
+                               (self.cluster.start_broker, "broker-a")):
+            self.assertRaises(OptionError, call, argument)
 
     def test_time_passes_only_when_it_is_told_to(self) -> None:
         """The clock of everything is the cluster's."""
