@@ -15,9 +15,11 @@ from twistmq.protocol.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from twistmq.client.base.codecs import Serialiser, json_of
     from twistmq.client.base.errors import (
+        Attempt,
         Busy,
         ClientError,
         Closed,
+        ConnectTimeout,
         Denied,
         ForkedError,
         Full,
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
         RemotingTimeout,
         RequestRefused,
         RequestTimeout,
+        RouteTimeout,
         SendFailed,
         TopicMissing,
         Undecodable,
         Unsupported,
+        WrongLoop,
     )
     from twistmq.client.base.handlers import COMMIT, ROLLBACK, UNKNOWN, Dead, Decision, Retry
     from twistmq.client.base.interceptors import Interceptor
@@ -68,15 +72,16 @@ if TYPE_CHECKING:
     from twistmq.protocol.signature import Credentials
 
 __all__ = [
-    "COMMIT", "ROLLBACK", "UNKNOWN", "Averagely", "AveragelyByCircle", "Busy", "Client",
-    "ClientError", "Closed", "Configured", "ConsistentHash", "Consumer", "Credentials",
-    "DamagedMessage", "Dead", "Decision", "Denied", "ForkedError", "Full", "Interceptor",
-    "MachineRoom", "MachineRoomNearby", "Message", "MessageQueue", "NoRoute", "NotAssigned",
-    "NotSafe", "OptionError", "PopConsumer", "Producer", "ProtocolError", "PullConsumer",
-    "PullLimits", "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage", "Rejected",
-    "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
-    "RequestRefused", "RequestTimeout", "Retry", "SendFailed", "SendResult", "Serialiser", "Sql",
-    "TopicMissing", "Undecodable", "Unsupported", "json_of", "sql",
+    "COMMIT", "ROLLBACK", "UNKNOWN", "Attempt", "Averagely", "AveragelyByCircle", "Busy", "Client",
+    "ClientError", "Closed", "Configured", "ConnectTimeout", "ConsistentHash", "Consumer",
+    "Credentials", "DamagedMessage", "Dead", "Decision", "Denied", "ForkedError", "Full",
+    "Interceptor", "MachineRoom", "MachineRoomNearby", "Message", "MessageQueue", "NoRoute",
+    "NotAssigned", "NotSafe", "OptionError", "PopConsumer", "Producer", "ProtocolError",
+    "PullConsumer", "PullLimits", "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage",
+    "Rejected", "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
+    "RequestRefused", "RequestTimeout", "Retry", "RouteTimeout", "SendFailed", "SendResult",
+    "Serialiser", "Sql", "TopicMissing", "Undecodable", "Unsupported", "WrongLoop", "json_of",
+    "sql",
 ]
 
 _MODULES: Final = {
@@ -91,11 +96,11 @@ _MODULES: Final = {
         "MachineRoomNearby"],
     "twistmq.client.core.consumer.subscriptions": ["Sql", "sql"],
     "twistmq.client.base.errors": [
-        "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute", "NotAssigned",
-        "NotSafe", "OptionError", "ProtocolError", "ReceiptExpired", "Rejected",
-        "RemotingConnectError",
-        "RemotingError", "RemotingSendError", "RemotingTimeout", "RequestRefused",
-        "RequestTimeout", "SendFailed", "TopicMissing", "Undecodable", "Unsupported"],
+        "Attempt", "Busy", "ClientError", "Closed", "ConnectTimeout", "Denied", "ForkedError",
+        "Full", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "ProtocolError",
+        "ReceiptExpired", "Rejected", "RemotingConnectError", "RemotingError",
+        "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout",
+        "RouteTimeout", "SendFailed", "TopicMissing", "Undecodable", "Unsupported", "WrongLoop"],
     "twistmq.client.base.handlers": ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry"],
     "twistmq.client.blocking.pop_consumer": ["PopConsumer"],
     "twistmq.client.blocking.producer": ["Producer"],

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from contextlib import suppress
 from typing import Any, cast
 
+from twistmq.client.base.errors import WrongLoop
 from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.event_loop.shell import Shell
 from twistmq.client.shell.options import NameServers
@@ -179,16 +180,34 @@ class AsyncioShell(Shell):
         super().__init__(name_servers, arguments)
         #: The running tasks; a loop itself holds no strong references to tasks.
         self._spawned: set[asyncio.Task[None]] = set()
+        #: The loop in which the client runs; None: it has not started.
+        self._own_loop: asyncio.AbstractEventLoop | None = None
 
     def make_loop(self, tls: ssl.SSLContext | None) -> EventLoop:
         """See ``Shell``."""
-        return Loop(asyncio.get_running_loop(), tls)
+        self._own_loop = asyncio.get_running_loop()
+        return Loop(self._own_loop, tls)
+
+    def check_loop(self) -> None:
+        """See ``Shell``."""
+        self._running_loop()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop; :raises WrongLoop: when the client runs in another loop."""
+        loop = asyncio.get_running_loop()
+        own = self._own_loop
+        if own is not None and own is not loop:
+            raise WrongLoop(
+                f"{self.core!r} belongs to another event loop, which "
+                f"{'is closed' if own.is_closed() else 'is not the running one'}: make a new one "
+                "in this loop")
+        return loop
 
     def new_future(
         self, cancel: Callable[[], object] | None = None
     ) -> tuple[asyncio.Future[Any], Callable[[Any], None]]:
         """See ``Shell``."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = self._running_loop().create_future()
 
         def end(outcome: Any) -> None:
             if future.done():

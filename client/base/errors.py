@@ -4,8 +4,11 @@
       OptionError               an option or an argument is invalid
       Closed                    the client, producer or consumer is closed
       ForkedError               the process was forked; the child needs its own client
+      WrongLoop                 an object of asyncio is used outside of its event loop
       NoRoute                   no name server knows the topic, or no broker accepts it
-      Full                      too many messages are in flight, and none ended in time
+        RouteTimeout            no name server answered in time; a ``TimeoutError``
+      Full                      too many messages are in flight, and none ended in time; a
+                                ``TimeoutError``
       RequestRefused            a server answered with an error
         Denied                  16: no permission
         TopicMissing            17: the topic does not exist
@@ -20,11 +23,13 @@
       RequestTimeout            no reply to a request-reply in time; a ``TimeoutError``
       RemotingError             a request got no response
         RemotingConnectError    no connection could be made
+          ConnectTimeout        no connection could be made in time; a ``TimeoutError``
         RemotingSendError       the connection was lost before the response came
         RemotingTimeout         no response came in time; a ``TimeoutError``
       ProtocolError             a server's response violates the protocol
 
-``except ClientError`` catches every error that the client raises. The last two also inherit from
+``except ClientError`` catches every error that the client raises. A ``SendFailed`` also has the
+class of its attempts, see there. ``RemotingError`` and ``ProtocolError`` also inherit from
 the class of the same name, and from ``WireError``, in ``twistmq.protocol.errors``, which servers
 use.
 
@@ -33,7 +38,8 @@ Source: MQClientException, MQBrokerException, RemotingException @5.3.3; client n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -45,11 +51,12 @@ if TYPE_CHECKING:
     from twistmq.client.base.answers import SendResult
 
 __all__ = [
-    "Attempt", "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute",
+    "Attempt", "Busy", "ClientError", "Closed", "ConnectTimeout", "Denied", "ForkedError", "Full",
+    "NoRoute",
     "NotAssigned", "NotSafe", "OptionError", "ProtocolError", "ReceiptExpired", "Rejected",
     "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
-    "RequestRefused", "RequestTimeout", "SendFailed", "TopicMissing", "Undecodable",
-    "Unsupported", "client_error", "refusal",
+    "RequestRefused", "RequestTimeout", "RouteTimeout", "SendFailed", "TopicMissing",
+    "Undecodable", "Unsupported", "WrongLoop", "client_error", "refusal",
 ]
 
 
@@ -69,6 +76,10 @@ class ForkedError(ClientError):
     """The process was forked after the client was made; its connections belong to the parent."""
 
 
+class WrongLoop(ClientError, RuntimeError):
+    """An object of ``twistmq.client.aio`` was used in another event loop than its own."""
+
+
 class NoRoute(ClientError):
     """No name server knows where the topic is, or no broker of the route can accept it."""
 
@@ -76,7 +87,11 @@ class NoRoute(ClientError):
     retriable = True
 
 
-class Full(ClientError):
+class RouteTimeout(NoRoute, TimeoutError):
+    """No name server answered in time where the topic is."""
+
+
+class Full(ClientError, TimeoutError):
     """The maximum number of messages is in flight, and none of them ended in time."""
 
     retriable = True
@@ -120,6 +135,10 @@ class RemotingConnectError(RemotingError, protocol.RemotingConnectError):
     """No connection to the address could be made."""
 
 
+class ConnectTimeout(RemotingConnectError, TimeoutError):
+    """No connection to the address could be made in time."""
+
+
 class RemotingSendError(RemotingError, protocol.RemotingSendError):
     """The connection was lost before the response came."""
 
@@ -148,22 +167,61 @@ class SendFailed(ClientError):
 
     ``maybe_stored`` is true if one of the attempts may have stored the message: after a time-out
     or a lost connection. It is false if all attempts were refused or found no connection.
+
+    If brokers refused all attempts with the same error, such as :class:`TopicMissing`, this is an
+    error of that class too. If no attempt got its response in time, it is a ``TimeoutError``. It is
+    ``retriable`` if one of the attempts was.
     """
 
     retriable = True
+
+    def __new__(cls, topic: str, attempts: Sequence[Attempt]) -> Self:
+        """Make an error, whose class depends on the attempts."""
+        kind: type[Self] = _class_of(cls, _common_class(attempts))
+        return super(SendFailed, kind).__new__(kind)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | None]:
+        return SendFailed, (self.topic, self.attempts), self.__dict__
 
     def __init__(self, topic: str, attempts: list[Attempt]) -> None:
         reasons = "; ".join(f"{attempt.broker_name or 'no broker'} after "
                             f"{attempt.duration_ms:.0f} ms: {attempt.error}"
                             for attempt in attempts)
-        super().__init__(f"cannot send to topic {topic}: {reasons}")
+        # The class of the attempts may have a constructor with other arguments.
+        self.args = (f"cannot send to topic {topic}: {reasons}",)
+        self.topic = topic
         self.attempts = attempts
+        self.retriable = not attempts or any(
+            getattr(attempt.error, "retriable", True) for attempt in attempts)
         self.maybe_stored = any(
             isinstance(attempt.error, protocol.RemotingTimeout | protocol.RemotingSendError)
             for attempt in attempts)
         last = attempts[-1].error if attempts else None
         if isinstance(last, BrokerError):
             self.response_code = last.response_code
+
+
+def _common_class(attempts: Sequence[Attempt]) -> type[BaseException] | None:
+    """Return the class of refusal that all attempts share, ``TimeoutError``, or None."""
+    kinds = {type(attempt.error) for attempt in attempts}
+    if len(kinds) == 1 and issubclass(kind := next(iter(kinds)), RequestRefused):
+        return kind
+    return TimeoutError if kinds and all(issubclass(kind, TimeoutError) for kind in kinds) else None
+
+
+#: The classes of failed sends that are also of another class.
+_classes: Final[dict[tuple[type, type], type]] = {}
+
+
+def _class_of(base: type[Any], kind: type[BaseException] | None) -> type[Any]:
+    """Return a class of failed sends that is also of the given class."""
+    if kind is None or issubclass(base, kind):
+        return base
+    known = _classes.get((base, kind))
+    if known is None:
+        known = _classes[(base, kind)] = type(base.__name__, (base, kind), {
+            "__module__": base.__module__, "__doc__": base.__doc__})
+    return known
 
 
 class NotSafe(ClientError):

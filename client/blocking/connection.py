@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
-from twistmq.client.base.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
+from twistmq.client.base.errors import (
+    ConnectTimeout,
+    RemotingConnectError,
+    RemotingSendError,
+    RemotingTimeout,
+)
 from twistmq.client.core.connection.link import Link, Outcome, Request
 from twistmq.protocol.addresses import split_address
 from twistmq.protocol.command import RemotingCommand, encode_request
@@ -191,7 +196,7 @@ def _connect(address: str, timeout_s: float, tls: ssl.SSLContext | None) -> sock
         host, port = split_address(address)
         connection = socket.create_connection((host, port), timeout_s)
     except TimeoutError:
-        raise RemotingConnectError(f"connect to {address} failed: it takes too long") from None
+        raise ConnectTimeout(f"connect to {address} failed: it takes too long") from None
     except (OSError, ValueError) as error:
         raise RemotingConnectError(f"connect to {address} failed: {error}") from None
     try:

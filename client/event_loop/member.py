@@ -88,6 +88,10 @@ class LoopMember(BaseMember[T], Generic[C, T]):
         return result
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
+        if self.client.shell.is_elsewhere:
+            # A handler of asyncio that is a plain function runs on a thread.
+            self.client.shell.call_from_thread(lambda: self._post(function, *arguments))
+            return
         function(*arguments)
         self.client.shell.wake()
 

@@ -65,8 +65,12 @@ class LoopProducer(BaseProducer, Generic[C, F]):
         await self.close()
 
     def start(self) -> None:
-        """Join the group, in the running loop; otherwise the first send joins it."""
+        """Join the group, in the running loop; otherwise the first send joins it.
+
+        :raises WrongLoop: when the client runs in another loop.
+        """
         if not self._is_started:
+            self.client.shell.check_loop()
             self._is_started = True
             self.client.core.add(self.sender)
             self.client.shell.driver.run_soon()
@@ -91,9 +95,9 @@ class LoopProducer(BaseProducer, Generic[C, F]):
         size = ready.size
         if not self._room.fits(size):
             await self._wait_for_room(size)
-        self._room.take(size)
         future: F
         future, end = self.client.shell.new_future()
+        self._room.take(size)
 
         def done(outcome: SendResult | Exception) -> None:
             self._room.give(size)

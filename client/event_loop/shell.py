@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twistmq.client.base.errors import Closed, client_error
+from twistmq.client.base.errors import Closed, WrongLoop, client_error
 from twistmq.client.core.connection.tasks import Future
 from twistmq.client.core.producer.in_flight_limit import InFlightLimit
 from twistmq.client.event_loop.driver import Driver, EventLoop
@@ -55,6 +56,8 @@ class Shell(ABC):
         self.rooms: dict[str, InFlightLimit] = {}
         #: Cancels the work that was scheduled for the end of the loop.
         self._forget_end: Callable[[], object] = lambda: None
+        #: The thread of the loop; None: the client has not started.
+        self._thread_id: int | None = None
 
     # --- the loop's part
 
@@ -65,6 +68,9 @@ class Shell(ABC):
         :param tls: the TLS context of all connections; None: connections are not encrypted.
         """
 
+    def check_loop(self) -> None:  # noqa: B027
+        """:raises WrongLoop: when the client runs in another loop than the caller."""
+
     @abstractmethod
     def new_future(
         self, cancel: Callable[[], object] | None = None
@@ -72,6 +78,7 @@ class Shell(ABC):
         """A future of the loop, and a function that finishes it with a result or an exception.
 
         :param cancel: is called when the program cancels the future.
+        :raises WrongLoop: when the client runs in another loop.
         """
 
     @abstractmethod
@@ -98,6 +105,7 @@ class Shell(ABC):
         if self._driver is None:
             loop = self.make_loop(self._tls)
             self._driver = loop.driver = Driver(self.core.engine, loop)
+            self._thread_id = threading.get_ident()
             self._watch = _Watch(loop)
             self._loop = loop
             self._forget_end = loop.at_end(self.finish)
@@ -142,9 +150,22 @@ class Shell(ABC):
         if self in _open:
             self.tell_lost()
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the caller runs on another thread than the loop."""
+        return self._thread_id not in (None, threading.get_ident())
+
+    def call_from_thread(self, function: Callable[[], object]) -> None:
+        """Call a function in the loop, from another thread."""
+        self._loop.from_thread(function)
+
     def wake(self) -> None:
-        """Run the core soon, if it has started at all."""
-        if self._driver is not None:
+        """Run the core soon, if it has started at all; any thread may call it."""
+        if self._driver is None:
+            return
+        if self.is_elsewhere:
+            self.call_from_thread(self._driver.run_soon)
+        else:
             self._driver.run_soon()
 
     def call(self, coroutine: Coroutine[Any, Any, T], *, to_its_end: bool = False) -> Awaitable[T]:
@@ -164,7 +185,11 @@ class Shell(ABC):
             self.driver.run_soon()
 
         future: Awaitable[T]
-        future, end = self.new_future(None if to_its_end else cancel)
+        try:
+            future, end = self.new_future(None if to_its_end else cancel)
+        except WrongLoop:
+            coroutine.close()
+            raise
 
         def done(outcome: Future[T]) -> None:
             if outcome.error is None:
@@ -179,7 +204,11 @@ class Shell(ABC):
 
     async def run_detached(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine of the program to its end, even when the wait is cancelled."""
-        future, end = self.new_future()
+        try:
+            future, end = self.new_future()
+        except WrongLoop:
+            coroutine.close()
+            raise
 
         async def run() -> None:
             try:

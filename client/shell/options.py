@@ -139,7 +139,8 @@ CLIENT: Final = (
            "connectTimeoutMillis", 0.001, _DAY_S),
     Option("retries", ("int",), 2, "the number of times that a send, or a request without an "
            "answer, is tried again", "retryTimesWhenSendFailed", 0, 1000),
-    Option("retry_wait_s", _NUMBER, 0.2, "the wait before a request is tried again", "", 0, _DAY_S),
+    Option("retry_wait_s", _NUMBER, 0.2, "the wait before a request is tried again; a send "
+           "is tried again at once", "", 0, _DAY_S),
     Option("interceptors", ("tuple", "list"), (), "objects that see each message as it is sent or "
            "consumed; see `Interceptor`", "SendMessageHook, ConsumeMessageHook, RPCHook",
            element="Interceptor"),

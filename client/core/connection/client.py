@@ -341,17 +341,24 @@ class ClientCore:
     async def retried(self, make_attempt: Callable[[int], Awaitable[T]]) -> T:
         """Try until an attempt succeeds, with at most ``options.retries`` more attempts.
 
+        An attempt may itself ask a name server several times. No attempt begins after the time that
+        all attempts would take if each were one request.
+
         :param make_attempt: makes one attempt; its argument is the number of the attempt, from 0.
         """
         attempt = 0
+        options = self.options
+        end_ms = self.tasks.now_ms + (options.retries + 1) * (
+            options.timeout_ms + options.retry_wait_ms)
         while True:
             try:
                 return await make_attempt(attempt)
             except (RemotingError, NoRoute) as error:
-                if not error.retriable or attempt >= self.options.retries:
+                if (not error.retriable or attempt >= options.retries
+                        or self.tasks.now_ms + options.retry_wait_ms >= end_ms):
                     raise
             attempt += 1
-            await self.tasks.sleep(self.options.retry_wait_ms)
+            await self.tasks.sleep(options.retry_wait_ms)
 
     # --- the end
 

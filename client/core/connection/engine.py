@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from twistmq.client.base.errors import (
     Closed,
+    ConnectTimeout,
     RemotingConnectError,
     RemotingSendError,
     RemotingTimeout,
@@ -135,7 +136,7 @@ class _Call(Request):
         elif isinstance(outcome, RemotingTimeout):
             connection = self.connection
             if not connection.link.is_open:
-                outcome = RemotingConnectError(
+                outcome = ConnectTimeout(
                     f"connect to {connection.address} failed: it takes too long")
             self.engine.timed_out(connection)
         self.on_reply(outcome)

@@ -18,7 +18,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from twistmq.client.base.errors import RemotingConnectError, RemotingError, refusal
+from twistmq.client.base.errors import (
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeout,
+    refusal,
+)
 from twistmq.client.core.connection.engine import Engine
 from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.tasks import Future
@@ -76,7 +81,8 @@ class NameServers:
 
         :param accepted_codes: the response codes for which the response is returned.
         :raises RequestRefused: when the response has another code.
-        :raises RemotingConnectError: when no name server answers; the text has all errors.
+        :raises RemotingTimeout: when no name server answers in time; the text has all errors.
+        :raises RemotingConnectError: when no name server answers for other reasons.
         """
         return await self.read(code, header, lambda reply: reply, accepted_codes=accepted_codes)
 
@@ -93,6 +99,8 @@ class NameServers:
             await self._update()
         tasks = self._engine.tasks
         errors: list[str] = []
+        #: Whether all errors are time-outs.
+        is_late = True
         asked_addresses: set[str] = set()
         under_way: dict[str, Future[RemotingCommand]] = {}
         end_ms = tasks.now_ms + self.timeout_ms
@@ -119,13 +127,16 @@ class NameServers:
                     return decode(reply)
                 except RemotingError as error:
                     errors.append(str(error))
+                    is_late = is_late and isinstance(error, TimeoutError)
                 except WireError as error:
+                    is_late = False
                     errors.append(f"{ended}: its answer cannot be read: {error}")
                 self._put_last(ended)
                 if not is_last:
                     break
-        raise RemotingConnectError("no name server answers: "
-                                   + ("; ".join(dict.fromkeys(errors)) or "none is known"))
+        kind = RemotingTimeout if errors and is_late else RemotingConnectError
+        raise kind("no name server answers: "
+                   + ("; ".join(dict.fromkeys(errors)) or "none is known"))
 
     def _next(self, asked_addresses: set[str]) -> str | None:
         """Return the first name server that was not asked; None when all were asked."""

@@ -48,6 +48,7 @@ from twistmq.client.base.errors import (
     RemotingSendError,
     RemotingTimeout,
     RequestRefused,
+    RouteTimeout,
     SendFailed,
     Unsupported,
     refusal,
@@ -173,7 +174,7 @@ class PendingSend(msgspec.Struct):
         self._begin_ms = self._sender.client.tasks.now_ms
         self._broker_name = ""
         self._timer = self._sender.client.tasks.call_later(
-            self._remaining_ms(), self._ended, NoRoute("no name server answers in time"))
+            self._remaining_ms(), self._ended, RouteTimeout("no name server answers in time"))
 
         def on_route(future: Future[Route]) -> None:
             if self._timer is None or not self._timer.is_pending:
@@ -183,7 +184,8 @@ class PendingSend(msgspec.Struct):
                 # Neither this topic nor the template topic exists: waiting would not help.
                 self._finish(future.error)
             elif future.error is not None:
-                self._ended(NoRoute(str(_as_exception(future.error))))
+                kind = RouteTimeout if isinstance(future.error, TimeoutError) else NoRoute
+                self._ended(kind(str(_as_exception(future.error))))
             else:
                 self._send(future.result())
 

@@ -28,6 +28,7 @@ from twistmq.client import (
     ReceivedMessage,
     Retry,
     SendResult,
+    WrongLoop,
     aio,
     sql,
 )
@@ -307,6 +308,79 @@ class RunTests(TestCase):
             with Producer(where) as producer:
                 producer.send("t", b"x")
             asyncio.run(main(where))
+            self.assertEqual(handled, [b"x"])
+
+        return self.on_thread(work)
+
+
+class LoopTests(TestCase):
+    """Objects of asyncio, which belong to the loop in which they started."""
+
+    timeout = 120
+
+    def on_thread(self, work: Callable[[str], None]) -> Deferred[Any]:
+        """Call a function with the address of a broker."""
+        running = running_broker()
+        broker = running.__enter__()
+        self.addCleanup(running.__exit__, None, None, None)
+        return deferToThread(work, broker.namesrv_address)
+
+    def test_a_loop_after_the_own_one_is_an_error(self) -> None:
+        """The error says that the first loop is closed."""
+        client = aio.Client("127.0.0.1:9")
+
+        async def start() -> None:
+            client.shell.make_loop(None)
+
+        asyncio.run(start())
+        for make in (client.topics, client.close):
+            with self.assertRaisesRegex(WrongLoop, "is closed: make a new one"):
+                asyncio.run(make())
+
+    def test_another_loop_is_an_error(self) -> Deferred[Any]:
+        """A loop of another thread, in which the call would hang."""
+        def work(where: str) -> None:
+            producer = aio.Producer(where, group="p")
+
+            async def use() -> None:
+                async with producer:
+                    await producer.send("t", b"x")
+                    await asyncio.to_thread(refused, "is not the running one")
+
+            async def misuse(text: str) -> None:
+                for call in (producer.send, producer.send_soon, producer.request):
+                    with self.assertRaisesRegex(WrongLoop, text):
+                        await asyncio.wait_for(call("t", b"x"), 20)
+                with self.assertRaisesRegex(WrongLoop, text):
+                    await asyncio.wait_for(producer.client.topics(), 20)
+                consumer: aio.Consumer[bytes] = aio.Consumer(
+                    client=producer.client, group="g", topics="t")
+                with self.assertRaisesRegex(WrongLoop, text):
+                    await consumer.start()
+
+            def refused(text: str) -> None:
+                asyncio.run(misuse(text))
+
+            asyncio.run(use())
+
+        return self.on_thread(work)
+
+    def test_a_handler_on_a_thread_stops_its_consumer(self) -> Deferred[Any]:
+        """The loop is told at once, also in debug mode, which refuses calls of other threads."""
+        handled: list[bytes] = []
+
+        async def main(where: str) -> None:
+            async with aio.Consumer(where, group="g", topics="t", start="first") as consumer:
+                def handle(message: ReceivedMessage[bytes]) -> None:
+                    handled.append(message.body)
+                    consumer.stop()
+
+                async with aio.Producer(where) as producer:
+                    await producer.send("t", b"x")
+                await asyncio.wait_for(consumer.run(handle), 60)
+
+        def work(where: str) -> None:
+            asyncio.run(main(where), debug=True)
             self.assertEqual(handled, [b"x"])
 
         return self.on_thread(work)

@@ -12,8 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.broker.client.http_page import HttpPage
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from tests.client.core.group_box import BROKER, GroupBox
-from twistmq.client.base.errors import NoRoute, SendFailed
-from twistmq.client.base.messages import Message, SendResult
+from twistmq.client.base.errors import NoRoute, RemotingTimeout, SendFailed
+from twistmq.client.base.messages import Message, MessageQueue, SendResult
+from twistmq.client.core.consumer.queries import Queries
 from twistmq.client.core.consumer.subscriptions import subscription
 from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
@@ -139,10 +140,19 @@ class HangTests(SynchronousTestCase):
         for number in (1, 2, 3):
             box = self.box(number, number, retries=0)
             begin = box.clock.now_ms
-            error = self.assertRaises(RemotingConnectError, box.run, box.core.routes.find("T"))
+            error = self.assertRaises(RemotingTimeout, box.run, box.core.routes.find("T"))
+            self.assertIsInstance(error, TimeoutError)
             self.assertIn(int(box.clock.now_ms - begin), range(3000, 3050))
             for address in NAMES[:number]:
                 self.assertIn(address, str(error))
+
+    def test_a_call_with_retries_ends_in_the_time_of_its_attempts(self) -> None:
+        """The retries of a question for a route do not multiply those of the call."""
+        box = self.box(1, 1, timeout_ms=1000, retries=2)
+        begin = box.clock.now_ms
+        self.assertRaises(TimeoutError, box.run, Queries(box.core).max_offset(
+            MessageQueue("T", "a", 0)))
+        self.assertIn(int(box.clock.now_ms - begin), range(3400, 3650))
 
     def test_a_slow_answer_counts(self) -> None:
         """When the others hang or refuse, one that needs two seconds is soon enough."""

@@ -134,6 +134,7 @@ class AttemptTests(SendCase):
         self.assertEqual(len(error.attempts), 3)
         self.assertEqual({attempt.broker_name for attempt in error.attempts}, {"a", "b"})
         self.assertFalse(error.maybe_stored)
+        self.assertIsInstance(error, Busy)
         self.assertIn("not now", str(error))
 
     def test_a_send_without_a_reply_may_be_stored(self) -> None:
@@ -142,6 +143,7 @@ class AttemptTests(SendCase):
         begin = self.box.clock.now_ms
         error = self.assertRaises(SendFailed, self.send)
         self.assertTrue(error.maybe_stored)
+        self.assertIsInstance(error, TimeoutError)
         self.assertLessEqual(self.box.clock.now_ms - begin, 3050)
 
     def test_an_earlier_attempt_may_have_stored_it(self) -> None:
@@ -192,6 +194,8 @@ class AttemptTests(SendCase):
             error = self.assertRaises(SendFailed, self.send)
             self.assertIn(self.box.clock.now_ms - begin, range(3000, 3051), msg=str(error))
             self.assertEqual(error.maybe_stored, maybe_stored, msg=str(error))
+            self.assertEqual(isinstance(error, TimeoutError), hangs is not refuses_late,
+                             msg=str(error))
         self.assertEqual(len(error.attempts), 3)
 
     def test_refused_connections_store_nothing(self) -> None:
