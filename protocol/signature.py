@@ -50,6 +50,14 @@ class Credentials:
     #: Belongs to temporary keys; otherwise empty.
     security_token: str = field(default="", repr=False)
 
+    def __post_init__(self) -> None:
+        for name in ("access_key", "secret_key", "security_token"):
+            try:
+                getattr(self, name).encode()
+            except UnicodeEncodeError:
+                # The error of Python would show the key.
+                raise ValueError(f"{name} contains half a character of UTF-16") from None
+
     def __reduce__(self) -> tuple[type[Credentials], tuple[str, str, str]]:
         return Credentials, (self.access_key, self.secret_key, self.security_token)
 

@@ -409,6 +409,12 @@ def _check(option: Option, value: str) -> None:
     text = value.strip()
     if not text:
         return
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # The value is not shown: it may be a secret.
+        raise OptionError(f"option {option.name}: it contains half a character of UTF-16, which "
+                          "cannot be sent") from None
     if option.kind == "flag" and text.lower() not in ("true", "false"):
         raise OptionError(f"option {option.name}: {text!r} is neither true nor false")
     if option.kind == "choice" and text.lower() not in [one.lower() for one in option.choices]:

@@ -114,6 +114,13 @@ class SignatureTests(SynchronousTestCase):
                 Signer(key).signature(BODY),
                 base64.b64encode(hmac.digest(key.encode(), BODY, "sha1")), msg=str(length))
 
+    def test_a_key_that_cannot_be_encoded_is_refused_and_not_shown(self) -> None:
+        """Each request would fail otherwise, with the key in its error."""
+        for keys in (("a\ud800", "s"), ("a", "geheim\ud800"), ("a", "s", "token\udfff")):
+            error = self.assertRaises(ValueError, Credentials, *keys)
+            self.assertIn("half a character", str(error))
+            self.assertNotIn("geheim", str(error))
+
     def test_lone_surrogates(self) -> None:
         """JSON can say half a character; Java writes a question mark for it."""
         self.assertEqual(request_content({"a\udc00": "x\ud800"}, b"", VERSION), b"x?")

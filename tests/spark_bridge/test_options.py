@@ -128,7 +128,9 @@ class OptionsTests(SynchronousTestCase):
         Options({"checkpointlocation": "/tmp/x", "queryname": "q"}, STREAM_WRITE)
 
     def test_a_secret_is_not_shown(self) -> None:
-        """A secret is not shown."""
+        """A secret is not shown, also when it cannot be sent."""
+        text = self.refused({"accesskey": "alice", "secretkey": "hush\ud800"})
+        self.assertTrue(text.startswith("option secretKey: it contains half"), text)
         text = repr(Options({"accesskey": "alice", "secretkey": "hush"}, BATCH_READ))
         self.assertIn("alice", text)
         self.assertNotIn("hush", text)
