@@ -258,9 +258,10 @@ class Look:
             if name in self._removed and name not in self.registered():
                 return Verdict(Availability.GONE,
                                f"broker {name} was removed (option removedBrokers)")
+            others = ", ".join(sorted(self.registered().keys() - {name}))
             return Verdict(Availability.AWAY,
-                           f"broker {name} has no master that is registered at a "
-                           "name server", name)
+                           f"broker {name} has no master that is registered at a name server"
+                           + (f", where {others} are" if others else ""), name)
         count = sum(one.broker_name == queue.broker_name for one in queues)
         if count and not is_refused:
             return Verdict(Availability.GONE, f"the queue is gone, broker {queue.broker_name} has "

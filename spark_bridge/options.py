@@ -164,9 +164,6 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "string is a JSON object"),
     _flag("traceView", "false", _READS, "read trace events instead of messages, with the columns "
           "of `format(\"rocketmq_trace\")`"),
-    _flag("pushDownPredicate", "false", _READ, "use filters on topic, brokerName, queueId, "
-          "queueOffset, storeTimestamp and tags to pull fewer messages; needs "
-          "`spark.sql.python.filterPushdown.enabled=true`"),
     # --- the size of micro-batches and partitions
     _int("maxOffsetsPerTrigger", "", _STREAM, "the largest number of offsets in a micro-batch; "
          "the queues share it in proportion to their backlogs", minimum=1),

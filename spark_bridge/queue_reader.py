@@ -88,6 +88,8 @@ _PULL_BYTES: Final = 1 << 30
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 _PARSE_FAILED: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.FILTER_DATA_NOT_EXIST})
+#: In the remark of a broker that does not support SQL92. Source: PullMessageProcessor @5.3.3.
+_NO_SQL: Final = "does not support consumer to filter"
 #: The largest number of messages in an inner batch.
 _BATCH_MAX: Final = 99_999
 _TAGS_COLUMN: Final = next(column for column in COLUMNS if column.name == "tags")
@@ -687,7 +689,11 @@ class QueueReader:
         elif error.response_code in _PARSE_FAILED or (
                 is_sql and error.response_code == ResponseCode.SYSTEM_ERROR):
             option = f"option subExpression: {plan.expression!r} ({plan.expression_type}): "
-        raise ReadFailed(f"{option}{self._position_text(self._position)}: {error}") from None
+        # Brokers support SQL92 only with a setting that is off by default.
+        hint = (" (it needs the broker's setting enablePropertyFilter=true)"
+                if is_sql and _NO_SQL in str(error) else "")
+        raise ReadFailed(
+            f"{option}{self._position_text(self._position)}: {error}{hint}") from None
 
     def _without_topic(self) -> bool:
         """Find out whether the topic was deleted or its broker was removed.

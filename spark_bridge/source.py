@@ -40,11 +40,9 @@ from twistmq.spark_bridge.options import (
     Options,
     option_text,
 )
-from twistmq.spark_bridge.pushdown import Pushed
 from twistmq.spark_bridge.queue_reader import Last, ReadPlan, read_range
 from twistmq.spark_bridge.ranges import QueueRange, split
 from twistmq.spark_bridge.read_planner import brokers_of, check_brokers, planned
-from twistmq.spark_bridge.spark_api import HAS_FILTERS, PYSPARK_VERSION
 from twistmq.spark_bridge.subscription import Subscription
 
 __all__ = ["RangePartition", "RocketMQDataSource", "message_columns", "naming_the_option",
@@ -100,13 +98,7 @@ class RocketMQDataSource(DataSource):
         if traces is not None:
             return traces.reader(schema)
         options = Options(self.options, BATCH_READ)
-        # Spark refuses a reader with pushFilters while Spark's own setting for filters is off.
-        if not options.flag("pushDownPredicate"):
-            return BatchReader(options, message_columns(schema))
-        if not HAS_FILTERS:
-            raise OptionError("option pushDownPredicate: it needs PySpark 4.1 or later, this is "
-                              f"PySpark {PYSPARK_VERSION}")
-        return FilteringReader(options, message_columns(schema))
+        return BatchReader(options, message_columns(schema))
 
     def streamReader(self, schema: Any) -> Any:
         from twistmq.spark_bridge.stream_source import StreamReader
@@ -184,7 +176,6 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._subscription = Subscription(options)
         self._plan = read_plan(options, columns)
-        self._pushed = Pushed()
         #: The brokers of each topic, according to the route from which the plan was made.
         self._brokers: dict[str, set[str]] = {}
 
@@ -207,13 +198,11 @@ class BatchReader(DataSourceReader):
 
     def _ranges(self, client: Client) -> list[QueueRange]:
         """Determine the range to read from each queue."""
-        all_queues = self._subscription.queues(client, refresh=True)
-        self._brokers = brokers_of(all_queues)
-        queues = [queue for queue in all_queues if self._pushed.takes_queue(queue)]
+        queues = self._subscription.queues(client, refresh=True)
+        self._brokers = brokers_of(queues)
         start = self._subscription.start(client, queues)
         end = self._subscription.end(client, queues)
-        ranges = [self._pushed.narrow(client, one)
-                  for one in _ranges(start, end, self._subscription.ending_option)]
+        ranges = _ranges(start, end, self._subscription.ending_option)
         if brokers_of(self._subscription.queues(client, refresh=True)) != self._brokers:
             raise NoRoute("the brokers of a topic changed while the read was planned")
         return ranges
@@ -223,22 +212,12 @@ class BatchReader(DataSourceReader):
         if partition.value is None:
             return iter(())
         # Tasks get this reader as it was before partitions() was called.
-        plan = self._pushed.planned(self._plan)
+        plan = self._plan
         brokers = getattr(partition, "brokers", ())
         if not brokers:
             return read_range(plan, partition.value)
         return read_range(plan, partition.value, partial(
             check_brokers, plan, partition.value.topic, brokers, partition.planned_ms))
-
-
-class FilteringReader(BatchReader):
-    """A batch reader that also uses filters to pull fewer messages."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
-        """Use the filters that help; :returns: all filters, because Spark checks each row again."""
-        for one in filters:
-            self._pushed.take(one)
-            yield one
 
 
 def _ranges(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],

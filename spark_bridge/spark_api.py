@@ -23,14 +23,12 @@ from typing import Any, Final
 import pyspark
 from pyspark.sql import datasource
 
-__all__ = ["HAS_FILTERS", "HAS_READ_LIMITS", "PYSPARK_VERSION", "DataSourceStreamArrowWriter",
+__all__ = ["HAS_READ_LIMITS", "PYSPARK_VERSION", "DataSourceStreamArrowWriter",
            "ReadAllAvailable", "ReadLimit", "ReadMaxBytes", "ReadMaxRows",
            "SupportsTriggerAvailableNow"]
 
 #: The version as text, such as "4.0.5".
 PYSPARK_VERSION: Final[str] = getattr(pyspark, "__version__", "of an unknown version")
-#: Whether Spark can pass filters to a batch reader: from 4.1 on.
-HAS_FILTERS: Final = hasattr(datasource.DataSourceReader, "pushFilters")
 
 
 class _ReadLimit:

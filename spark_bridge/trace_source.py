@@ -36,8 +36,7 @@ from twistmq.spark_bridge.trace_events import MESSAGE_COLUMNS, TraceEvents
 __all__ = ["TraceReader", "TraceSource", "TraceStreamReader"]
 
 #: The options for messages that have no meaning for events.
-_WITHOUT_MEANING: Final = ("includeBody", "includeProperties", "bodyFormat", "propertiesAs",
-                           "pushDownPredicate")
+_WITHOUT_MEANING: Final = ("includeBody", "includeProperties", "bodyFormat", "propertiesAs")
 _TOPIC_OPTIONS: Final = ("subscribe", "subscribePattern", "assign", "topic", "topics")
 _log = logging.getLogger("twistmq.spark_bridge")
 

@@ -28,7 +28,6 @@ ALLOWED: Final[dict[str, tuple[frozenset[str], str]]] = {
     "plugins/filter_sql92/expression.py": (frozenset({"left"}), "the left operand"),
     "plugins/filter_sql92/grammar.py": (frozenset({"left"}), "the left operand"),
     "plugins/filter_sql92/values.py": (frozenset({"left"}), "the left operand"),
-    "spark_bridge/pushdown.py": (frozenset({"left"}), "the left operand"),
 }
 #: Words with the ending "ing" that are nouns of the field.
 GERUNDS: Final = frozenset({

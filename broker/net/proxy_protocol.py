@@ -42,6 +42,8 @@ _LINE_SIZE_MAX: Final = 107
 #: The size of a version 2 header before its addresses, bytes: the first bytes above, version and
 #: command (4 bits each), family and transport (4 bits each), uint16 length of the remainder.
 _FIXED_SIZE: Final = 16
+#: The number of digits of a port in version 1.
+_PORT_DIGITS_MAX: Final = 5
 #: Family and transport -> size of an address in bytes. Only TCP over IPv4 and over IPv6.
 _ADDRESS_SIZES: Final = {0x11: 4, 0x21: 16}
 #: Families of a header without an address: unspecified, Unix sockets.
@@ -110,7 +112,7 @@ def _text_address(word: bytes, family: bytes) -> str:
 
 def _text_port(word: bytes) -> int:
     port = whole_number(word.decode("latin-1"), PORT_MAX)
-    if port is None:
+    if port is None or len(word) > _PORT_DIGITS_MAX:
         raise ProxyHeaderError("a port in it is not valid")
     return port
 

@@ -112,6 +112,14 @@ class BrokerTests(SynchronousTestCase):
                                       expression_type="SQL92")
             self.assertIn("option subExpression: 'n >' (SQL92)", str(error))
 
+    def test_a_broker_without_sql92_is_said_with_its_setting(self) -> None:
+        """Its own answer does not name the setting."""
+        with topics() as box:
+            box.fill("orders", [1])
+            error = self.assertRaises(ReadFailed, self.read, box, 0, 1, expression="n > 1",
+                                      expression_type="SQL92")
+            self.assertIn("enablePropertyFilter=true", str(error))
+
     def test_offsets_that_are_not_there_any_more(self) -> None:
         """Offsets that are not there any more: an error with queue and offset, or what is left."""
         with topics() as box:

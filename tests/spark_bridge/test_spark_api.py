@@ -19,7 +19,6 @@ import sys
 import pyspark.sql.datasource as datasource
 for name in ("DataSourceStreamArrowWriter", "Filter"):
     delattr(datasource, name)
-del datasource.DataSourceReader.pushFilters
 import pyspark.sql.streaming
 if hasattr(pyspark.sql.streaming, "datasource"):
     del pyspark.sql.streaming.datasource
@@ -69,18 +68,6 @@ assert issubclass(StreamWriter, datasource.DataSourceArrowWriter)
 assert issubclass(StreamWriter, datasource.DataSourceStreamWriter)
 import twistmq.spark_bridge.stream_source
 """), ALL)
-
-    def test_filters_that_an_older_pyspark_does_not_hand_over(self) -> None:
-        """The option for filters says which PySpark it needs."""
-        self.assertIn("option pushDownPredicate: it needs PySpark 4.1 or later",
-                      self.run_with_other(AS_4_0 + """
-from twistmq.spark_bridge.source import RocketMQDataSource
-source = RocketMQDataSource({"nameserver": "h:1", "subscribe": "t", "pushdownpredicate": "true"})
-try:
-    source.reader(source.schema())
-except ValueError as error:
-    print(error)
-"""))
 
     def test_an_export_on_an_older_pyspark(self) -> None:
         """The command takes it, and the job starts its queries again until all is read."""

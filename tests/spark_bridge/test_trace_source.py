@@ -116,8 +116,7 @@ class TraceSourceTests(SynchronousTestCase):
         from pyspark.errors import PySparkException
 
         for name, value in (("bodyFormat", "string"), ("propertiesAs", "string"),
-                            ("columns", "body"),
-                            ("pushDownPredicate", "true")):
+                            ("columns", "body")):
             error = self.assertRaises(PySparkException, lambda name=name, value=value: (
                 self.spark.read.format("rocketmq_trace").options(
                     nameServer="127.0.0.1:1", **{name: value}).load().collect()))

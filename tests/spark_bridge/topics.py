@@ -14,11 +14,10 @@ from twistmq.broker.testing.raw_client import records_of
 from twistmq.client import Client, Message, Producer
 from twistmq.protocol.bodies import MessageQueue
 
-__all__ = ["BROKER", "Topics", "filters_of", "pa", "schema_of", "topics"]
+__all__ = ["BROKER", "Topics", "pa", "schema_of", "topics"]
 
 #: pyarrow, pyspark.sql.datasource and pyspark.sql.types, imported after what skips without them.
 pa: Any = import_module("pyarrow")
-filters_of: Any = import_module("pyspark.sql.datasource")
 _types: Any = import_module("pyspark.sql.types")
 
 
