@@ -15,6 +15,7 @@ from twistmq.protocol.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from twistmq.client.base.codecs import Serialiser, json_of
     from twistmq.client.base.errors import (
+        AlreadyHandled,
         Attempt,
         Busy,
         ClientError,
@@ -72,13 +73,14 @@ if TYPE_CHECKING:
     from twistmq.protocol.signature import Credentials
 
 __all__ = [
-    "COMMIT", "ROLLBACK", "UNKNOWN", "Attempt", "Averagely", "AveragelyByCircle", "Busy", "Client",
-    "ClientError", "Closed", "Configured", "ConnectTimeout", "ConsistentHash", "Consumer",
-    "Credentials", "DamagedMessage", "Dead", "Decision", "Denied", "ForkedError", "Full",
-    "Interceptor", "MachineRoom", "MachineRoomNearby", "Message", "MessageQueue", "NoRoute",
-    "NotAssigned", "NotSafe", "OptionError", "PopConsumer", "Producer", "ProtocolError",
-    "PullConsumer", "PullLimits", "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage",
-    "Rejected", "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
+    "COMMIT", "ROLLBACK", "UNKNOWN", "AlreadyHandled", "Attempt", "Averagely",
+    "AveragelyByCircle", "Busy", "Client", "ClientError", "Closed", "Configured",
+    "ConnectTimeout", "ConsistentHash", "Consumer", "Credentials", "DamagedMessage", "Dead",
+    "Decision", "Denied", "ForkedError", "Full", "Interceptor", "MachineRoom",
+    "MachineRoomNearby", "Message", "MessageQueue", "NoRoute", "NotAssigned", "NotSafe",
+    "OptionError", "PopConsumer", "Producer", "ProtocolError", "PullConsumer", "PullLimits",
+    "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage", "Rejected",
+    "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
     "RequestRefused", "RequestTimeout", "Retry", "RouteTimeout", "SendFailed", "SendResult",
     "Serialiser", "Sql", "TopicMissing", "Undecodable", "Unsupported", "WrongLoop", "json_of",
     "sql",
@@ -96,9 +98,9 @@ _MODULES: Final = {
         "MachineRoomNearby"],
     "twistmq.client.core.consumer.subscriptions": ["Sql", "sql"],
     "twistmq.client.base.errors": [
-        "Attempt", "Busy", "ClientError", "Closed", "ConnectTimeout", "Denied", "ForkedError",
-        "Full", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "ProtocolError",
-        "ReceiptExpired", "Rejected", "RemotingConnectError", "RemotingError",
+        "AlreadyHandled", "Attempt", "Busy", "ClientError", "Closed", "ConnectTimeout", "Denied",
+        "ForkedError", "Full", "NoRoute", "NotAssigned", "NotSafe", "OptionError",
+        "ProtocolError", "ReceiptExpired", "Rejected", "RemotingConnectError", "RemotingError",
         "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout",
         "RouteTimeout", "SendFailed", "TopicMissing", "Undecodable", "Unsupported", "WrongLoop"],
     "twistmq.client.base.handlers": ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry"],
@@ -111,4 +113,4 @@ _MODULES: Final = {
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, ("aio", "testing", "tx"))

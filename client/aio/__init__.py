@@ -27,12 +27,15 @@ from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
 from twistmq.client.roles.parts import parts_of
 from twistmq.client.roles.waits import ForAsyncio
 from twistmq.client.shell.options import (
+    CLIENT,
     CONSUMER,
     POP_CONSUMER,
     PRODUCER,
     PULL_CONSUMER,
     NameServers,
+    lists_options,
 )
+from twistmq.protocol.lazy_exports import listed_names
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -48,14 +51,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Consumer", "PopConsumer", "Producer", "PullConsumer"]
 
+__dir__ = listed_names(__name__, __all__)
+
 T = TypeVar("T")
 
 
+@lists_options(CLIENT)
 class Client(ForAsyncio, LoopClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param options: see the page of options.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
+    :param options: see below.
     """
 
     def __init__(self, name_servers: NameServers = None,
@@ -63,12 +70,14 @@ class Client(ForAsyncio, LoopClient):
         super().__init__(AsyncioShell(name_servers, dict(options)))
 
 
+@lists_options(PRODUCER)
 class Producer(ForAsyncio, LoopProducer[Client, asyncio.Future[SendResult]]):
     """Sends messages.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
-    :param options: see the page of options.
+    :param options: see below.
     """
 
     def __init__(
@@ -78,14 +87,16 @@ class Producer(ForAsyncio, LoopProducer[Client, asyncio.Future[SendResult]]):
         super().__init__(parts_of(name_servers, client, Client, PRODUCER, options))
 
 
+@lists_options(CONSUMER)
 class Consumer(ForAsyncio, LoopConsumer[Client, T]):
     """A member of a consumer group.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
-    :param options: see the page of options.
+    :param options: see below.
     """
 
     def __init__(
@@ -96,14 +107,16 @@ class Consumer(ForAsyncio, LoopConsumer[Client, T]):
         super().__init__(parts_of(name_servers, client, Client, CONSUMER, options), group, topics)
 
 
+@lists_options(PULL_CONSUMER)
 class PullConsumer(ForAsyncio, LoopPullConsumer[Client, T]):
     """A member of a consumer group that is polled, by one task at a time.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read; None: see ``subscribe`` and ``assign``.
-    :param options: see the page of options.
+    :param options: see below.
     """
 
     def __init__(
@@ -115,14 +128,16 @@ class PullConsumer(ForAsyncio, LoopPullConsumer[Client, T]):
                          topics)
 
 
+@lists_options(POP_CONSUMER)
 class PopConsumer(ForAsyncio, LoopPopConsumer[Client, T]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
-    :param options: see the page of options.
+    :param options: see below.
     """
 
     def __init__(

@@ -34,7 +34,10 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
     ``id`` is the unique id that the client gave the message; for a batch, it is the ids of all
     messages, joined by commas. ``offset_id`` is the broker's id. ``recall_handle`` takes a timed
-    message back.
+    message back. ``transaction_id`` is the id by which a broker knows the transaction of a half
+    message; brokers fill it in for other messages too. ``region`` is the broker's setting
+    ``regionId``, and ``is_traced`` is its wish to get traces of the message; the option ``trace``
+    of the producer decides whether it gets them.
     """
 
     id: str

@@ -19,6 +19,7 @@
       NotSafe                   stored, but not as safely as requested
       Undecodable               a body cannot be decompressed or decoded
       NotAssigned               the queue is not assigned to this consumer
+        AlreadyHandled              the message does not wait for an acknowledgement
       ReceiptExpired            a popped message no longer belongs to this consumer
       RequestTimeout            no reply to a request-reply in time; a ``TimeoutError``
       RemotingError             a request got no response
@@ -51,12 +52,36 @@ if TYPE_CHECKING:
     from twistmq.client.base.answers import SendResult
 
 __all__ = [
-    "Attempt", "Busy", "ClientError", "Closed", "ConnectTimeout", "Denied", "ForkedError", "Full",
+    "AlreadyHandled",
+    "Attempt",
+    "Busy",
+    "ClientError",
+    "Closed",
+    "ConnectTimeout",
+    "Denied",
+    "ForkedError",
+    "Full",
     "NoRoute",
-    "NotAssigned", "NotSafe", "OptionError", "ProtocolError", "ReceiptExpired", "Rejected",
-    "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
-    "RequestRefused", "RequestTimeout", "RouteTimeout", "SendFailed", "TopicMissing",
-    "Undecodable", "Unsupported", "WrongLoop", "client_error", "refusal",
+    "NotAssigned",
+    "NotSafe",
+    "OptionError",
+    "ProtocolError",
+    "ReceiptExpired",
+    "Rejected",
+    "RemotingConnectError",
+    "RemotingError",
+    "RemotingSendError",
+    "RemotingTimeout",
+    "RequestRefused",
+    "RequestTimeout",
+    "RouteTimeout",
+    "SendFailed",
+    "TopicMissing",
+    "Undecodable",
+    "Unsupported",
+    "WrongLoop",
+    "client_error",
+    "refusal",
 ]
 
 
@@ -241,6 +266,13 @@ class Undecodable(ClientError):
 
 class NotAssigned(ClientError):
     """The queue is not assigned to this consumer at present."""
+
+
+class AlreadyHandled(NotAssigned):
+    """The message does not wait for an acknowledgement, so none was made.
+
+    It was acknowledged already, it has failed, or no iteration of this consumer returned it.
+    """
 
 
 class ReceiptExpired(ClientError):

@@ -96,7 +96,10 @@ class ReceivedMessage(Read, Generic[T]):
 
     ``body`` is the decompressed body. ``value`` is the result of the consumer's decoder, or the
     body if the consumer has no decoder. ``lost`` is true once another member has the message's
-    queue.
+    queue. ``size`` is the size of the stored record in bytes. ``error`` is the last error of its
+    handler in this process, and ``earlier_attempts`` is the number of attempts that the record does
+    not count, on an ordered queue. ``began_ms`` is when the message was handed out, in ms of
+    ``time.monotonic``, and -1 before that.
 
     :param record: the stored record; the bytes of a plain record are decoded when a field is
         requested.
@@ -262,7 +265,11 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def lag(self) -> int | None:
-        """The number of messages that followed this one in its queue when it was read."""
+        """The number of messages that followed this one in its queue when it was read.
+
+        It is None if the message does not have the property ``MAX_OFFSET``. Brokers do not store
+        it; ``Client.max_offset`` returns the end of a queue.
+        """
         end = self.properties.get(names.MAX_OFFSET, "")
         # A producer may have set the property to any text.
         if not end.isascii() or not end.isdecimal() or len(end) > _OFFSET_DIGITS:

@@ -26,7 +26,7 @@ from twistmq.client.roles.client import BaseClient
 from twistmq.client.roles.waits import ForThreads
 from twistmq.client.shell.client_builder import build_client
 from twistmq.client.shell.clock import SystemClock
-from twistmq.client.shell.options import NameServers, milliseconds
+from twistmq.client.shell.options import CLIENT, NameServers, lists_options, milliseconds
 from twistmq.protocol.bodies import ClusterInfo, TopicRouteData
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -46,11 +46,13 @@ __all__ = ["Client", "closing_on_error"]
 T = TypeVar("T")
 
 
+@lists_options(CLIENT)
 class Client(ForThreads, BaseClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param options: see the page of options.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
+    :param options: see below.
     :raises OptionError: when no name server is given, or an option has an invalid value.
     """
 

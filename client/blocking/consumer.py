@@ -31,7 +31,7 @@ from twistmq.client.core.consumer.turns import Turn
 from twistmq.client.roles.consumer import BaseConsumer
 from twistmq.client.roles.parts import Parts, build_consumer, parts_of
 from twistmq.client.shell.flag import Flag
-from twistmq.client.shell.options import CONSUMER, NameServers, milliseconds
+from twistmq.client.shell.options import CONSUMER, NameServers, lists_options, milliseconds
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -43,16 +43,17 @@ __all__ = ["Consumer"]
 T = TypeVar("T")
 
 
+@lists_options(CONSUMER)
 class Consumer(BlockingMember[T], BaseConsumer[T]):
     """A member of a consumer group.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a ``Client`` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic, as
         in ``{"orders": "eu || us", "audits": sql("level > 3")}``.
-    :param options: see the page of options. A consumer that does not share a client also takes the
-        options of a client.
+    :param options: see below.
     """
 
     def __init__(

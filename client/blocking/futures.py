@@ -279,8 +279,8 @@ class RunningFuture(ThreadFuture[T]):
         state = "running"
         if self.done():
             error = self._failure()
-            state = "finished" if error is None else f"finished raised {type(error).__name__}"
-        return f"<{type(self).__name__} at {id(self):#x} state={state}>"
+            state = "finished" if error is None else f"failed with {type(error).__name__}"
+        return f"<future at {id(self):#x}, {state}>"
 
 
 class Outcomes(Generic[T]):

@@ -18,7 +18,7 @@ from twistmq.client.blocking.consumer import Consumer
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.roles.parts import build_pop_consumer, parts_of
 from twistmq.client.roles.pop_consumer import BasePopConsumer
-from twistmq.client.shell.options import POP_CONSUMER, NameServers
+from twistmq.client.shell.options import POP_CONSUMER, NameServers, lists_options
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -30,6 +30,7 @@ __all__ = ["PopConsumer"]
 T = TypeVar("T")
 
 
+@lists_options(POP_CONSUMER)
 class PopConsumer(BasePopConsumer[T], Consumer[T]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
@@ -38,12 +39,12 @@ class PopConsumer(BasePopConsumer[T], Consumer[T]):
     is delivered again unless the program acknowledges it in time. The brokers must be of version
     5.0 or later.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a ``Client`` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read, in the form that :class:`Consumer` takes.
-    :param options: see the page of options. A consumer that does not share a client also takes the
-        options of a client.
+    :param options: see below.
     :raises Unsupported: when a broker does not support pop consumption.
     """
 

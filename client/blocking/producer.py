@@ -29,7 +29,7 @@ from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.roles.parts import build_producer, parts_of
 from twistmq.client.roles.producer import BaseProducer
 from twistmq.client.roles.waits import ForThreads
-from twistmq.client.shell.options import PRODUCER, NameServers, milliseconds
+from twistmq.client.shell.options import PRODUCER, NameServers, lists_options, milliseconds
 from twistmq.client.shell.transaction import BlockingTransaction
 
 if TYPE_CHECKING:
@@ -44,13 +44,14 @@ __all__ = ["Producer"]
 _LATE_S: Final = 5.0
 
 
+@lists_options(PRODUCER)
 class Producer(ForThreads, BaseProducer):
     """Sends messages and blocks until they are stored.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
-    :param options: see the page of options. A producer that does not share a client also takes the
-        options of a client.
+    :param options: see below.
     """
 
     def __init__(

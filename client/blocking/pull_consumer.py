@@ -19,7 +19,7 @@ from twistmq.client.blocking.member import BlockingMember
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.roles.parts import build_pull_consumer, parts_of
 from twistmq.client.roles.pull_consumer import BasePullConsumer
-from twistmq.client.shell.options import PULL_CONSUMER, NameServers
+from twistmq.client.shell.options import PULL_CONSUMER, NameServers, lists_options
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -33,16 +33,17 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 
+@lists_options(PULL_CONSUMER)
 class PullConsumer(BlockingMember[T], BasePullConsumer[T]):
     """A member of a consumer group that is polled, by one thread at a time.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a ``Client`` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read, in the form that :class:`Consumer` takes; None: see
         :meth:`subscribe` and :meth:`assign`.
-    :param options: see the page of options. A consumer that does not share a client also takes the
-        options of a client.
+    :param options: see below.
     """
 
     def __init__(

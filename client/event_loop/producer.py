@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["LoopProducer"]
 
 #: The loop's future of a SendResult.
-F = TypeVar("F")
+SendFuture = TypeVar("SendFuture")
 C = TypeVar("C", bound=LoopClient)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class LoopProducer(BaseProducer, Generic[C, F]):
+class LoopProducer(BaseProducer, Generic[C, SendFuture]):
     """Sends messages."""
 
     def __init__(self, parts: Parts[C]) -> None:
@@ -83,7 +83,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
     async def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Unpack[MessageArguments],
-    ) -> F:
+    ) -> SendFuture:
         """Send a message; waits only for room among the messages in flight.
 
         The call itself is awaited in all event loops, because its result is also awaitable.
@@ -95,7 +95,7 @@ class LoopProducer(BaseProducer, Generic[C, F]):
         size = ready.size
         if not self._room.fits(size):
             await self._wait_for_room(size)
-        future: F
+        future: SendFuture
         future, end = self.client.shell.new_future()
         self._room.take(size)
 

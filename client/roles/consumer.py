@@ -42,8 +42,9 @@ class BaseConsumer(BaseMember[T]):
         makes the consumer with ``auto_acknowledge=False``, so that the loop itself does not
         acknowledge any message.
 
-        :raises NotAssigned: when a message already has its result, or is delivered again because
-            its queue now belongs to another member. The other messages are acknowledged.
+        :raises AlreadyHandled: when a message already has its result.
+        :raises NotAssigned: when a message is delivered again because its queue now belongs to
+            another member. In both cases, the other messages are acknowledged.
         """
         self._check_open()
         self._finish()

@@ -7,8 +7,8 @@ or consumer that makes its own client takes the client's options too. The sectio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ __all__ = [
     "NameServers",
     "Option",
     "check_object",
+    "lists_options",
     "milliseconds",
     "option_page",
     "values_of",
@@ -32,6 +33,8 @@ __all__ = [
 #: The addresses of name servers: "host:port;host:port", a list of "host:port",
 #: "http://..." of an address server, "dns://host:port", or None for NAMESRV_ADDR.
 NameServers = str | Sequence[str] | None
+
+T = TypeVar("T")
 
 _DAY_S: Final = 86_400
 #: The longest time that a call can wait, seconds.
@@ -256,6 +259,29 @@ def values_of(
             raise OptionError(unknown_name("option", name, {*rows_by_name, *others}))
         rows_by_name[name].check(value)
     return {name: arguments.get(name, row.default) for name, row in rows_by_name.items()}
+
+
+def lists_options(rows: Sequence[Option]) -> Callable[[type[T]], type[T]]:
+    """Add the options of a class to its docstring, so that ``help`` shows them.
+
+    :param rows: the options of the class, without those of a client.
+    """
+    lines = ["", "    Options, with their defaults:", ""]
+    for row in rows:
+        lines += [f"    {row.name}={row.default!r}", f"        {row.help}"]
+    if rows is not CLIENT:
+        names = ", ".join(row.name for row in CLIENT)
+        lines += ["", "    Without a client to share, also the options of ``Client``:",
+                  f"    {names}"]
+    text = "\n".join(lines) + "\n    "
+
+    def add(described: type[T]) -> type[T]:
+        # Python leaves the docstrings out when it is told to.
+        if described.__doc__ is not None:
+            described.__doc__ += text
+        return described
+
+    return add
 
 
 def milliseconds(seconds: float, name: str = "timeout_s") -> float:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from twistmq.client.base.errors import ClientError
 from twistmq.client.base.handlers import Decision
@@ -23,6 +23,13 @@ from twistmq.client.core.producer.sender import Sender
 from twistmq.client.core.producer.transactions import end_half, send_half
 
 __all__ = ["AsyncTransaction", "BlockingTransaction", "Transaction"]
+
+
+#: The end of a transaction in words.
+_STATES: Final = {
+    Decision.COMMIT: "committed", Decision.ROLLBACK: "rolled back",
+    Decision.UNKNOWN: "left to on_check",
+}
 
 
 class Transaction:
@@ -41,6 +48,11 @@ class Transaction:
         self._queue = queue
         self._result: SendResult | None = None
         self._is_rolled_back = False
+        #: How far the transaction is, in words.
+        self._state = "not begun"
+
+    def __repr__(self) -> str:
+        return f"<transaction of message {self.id}, {self._state}>"
 
     @property
     def id(self) -> str:
@@ -62,12 +74,14 @@ class Transaction:
         if self._result is not None:
             raise ClientError("a transaction can be used only once")
         self._result = await send_half(self._sender, self._message, self._queue)
+        self._state = "open"
 
     def _end(self, failed: bool) -> None:
         if self._is_rolled_back:
             decision = Decision.ROLLBACK
         else:
             decision = Decision.UNKNOWN if failed else Decision.COMMIT
+        self._state = _STATES[decision]
         end_half(self._sender, self.result, decision)
 
 

@@ -25,14 +25,17 @@ from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
 from twistmq.client.roles.parts import parts_of
 from twistmq.client.shell.options import (
+    CLIENT,
     CONSUMER,
     POP_CONSUMER,
     PRODUCER,
     PULL_CONSUMER,
     NameServers,
+    lists_options,
 )
 from twistmq.client.tx.loop import DeferredMethods, TwistedShell
 from twistmq.client.tx.service import ConsumerService
+from twistmq.protocol.lazy_exports import listed_names
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -48,14 +51,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Consumer", "ConsumerService", "PopConsumer", "Producer", "PullConsumer"]
 
+__dir__ = listed_names(__name__, __all__)
+
 T = TypeVar("T")
 
 
+@lists_options(CLIENT)
 class Client(DeferredMethods, LoopClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
-    :param options: see the page of options.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
+    :param options: see below.
     """
 
     def __init__(
@@ -64,13 +71,15 @@ class Client(DeferredMethods, LoopClient):
         super().__init__(TwistedShell(name_servers, reactor, dict(options)))
 
 
+@lists_options(PRODUCER)
 class Producer(DeferredMethods, LoopProducer[Client, Deferred[SendResult]]):
     """Sends messages.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
     :param reactor: the reactor; not needed if a client is given.
-    :param options: see the page of options.
+    :param options: see below.
     """
 
     def __init__(
@@ -82,15 +91,17 @@ class Producer(DeferredMethods, LoopProducer[Client, Deferred[SendResult]]):
         self.start()
 
 
+@lists_options(CONSUMER)
 class Consumer(DeferredMethods, LoopConsumer[Client, T]):
     """A member of a consumer group.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
     :param reactor: the reactor; not needed if a client is given.
-    :param options: see the page of options.
+    :param options: see below.
     """
 
     def __init__(
@@ -102,15 +113,17 @@ class Consumer(DeferredMethods, LoopConsumer[Client, T]):
                          group, topics)
 
 
+@lists_options(PULL_CONSUMER)
 class PullConsumer(DeferredMethods, LoopPullConsumer[Client, T]):
     """A member of a consumer group that is polled, by one task at a time.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read; None: see ``subscribe`` and ``assign``.
     :param reactor: the reactor; not needed if a client is given.
-    :param options: see the page of options.
+    :param options: see below.
     """
 
     def __init__(
@@ -123,15 +136,17 @@ class PullConsumer(DeferredMethods, LoopPullConsumer[Client, T]):
                          group, topics)
 
 
+@lists_options(POP_CONSUMER)
 class PopConsumer(DeferredMethods, LoopPopConsumer[Client, T]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
-    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
+        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
     :param reactor: the reactor; not needed if a client is given.
-    :param options: see the page of options.
+    :param options: see below.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 
 from tests.client.test_shells import ShellCase
 from twistmq.client import (
+    AlreadyHandled,
     Client,
     Closed,
     Consumer,
@@ -70,7 +71,8 @@ class BlockingAcknowledgementTests(AcknowledgementCase):
                 for message in consumer:
                     seen.append(message.body)
                     consumer.acknowledge(message)
-                    error = self.assertRaises(NotAssigned, consumer.acknowledge, message)
+                    error = self.assertRaises(AlreadyHandled, consumer.acknowledge, message)
+                    self.assertIsInstance(error, NotAssigned)
                     self.assertIn("has its result already", str(error))
                     if len(seen) == 5:
                         break

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import subprocess
 import sys
+from concurrent.futures import Future as ThreadFuture
 
 from twisted.trial.unittest import SynchronousTestCase
 
 import twistmq.broker.api
 import twistmq.client
+import twistmq.client.aio
 import twistmq.client.testing
+import twistmq.client.tx
 from twistmq.broker.testing import running_broker
 from twistmq.client import Client, Consumer, Producer
+from twistmq.client.blocking.futures import running_future
+from twistmq.client.shell.options import CLIENT, CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER
 
 
 class NameTests(SynchronousTestCase):
@@ -25,9 +32,30 @@ class NameTests(SynchronousTestCase):
 
     def test_completion_and_help_know_the_names(self) -> None:
         """The public names are listed, and no helper of the package is."""
-        for package in (twistmq.client, twistmq.broker.api, twistmq.client.testing):
+        for package in (twistmq.client, twistmq.client.aio, twistmq.client.tx,
+                        twistmq.broker.api, twistmq.client.testing):
             listed = {name for name in dir(package) if not name.startswith("__")}
-            self.assertEqual(listed, set(package.__all__), msg=package.__name__)
+            modules = {"aio", "testing", "tx"} if package is twistmq.client else set()
+            self.assertEqual(listed, {*package.__all__, *modules}, msg=package.__name__)
+
+    def test_the_modules_of_the_other_styles_are_attributes(self) -> None:
+        """A program that imports only the package may use them."""
+        code = ("import twistmq.client\n"
+                "print(twistmq.client.aio.Producer, twistmq.client.testing.RecordingProducer)")
+        done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True,
+                              check=True)
+        self.assertIn("twistmq.client.aio.Producer", done.stdout)
+
+    def test_help_has_the_options(self) -> None:
+        """Of each class in each style, with what they mean."""
+        for package in (twistmq.client, twistmq.client.aio, twistmq.client.tx):
+            for name, rows in (("Client", CLIENT), ("Producer", PRODUCER), ("Consumer", CONSUMER),
+                               ("PullConsumer", PULL_CONSUMER), ("PopConsumer", POP_CONSUMER)):
+                text = inspect.getdoc(getattr(package, name)) or ""
+                for row in rows:
+                    self.assertIn(f"\n{row.name}={row.default!r}\n    {row.help}", text)
+                self.assertIn("timeout_s", text)
+                self.assertNotIn("the page of options", text)
 
     def test_another_name_is_an_attribute_error(self) -> None:
         """As of any module."""
@@ -52,6 +80,26 @@ class ShownTests(SynchronousTestCase):
                 consumer.close()
             self.assertEqual(repr(consumer), "<consumer of group g with topics a, b, closed>")
             self.assertEqual(repr(client), f"<client of {where}, closed>")
+
+    def test_a_future_and_a_transaction_show_their_state(self) -> None:
+        """In words, and not by the name of a private class."""
+        future: ThreadFuture[int] = running_future()
+        self.assertRegex(repr(future), "^<future at 0x[0-9a-f]+, running>$")
+        future.set_exception(KeyError("x"))
+        self.assertRegex(repr(future), ", failed with KeyError>$")
+        with running_broker() as broker, Producer(
+                broker.namesrv_address, on_check=lambda message: None) as producer:
+            for state in ("committed", "rolled back", "left to on_check"):
+                transaction = producer.transaction("t", b"x")
+                before = f"<transaction of message {transaction.id}, "
+                self.assertEqual(repr(transaction), before + "not begun>")
+                with contextlib.suppress(KeyError), transaction:
+                    self.assertEqual(repr(transaction), before + "open>")
+                    if state == "rolled back":
+                        transaction.rollback()
+                    elif state == "left to on_check":
+                        raise KeyError
+                self.assertEqual(repr(transaction), f"{before}{state}>")
 
     def test_a_client_that_was_never_closed(self) -> None:
         """The end of the program warns of it, if the program shows such warnings."""

@@ -16,7 +16,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from twistmq.client.base.errors import NotAssigned, OptionError, Undecodable
+from twistmq.client.base.errors import AlreadyHandled, NotAssigned, OptionError, Undecodable
 from twistmq.client.base.handlers import NoResult, failure_level
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch
@@ -98,20 +98,22 @@ class HandlerCalls(Generic[T]):
     def acknowledge(self, messages: Sequence[ReceivedMessage[T]]) -> None:
         """Acknowledge messages of iterations that the program has processed.
 
-        :raises NotAssigned: when a message is unknown or its queue belongs to another member now;
-            all other messages are acknowledged.
+        :raises AlreadyHandled: when a message is unknown or has its result already.
+        :raises NotAssigned: when its queue belongs to another member now. In both cases, all other
+            messages are acknowledged.
         """
-        fault = ""
+        fault: NotAssigned | None = None
         for message in messages:
             if id(message) not in self._pending:
-                fault = (f"{message!r}: no iteration of this consumer handed it out, or it has its "
-                         "result already")
+                fault = AlreadyHandled(
+                    f"{message!r} does not wait for an acknowledgement: it has its result already, "
+                    "or no iteration of this consumer returned it")
             elif message.lost:
-                fault = (f"{message!r}: its queue no longer belongs to this consumer, so the "
-                         "message will be delivered again")
+                fault = NotAssigned(f"{message!r}: its queue no longer belongs to this consumer, "
+                                    "so the message will be delivered again")
         self.succeed(message for message in messages if not message.lost)
-        if fault:
-            raise NotAssigned(fault)
+        if fault is not None:
+            raise fault
 
     def _without_result(
         self, messages: Iterable[ReceivedMessage[T]]

@@ -3,7 +3,9 @@
 Source: Validators, DefaultMQProducerImpl (tryToCompressMessage, sendKernelImpl), MessageBatch,
 MessageClientIDSetter @5.3.3. Differs from Apache: a batch has no unique id, as in 4.9. Apache's
 brokers give the id of a batch to each of its messages, so that the messages cannot be found by
-their own ids; in a topic of the type BatchCQ, a batch with an id is one record.
+their own ids; in a topic of the type BatchCQ, a batch with an id is one record. A body that
+compression makes longer is sent as it is: Apache's client sends the longer one, and a broker then
+refuses a body of almost 4 MiB that cannot be compressed.
 """
 
 from __future__ import annotations
@@ -164,8 +166,11 @@ class Preparer:
         sys_flag = message.sys_flag
         options = self._options
         if len(body) >= self._compress_over and not sys_flag & SYS_COMPRESSED:
-            body, bits = compress(body, options.codec)
-            sys_flag |= bits
+            smaller, bits = compress(body, options.codec)
+            # Random bytes get longer, perhaps longer than a broker allows.
+            if len(smaller) < len(body):
+                body = smaller
+                sys_flag |= bits
         text, ids, properties = self._properties(message, extra)
         sharding_key = properties.get(SHARDING_KEY, "")
         return OutgoingMessage(

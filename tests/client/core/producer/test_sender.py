@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Any, cast
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
+from twistmq.client.base.codecs import decompress
 from twistmq.client.base.errors import (
     Busy,
     Closed,
@@ -26,7 +28,7 @@ from twistmq.client.base.errors import (
 )
 from twistmq.client.base.interceptors import Interceptor, Interceptors
 from twistmq.client.base.messages import Message, MessageQueue, SendResult
-from twistmq.client.core.producer.outgoing_message import ProducerOptions
+from twistmq.client.core.producer.outgoing_message import BODY_SIZE_MAX, ProducerOptions
 from twistmq.client.core.producer.replies import prepare_request
 from twistmq.client.core.producer.sender import (
     RETRY_CODES,
@@ -41,6 +43,7 @@ from twistmq.protocol.bodies import TopicQueueMappingInfo
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.properties import UNIQ_KEY, WAIT, parse_properties
+from twistmq.protocol.record import SYS_COMPRESSED
 from twistmq.protocol.topic_names import TEMPLATE_TOPIC
 
 A, B = "10.0.0.2:10911", "10.0.0.3:10911"
@@ -125,6 +128,15 @@ class AttemptTests(SendCase):
         error = self.assertRaises(SendFailed, self.send, queue=MessageQueue("T", "gone", 0))
         self.assertFalse(error.maybe_stored)
         self.assertIn("master of broker gone", str(error))
+
+    def test_a_body_is_compressed_only_if_it_gets_shorter(self) -> None:
+        """Random bytes of the greatest size are accepted by a broker with the same limit."""
+        body = random.Random(1).randbytes(BODY_SIZE_MAX)
+        for message, flag in ((body, 0), (b"a" * len(body), SYS_COMPRESSED)):
+            ready = self.sender.prepare(Message("T", message))
+            self.assertEqual(ready.sys_flag & SYS_COMPRESSED, flag)
+            self.assertLessEqual(len(ready.body), BODY_SIZE_MAX)
+            self.assertEqual(decompress(ready.body, ready.sys_flag), message)
 
     def test_all_attempts_are_told(self) -> None:
         """The error has the broker, the time and the reason of each attempt."""
