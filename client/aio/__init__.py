@@ -15,7 +15,7 @@ member's queues to other members. The client logs a warning after one second.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from twistmq.client.aio.loop import AsyncioShell
 from twistmq.client.base.messages import SendResult
@@ -24,7 +24,7 @@ from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
-from twistmq.client.roles.parts import parts_of
+from twistmq.client.roles.parts import Value, parts_of
 from twistmq.client.roles.waits import ForAsyncio
 from twistmq.client.shell.options import (
     CLIENT,
@@ -53,7 +53,6 @@ __all__ = ["Client", "Consumer", "PopConsumer", "Producer", "PullConsumer"]
 
 __dir__ = listed_names(__name__, __all__)
 
-T = TypeVar("T")
 
 
 @lists_options(CLIENT)
@@ -88,7 +87,7 @@ class Producer(ForAsyncio, LoopProducer[Client, asyncio.Future[SendResult]]):
 
 
 @lists_options(CONSUMER)
-class Consumer(ForAsyncio, LoopConsumer[Client, T]):
+class Consumer(ForAsyncio, LoopConsumer[Client, Value]):
     """A member of a consumer group.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
@@ -108,7 +107,7 @@ class Consumer(ForAsyncio, LoopConsumer[Client, T]):
 
 
 @lists_options(PULL_CONSUMER)
-class PullConsumer(ForAsyncio, LoopPullConsumer[Client, T]):
+class PullConsumer(ForAsyncio, LoopPullConsumer[Client, Value]):
     """A member of a consumer group that is polled, by one task at a time.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
@@ -129,7 +128,7 @@ class PullConsumer(ForAsyncio, LoopPullConsumer[Client, T]):
 
 
 @lists_options(POP_CONSUMER)
-class PopConsumer(ForAsyncio, LoopPopConsumer[Client, T]):
+class PopConsumer(ForAsyncio, LoopPopConsumer[Client, Value]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
@@ -29,7 +29,7 @@ from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
 from twistmq.client.roles.consumer import BaseConsumer
-from twistmq.client.roles.parts import Parts, build_consumer, parts_of
+from twistmq.client.roles.parts import Parts, Value, build_consumer, parts_of
 from twistmq.client.shell.flag import Flag
 from twistmq.client.shell.options import CONSUMER, NameServers, lists_options, milliseconds
 
@@ -40,11 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
-T = TypeVar("T")
 
 
 @lists_options(CONSUMER)
-class Consumer(BlockingMember[T], BaseConsumer[T]):
+class Consumer(BlockingMember[Value], BaseConsumer[Value]):
     """A member of a consumer group.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
@@ -66,7 +65,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
 
     def _join(
         self, parts: Parts[Client], group: str, topics: Topics,
-        build: Callable[[ClientCore, str, Topics, Mapping[str, Any]], Member[T]],
+        build: Callable[[ClientCore, str, Topics, Mapping[str, Any]], Member[Value]],
     ) -> None:
         """Join the group.
 
@@ -79,7 +78,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         #: The time-out of a close that a handler requested; the end of the run carries it out.
         self._close_later: float | None = None
         #: Messages that iterations have finished and that were not reported to the engine yet.
-        self._finished: deque[ReceivedMessage[T]] = deque()
+        self._finished: deque[ReceivedMessage[Value]] = deque()
         self.client.core.on_close.append(self._client_closed)
         self.client.loop.before_end.add(self._finish)
         # The iterations of a forked child end: their messages belong to the parent.
@@ -91,7 +90,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
 
     # --- iteration
 
-    def __iter__(self) -> Iterator[ReceivedMessage[T]]:
+    def __iter__(self) -> Iterator[ReceivedMessage[Value]]:
         """Iterate over messages; asking for the next message acknowledges the previous one.
 
         A loop that is left early, by ``break`` or by an error, has not acknowledged its last
@@ -99,7 +98,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         same holds when the consumer is closed inside the loop.
         """
         self._check_open()
-        line: deque[tuple[AssignedQueue[T], ReceivedMessage[T]]] = deque()
+        line: deque[tuple[AssignedQueue[Value], ReceivedMessage[Value]]] = deque()
         is_over = Flag()
         turn = Turn(self.member, lambda: self._give_back(line))
         turn.begin()
@@ -132,7 +131,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
             self._give_back(line)
 
     def _take(
-        self, line: deque[tuple[AssignedQueue[T], ReceivedMessage[T]]], is_over: Flag
+        self, line: deque[tuple[AssignedQueue[Value], ReceivedMessage[Value]]], is_over: Flag
     ) -> None:
         """Wait for messages, and put some messages of one queue into the line.
 
@@ -158,7 +157,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
 
     def _finish(self) -> None:
         """Report to the engine the messages that iterations have finished."""
-        finished: list[ReceivedMessage[T]] = []
+        finished: list[ReceivedMessage[Value]] = []
         # The end of the program and an iteration on another thread may both take messages from it.
         with suppress(IndexError):
             while True:
@@ -166,7 +165,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         if finished:
             self._post(self._handling.succeed, finished)
 
-    def _give_back(self, line: deque[tuple[AssignedQueue[T], ReceivedMessage[T]]]) -> None:
+    def _give_back(self, line: deque[tuple[AssignedQueue[Value], ReceivedMessage[Value]]]) -> None:
         """Return the messages of a line to the waiting ones, because its iteration ends."""
         messages = [message for _, message in line]
         line.clear()
@@ -175,7 +174,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
     # --- handlers
 
     def run(
-        self, handler: Callable[[ReceivedMessage[T]], object], *, workers: int = 20
+        self, handler: Callable[[ReceivedMessage[Value]], object], *, workers: int = 20
     ) -> None:
         """Pass each message to a function on several threads, until :meth:`stop` or an error.
 
@@ -188,7 +187,7 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
                    workers, self._handling.size)
 
     def run_batches(
-        self, handler: Callable[[list[ReceivedMessage[T]]], int | None], *, size: int = 32,
+        self, handler: Callable[[list[ReceivedMessage[Value]]], int | None], *, size: int = 32,
         workers: int = 20,
     ) -> None:
         """Pass lists of messages of one queue to a function on several threads.
@@ -200,11 +199,11 @@ class Consumer(BlockingMember[T], BaseConsumer[T]):
         self._work(lambda batch: run_steps(self._handling.as_list(batch), handler), workers, size)
 
     def _work(
-        self, work: Callable[[Batch[T]], None], workers: int, size: int
+        self, work: Callable[[Batch[Value]], None], workers: int, size: int
     ) -> None:
         """Run workers until the consumer stops; the arguments have been checked."""
         self._check_open()
-        lines: SimpleQueue[Batch[T] | None] = SimpleQueue()
+        lines: SimpleQueue[Batch[Value] | None] = SimpleQueue()
         failures: list[BaseException] = []
         feeder = Feeder(self.member, lines, workers, size)
 

@@ -11,12 +11,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.consumer import Consumer
 from twistmq.client.core.consumer.subscriptions import Topics
-from twistmq.client.roles.parts import build_pop_consumer, parts_of
+from twistmq.client.roles.parts import Value, build_pop_consumer, parts_of
 from twistmq.client.roles.pop_consumer import BasePopConsumer
 from twistmq.client.shell.options import POP_CONSUMER, NameServers, lists_options
 
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PopConsumer"]
 
-T = TypeVar("T")
 
 
 @lists_options(POP_CONSUMER)
-class PopConsumer(BasePopConsumer[T], Consumer[T]):
+class PopConsumer(BasePopConsumer[Value], Consumer[Value]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
     A popped message is invisible to the other members for ``invisible_s``. Handlers and iterations

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.member import BlockingMember
 from twistmq.client.core.consumer.subscriptions import Topics
-from twistmq.client.roles.parts import build_pull_consumer, parts_of
+from twistmq.client.roles.parts import Value, build_pull_consumer, parts_of
 from twistmq.client.roles.pull_consumer import BasePullConsumer
 from twistmq.client.shell.options import PULL_CONSUMER, NameServers, lists_options
 
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PullConsumer"]
 
-T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 
 
 @lists_options(PULL_CONSUMER)
-class PullConsumer(BlockingMember[T], BasePullConsumer[T]):
+class PullConsumer(BlockingMember[Value], BasePullConsumer[Value]):
     """A member of a consumer group that is polled, by one thread at a time.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address

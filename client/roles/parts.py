@@ -35,10 +35,17 @@ if TYPE_CHECKING:
     from twistmq.client.core.pop.pop_consumer import PopMember
     from twistmq.client.core.producer.tracer import Trace
 
-__all__ = ["Parts", "build_consumer", "build_pop_consumer", "build_producer",
+__all__ = ["Parts", "Value", "build_consumer", "build_pop_consumer", "build_producer",
            "build_pull_consumer", "divide", "parts_of"]
 
 C = TypeVar("C")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    #: The type of the values of a consumer, ``Consumer[bytes]``; type checkers need no annotation.
+    Value = DefaultTypeVar("Value", default=Any)
+else:
+    Value = TypeVar("Value")
 
 #: The keywords that are not options, and those of consumers.
 _NAMES: Final = frozenset({"name_servers", "client"})

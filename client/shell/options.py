@@ -203,8 +203,10 @@ CONSUMER: Final = (
            "consumeConcurrentlyMaxSpan"),
     Option("pull_count", ("int",), 32, "the number of messages that a pull asks for",
            "pullBatchSize", 1, 1024),
-    Option("decode", ("function",), None, "returns `message.value`; None: the value is the body"),
-    Option("undecodable", ("str",), "retry", "how to handle a message that cannot be decoded",
+    Option("decode", ("function",), None, "gets the message and returns `message.value`; None: the "
+           "value is the body"),
+    Option("undecodable", ("str",), "retry", "how to handle a message that cannot be decoded: as a "
+           "failed one, as a processed one, or by an error of the loop",
            choices=("retry", "skip", "raise")),
     Option("damaged", ("str",), "skip", "how to handle a stored message that cannot be read, for "
            'example because its CRC is wrong: "skip" leaves it out, logs an error and counts it '

@@ -89,6 +89,8 @@ class MemoryClient:
         :raises TimeoutError: when it does not end in time.
         """
         task: Future[T] = self.engine.tasks.spawn(coroutine)
+        # The caller gets an error of the task, so the log does not need it.
+        task.when_done(lambda _: None)
         self.cluster.wait_for(lambda: task.is_done, timeout_ms)
         return task.result()
 

@@ -13,7 +13,7 @@ a Deferred; it is a coroutine function. :class:`ConsumerService` runs a consumer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
@@ -23,7 +23,7 @@ from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
-from twistmq.client.roles.parts import parts_of
+from twistmq.client.roles.parts import Value, parts_of
 from twistmq.client.shell.options import (
     CLIENT,
     CONSUMER,
@@ -53,7 +53,6 @@ __all__ = ["Client", "Consumer", "ConsumerService", "PopConsumer", "Producer", "
 
 __dir__ = listed_names(__name__, __all__)
 
-T = TypeVar("T")
 
 
 @lists_options(CLIENT)
@@ -92,7 +91,7 @@ class Producer(DeferredMethods, LoopProducer[Client, Deferred[SendResult]]):
 
 
 @lists_options(CONSUMER)
-class Consumer(DeferredMethods, LoopConsumer[Client, T]):
+class Consumer(DeferredMethods, LoopConsumer[Client, Value]):
     """A member of a consumer group.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
@@ -114,7 +113,7 @@ class Consumer(DeferredMethods, LoopConsumer[Client, T]):
 
 
 @lists_options(PULL_CONSUMER)
-class PullConsumer(DeferredMethods, LoopPullConsumer[Client, T]):
+class PullConsumer(DeferredMethods, LoopPullConsumer[Client, Value]):
     """A member of a consumer group that is polled, by one task at a time.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
@@ -137,7 +136,7 @@ class PullConsumer(DeferredMethods, LoopPullConsumer[Client, T]):
 
 
 @lists_options(POP_CONSUMER)
-class PopConsumer(DeferredMethods, LoopPopConsumer[Client, T]):
+class PopConsumer(DeferredMethods, LoopPopConsumer[Client, Value]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address

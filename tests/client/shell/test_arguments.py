@@ -353,8 +353,7 @@ class LoopTests(TestCase):
                         await asyncio.wait_for(call("t", b"x"), 20)
                 with self.assertRaisesRegex(WrongLoop, text):
                     await asyncio.wait_for(producer.client.topics(), 20)
-                consumer: aio.Consumer[bytes] = aio.Consumer(
-                    client=producer.client, group="g", topics="t")
+                consumer = aio.Consumer(client=producer.client, group="g", topics="t")
                 with self.assertRaisesRegex(WrongLoop, text):
                     await consumer.start()
 

@@ -39,6 +39,12 @@ class ClusterTests(SynchronousTestCase):
         second = self.cluster.member("billing", "orders", start="first")
         self.assertEqual(self.read_all(second), [b"8"])
 
+    def test_an_error_that_is_raised_is_not_logged(self) -> None:
+        """The caller has it."""
+        self.patch(logging.getLogger("twistmq.client"), "disabled", False)
+        with self.assertNoLogs("twistmq.client", logging.ERROR):
+            self.assertRaises(SendFailed, self.cluster.producer().send, "orders", b"x", delay_s=10)
+
     def test_what_a_cluster_cannot_be_is_refused(self) -> None:
         """The error names what there is; a setting of a plugin that is not loaded counts too."""
         for wrong in ({"brokers": 0}, {"brokers": 27}, {"brokers": "2"},
