@@ -45,6 +45,9 @@ _open: set[Shell] = set()
 class Shell(ABC):
     """Runs the core of a client in an event loop."""
 
+    #: The thread of the loop; None: the client has not started.
+    _thread_id: int | None = None
+
     def __init__(self, name_servers: NameServers, arguments: dict[str, Any]) -> None:
         built = build_client(name_servers, SystemClock(), arguments)
         self.core = built.core
@@ -56,8 +59,6 @@ class Shell(ABC):
         self.rooms: dict[str, InFlightLimit] = {}
         #: Cancels the work that was scheduled for the end of the loop.
         self._forget_end: Callable[[], object] = lambda: None
-        #: The thread of the loop; None: the client has not started.
-        self._thread_id: int | None = None
 
     # --- the loop's part
 
