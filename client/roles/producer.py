@@ -77,8 +77,9 @@ class BaseProducer:
 
         If the wait is cancelled or interrupted, the message stays in flight and may be stored.
 
-        :raises SendFailed: when all attempts failed.
-        :raises RequestRefused: when the broker refuses the message permanently.
+        :raises SendFailed: when all attempts failed. It is also of the class of its attempts, such
+            as :class:`TopicMissing` or ``TimeoutError``, if they all failed alike.
+        :raises RequestRefused: when a broker refuses the message and it is not tried again.
         :raises OptionError: when the message cannot be sent to any broker.
         """
         timeout_ms = (self.sender.options.timeout_ms if timeout_s is None
