@@ -251,7 +251,8 @@ class CallTests(ShellCase):
             with PullConsumer(self.where, group="g", topics="T") as consumer:
                 wrong: Any = None
                 self.assertRaises(OptionError, consumer.poll, 10, wrong)
-                self.assertRaises(AttributeError, consumer.seek_to_time, wrong, 5)
+                self.assertRaises(OptionError, consumer.seek_to_time, wrong, 5)
+                self.assertRaises(AttributeError, consumer.client.read_queues, wrong)
                 self.assertIsInstance(consumer.poll(10, 0.01), list)
 
         return self.in_thread(run)
