@@ -131,7 +131,6 @@ class HangingTests(TestCase):
         self.assertEqual(len(errors), COUNT)
         for error in errors:
             self.assertIsInstance(error, SendFailed)
-            self.assertIsInstance(error, TimeoutError)
             self.assertEqual(error.maybe_stored, maybe_stored)
             # A try begins some time after its send, where the machine is busy.
             self.assertGreaterEqual(sum(each.duration_ms for each in error.attempts),
