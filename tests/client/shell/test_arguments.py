@@ -367,12 +367,17 @@ class LoopTests(TestCase):
     def test_a_handler_on_a_thread_stops_its_consumer(self) -> Deferred[Any]:
         """The loop is told at once, also in debug mode, which refuses calls of other threads."""
         handled: list[bytes] = []
+        errors: list[BaseException] = []
 
         async def main(where: str) -> None:
             async with aio.Consumer(where, group="g", topics="t", start="first") as consumer:
                 def handle(message: ReceivedMessage[bytes]) -> None:
                     handled.append(message.body)
-                    consumer.stop()
+                    try:
+                        consumer.stop()
+                    except BaseException as error:
+                        errors.append(error)
+                        raise
 
                 async with aio.Producer(where) as producer:
                     await producer.send("t", b"x")
@@ -380,7 +385,7 @@ class LoopTests(TestCase):
 
         def work(where: str) -> None:
             asyncio.run(main(where), debug=True)
-            self.assertEqual(handled, [b"x"])
+            self.assertEqual((handled, errors), ([b"x"], []))
 
         return self.on_thread(work)
 
