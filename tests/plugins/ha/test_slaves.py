@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from twisted.internet.address import IPv4Address
 from twisted.internet.testing import StringTransport
 from twisted.logger import capturedLogs, formatEvent
@@ -44,6 +46,26 @@ class SlavesTests(SynchronousTestCase):
             link.resumeProducing()
             link.dataReceived(encode_report(end))
         return self.codes
+
+    def test_a_default_port_that_is_taken_is_replaced_and_published(self) -> None:
+        """Name servers are told the port that was opened; a port that was given must be free."""
+        opened = SimpleNamespace(port=4711, stop=lambda: None)
+
+        def serve(factory: object, port: int, *arguments: object, **options: object) -> object:
+            if port:
+                raise OSError("taken")
+            return opened
+
+        self.patch(self.box.kernel.host, "serve_stream", serve)
+        self.box.settings.put("haListenPort", 10_912)
+        self.patch(self.box.settings, "is_given", lambda name: False)
+        with capturedLogs() as events:
+            self.slaves.start()
+        self.assertEqual(self.box.kernel.identity.ha_port, 4711)
+        [line] = [formatEvent(event) for event in events if "for slaves" in formatEvent(event)]
+        self.assertIn("taken; 4711 is used", line)
+        self.patch(self.box.settings, "is_given", lambda name: True)
+        self.assertRaises(OSError, self.slaves.start)
 
     def test_a_slave_that_connected_twice_counts_once(self) -> None:
         """One that says its broker id, from wherever it comes; another id is another slave."""

@@ -341,6 +341,21 @@ class RoleTests(PopTestCase):
         self.assertEqual(self.retries(), [b"0"])
 
 
+    def test_a_broker_that_is_master_again_goes_on_where_the_other_one_was(self) -> None:
+        """While it was a slave, it copied how far the other broker had come."""
+        self.send(b"x")
+        self.pop()
+        self.pass_time(8000)
+        self.assertEqual(self.retries(), [b"x"])
+        self.box.kernel.set_role("SLAVE", 1)
+        self.pass_time(2000)
+        # The other broker had not come as far, so the retry may not be in its log.
+        del self.box.kernel.consumer_offset.table[f"{REVIVE_TOPIC}@{REVIVE_GROUP}"]
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.pass_time(12_000)
+        self.assertEqual(self.retries(), [b"x", b"x"])
+
+
 class RefusedTests(PopTestCase):
     """A message that cannot be stored for its retry."""
 

@@ -14,6 +14,7 @@ from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from tests.client.core.group_box import BROKER, GroupBox
 from twistmq.client.base.errors import NoRoute, RemotingTimeout, SendFailed
 from twistmq.client.base.messages import Message, MessageQueue, SendResult
+from twistmq.client.core.connection.client import ClientCore, ClientOptions
 from twistmq.client.core.consumer.queries import Queries
 from twistmq.client.core.consumer.subscriptions import subscription
 from twistmq.client.core.producer.outgoing_message import ProducerOptions
@@ -44,6 +45,24 @@ def asked(box: Box, address: str) -> int:
     """How often a name server was asked for a route."""
     return sum(where == address and command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
                for where, command in box.requests)
+
+
+class ChoiceTests(SynchronousTestCase):
+    """The name server that is asked first."""
+
+    def test_each_client_begins_with_one_that_it_draws(self) -> None:
+        """Otherwise the first of the list would serve all clients."""
+        for number, address in enumerate(NAMES):
+            box = Box(name_servers=NAMES)
+            box.core = ClientCore(ClientOptions(name_servers=NAMES, client_id="10.0.0.1@test"),
+                                  box.clock, lambda bound, number=number: number % bound)
+            box.engine = box.core.engine
+            box.servers[BROKER] = stored
+            for each in NAMES:
+                box.servers[each] = routes({"T": route({"a": BROKER})})
+            send(box, producer(box), "T")
+            self.assertEqual([asked(box, each) for each in NAMES],
+                             [int(each == address) for each in NAMES])
 
 
 class AbsenceTests(SynchronousTestCase):
