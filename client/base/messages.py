@@ -39,26 +39,7 @@ class _TopicAndBody(msgspec.Struct, frozen=True, gc=False):
     body: Any
 
 
-class _NamedArguments(type(msgspec.Struct)):  # type: ignore[misc]
-    """The metaclass of :class:`Message`: an unknown keyword is an error of the client."""
-
-    def __call__(cls, *arguments: Any, **named: Any) -> Any:
-        """Make a message; :raises OptionError: when there is no argument of a name."""
-        try:
-            return _make(cls, *arguments, **named)
-        except TypeError:
-            names = cls.__struct_fields__
-            for name in named:
-                if name not in names:
-                    raise OptionError(
-                        unknown_name("argument of a message", name, names)) from None
-            raise
-
-
-_make: Final = type(msgspec.Struct).__call__
-
-
-class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False, metaclass=_NamedArguments):
+class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     """A message to send: ``Message("orders", b"paid", tags="eu")``.
 
     :param topic: the topic of the message.
@@ -215,8 +196,7 @@ def message_of(
     if not isinstance(topic, str):
         raise OptionError(f"the topic is {topic!r}: give its name, or a Message")
     if not options:
-        message: Message = _make(Message, topic, body)
-        return message
+        return Message(topic, body)
     if "delay_ms" in options and isinstance(options["delay_ms"], int):
         warnings.warn("give delay_s, in seconds, in place of delay_ms", DeprecationWarning,
                       stacklevel=3)

@@ -22,6 +22,7 @@ from twistmq.client.blocking.loop import Loop
 from twistmq.client.blocking.process_loop import shared_loop
 from twistmq.client.core.connection.tasks import Cancelled
 from twistmq.client.core.consumer.pull_request import PULL_BYTES, messages_of, pull_header
+from twistmq.client.core.consumer.queries import check_hold
 from twistmq.client.roles.client import BaseClient
 from twistmq.client.roles.waits import ForThreads
 from twistmq.client.shell.client_builder import build_client
@@ -222,6 +223,7 @@ class Client(ForThreads, BaseClient):
         :param max_bytes: how many bytes to ask for; the broker has its own limits.
         :returns: a future of the result, or of the errors of :meth:`pull`.
         """
+        check_hold(hold_ms)
         header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
                              expression_type=expression_type, hold_ms=hold_ms,
                              max_bytes=max_bytes)

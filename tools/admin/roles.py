@@ -18,8 +18,9 @@ from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.headers.admin import NotifyBrokerRoleChangedRequestHeader
+from twistmq.tools.admin.brokers import broker_settings
 from twistmq.tools.admin.rows import Row
-from twistmq.tools.admin.session import AdminError, Session
+from twistmq.tools.admin.session import AdminError, Broker, Session
 
 __all__ = ["follow_master", "promote_slave"]
 
@@ -33,12 +34,15 @@ _LOOK_SECONDS: Final = 0.1
 class _State:
     """The state that a broker reports.
 
+    :param address: where this command reaches it.
+    :param own_address: the address under which other brokers and clients know it.
     :param log_end: the end of its commit log, bytes.
     :param fault: the fault of its store; empty without a fault.
     """
 
     name: str
     address: str
+    own_address: str
     broker_id: int
     is_master: bool
     log_end: int
@@ -65,10 +69,11 @@ def promote_slave(
         yield _row(slave, "dry run", "nothing is changed")
         return
     if master is not None and switch:
-        yield _row(master, "become slave", _change(session, master, slave.address, slave.broker_id))
+        yield _row(master, "become slave", _change(session, master, slave.own_address,
+                                                    slave.broker_id))
         end = _wait(session, slave, _state(session, master.address).log_end)
         yield _row(slave, "catch up", f"its log ends at {end}, like the log of {master.address}")
-    yield _row(slave, "become master", _change(session, slave, slave.address, MASTER_ID))
+    yield _row(slave, "become master", _change(session, slave, slave.own_address, MASTER_ID))
     yield _checked(session, slave, is_master=True)
 
 
@@ -77,7 +82,7 @@ def follow_master(
 ) -> Iterator[Row]:
     """Turn a master into a slave of another one; see the row of the command."""
     old, new = _state(session, broker), _state(session, master)
-    if broker == master:
+    if old.own_address == new.own_address:
         raise AdminError("a broker cannot follow itself")
     if slave_id <= MASTER_ID:
         raise AdminError("the id of a slave must be above 0")
@@ -90,7 +95,7 @@ def follow_master(
     if dry:
         yield _row(old, "dry run", "nothing is changed")
         return
-    yield _row(old, "become slave", _change(session, old, master, slave_id))
+    yield _row(old, "become slave", _change(session, old, new.own_address, slave_id))
     yield _checked(session, old, is_master=False)
 
 
@@ -103,14 +108,37 @@ def _row(state: _State, step: str, result: str) -> Row:
 
 def _state(session: Session, address: str) -> _State:
     """:raises BrokerError: when the broker does not answer."""
-    [broker] = session.brokers(address)
+    broker = _broker_at(session, address)
     table = KVTable.decode(session.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
     # Apache's brokers do not report their role; a slave that stands in for its master is active.
     role = table.get("brokerRole")
     is_master = table.get("brokerActive") != "false" if role is None else role != "SLAVE"
-    return _State(broker.name, address, broker.broker_id, is_master,
+    return _State(broker.name, address, broker.address, broker.broker_id, is_master,
                   whole_number(table.get("commitLogMaxOffset", "")) or 0,
                   table.get("fault.store", ""))
+
+
+def _broker_at(session: Session, address: str) -> Broker:
+    """Return a broker with the address under which it is registered.
+
+    An operator may reach it at another one, such as 127.0.0.1 on its own host.
+
+    :raises BrokerError: when it does not answer.
+    """
+    [broker] = session.brokers(address)
+    if broker.name:
+        return broker
+    settings = broker_settings(session, broker)
+    name, port = settings.get("brokerName", ""), address.rpartition(":")[2]
+    own_address = f"{settings.get('brokerIP1', '')}:{settings.get('listenPort', '')}"
+    members = [each for each in session.all_brokers() if each.name == name]
+    # A broker that chose its port itself has the setting 0.
+    known = ([each for each in members if each.address == own_address]
+             or [each for each in members if each.address.rpartition(":")[2] == port])
+    if len(known) == 1:
+        return known[0]
+    broker_id = whole_number(settings.get("brokerId", "")) or MASTER_ID
+    return Broker(settings.get("brokerClusterName", ""), name, broker_id, own_address)
 
 
 def _live_master(session: Session, slave: _State) -> _State | None:
@@ -154,6 +182,7 @@ def _checked(session: Session, before: _State, *, is_master: bool) -> Row:
     """:raises AdminError: when a broker does not have the role that it was given."""
     state = _state(session, before.address)
     if state.is_master != is_master:
-        raise AdminError(f"{before.address} answered, but does not have the role that it was given")
+        raise AdminError(f"{before.address} answered, but does not have the role that it was "
+                         "given: its log says why")
     return _row(before, "verify", f"{'master' if is_master else 'slave'}, its log ends at "
                                   f"{state.log_end}")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from twistmq.client.base.answers import OFFSET_MAX
-from twistmq.client.base.errors import OptionError, Undecodable, refusal
+from twistmq.client.base.errors import Undecodable, refusal
 from twistmq.client.base.messages import PullResult, PullStatus, ReceivedMessage
 from twistmq.client.base.received_message import DamagedMessage
 from twistmq.protocol.big_endian import int32_at, int64_at
@@ -69,10 +69,7 @@ def pull_header(
     :param group: the group's name at brokers.
     :param expression: the filter expression; with None, the one in the group's heartbeat applies.
     :param hold_ms: how long the broker may wait for a message.
-    :raises OptionError: when that is not an int of at least 0.
     """
-    if not isinstance(hold_ms, int) or hold_ms < 0:
-        raise OptionError(f"hold_ms is {hold_ms!r}: give milliseconds, an int of at least 0")
     flags = ((PULL_SUBSCRIPTION if expression is not None else 0)
              | (PULL_SUSPEND if hold_ms else 0))
     return PullMessageRequestHeader(

@@ -113,6 +113,21 @@ class CommandTests(SynchronousTestCase):
         self.assertRaises(AdminError, self.follow, self.second, self.first)
         self.assertRaises(AdminError, self.follow, self.first, self.second)
 
+    def test_a_broker_that_is_named_by_another_address(self) -> None:
+        """An operator on its host may say localhost; the brokers know each other by their own."""
+        first, second = (each.broker_address.replace("127.0.0.1", "localhost")
+                         for each in (self.first, self.second))
+        with Session(self.names) as session:
+            rows = list(promote_slave(session, broker=second, switch=True, force=False, dry=False))
+            self.assertEqual([row[2] for row in rows][-2:], ["become master", "verify"])
+            self.assertEqual(self.roles(), ("SLAVE", "ASYNC_MASTER"))
+            list(promote_slave(session, broker=first, switch=False, force=True, dry=False))
+            self.assertRaises(AdminError, list, follow_master(
+                session, broker=first, master=self.first.broker_address, slave_id=2, dry=False))
+            rows = list(follow_master(session, broker=first, master=second, slave_id=2, dry=False))
+            self.assertEqual([row[2] for row in rows][-2:], ["become slave", "verify"])
+        self.assertEqual(self.roles(), ("SLAVE", "ASYNC_MASTER"))
+
     def test_a_slave_that_does_not_catch_up_is_not_promoted(self) -> None:
         """The error says what can be done."""
         self.patch(roles, "_CATCH_UP_SECONDS", 0)
