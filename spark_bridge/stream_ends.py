@@ -22,6 +22,7 @@ from typing import TypeVar
 from twistmq.client.base.messages import PullStatus
 from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import (
     BrokerError,
     CopiedError,
@@ -69,6 +70,11 @@ class _Waits(CopiedError):
         self.verdict = verdict
 
 
+def _changed(queue: MessageQueue, what: str) -> Verdict:
+    return Verdict(Availability.AWAY, f"{queue_name(queue)} changed while the read was planned: "
+                                      f"{what}")
+
+
 class StreamEnds:
     """Asks for the ends of queues, and judges the queues that are missing.
 
@@ -106,6 +112,11 @@ class StreamEnds:
     def marks(self, offsets: Offsets) -> Marks:
         """Find the mark of the last message before each offset, if that message still exists.
 
+        A message that has expired has no mark. But if a queue became shorter after its end was
+        asked for, or its topic is gone, then the end belongs to other messages than the queue has
+        now: without a mark, nobody would notice this later. The caller has to ask again for the
+        ends, and must therefore call this method by :meth:`wait_for_servers` together with them.
+
         :raises RemotingError, NoRoute: when a broker is away.
         """
         client, retries = self._client(), self._plan.settings.retries
@@ -123,15 +134,21 @@ class StreamEnds:
                     if result.status is PullStatus.FOUND and result.next_offset == offsets[queue]:
                         record = decode_record(result.body, 0, False)
                         marks[queue] = (record.physical_offset, record.store_timestamp)
+                    elif result.max_offset < offsets[queue]:
+                        raise _Waits(_changed(queue, f"it ends at {result.max_offset} now, and not "
+                                                     f"at {offsets[queue]}"))
                 except RemotingError:
                     # The next try asks a slave, if there is one.
                     if attempt >= retries:
                         raise
                     failed[queue] = remaining[queue]
                 except (RequestRefused, StoreDamaged) as error:
-                    # A message that cannot be fetched has no mark. Its read reports the fault.
                     if is_passing(error):
                         raise
+                    if isinstance(error, RequestRefused) and (
+                            error.response_code == ResponseCode.TOPIC_NOT_EXIST):
+                        raise _Waits(_changed(queue, "its topic is gone")) from None
+                    # A message that cannot be fetched has no mark. Its read reports the fault.
             remaining, attempt = failed, attempt + 1
         return marks
 

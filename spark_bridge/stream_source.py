@@ -125,10 +125,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
             with naming_the_option():
-                start = planned(self._plan, self._connected(), self._start)
-                self._initial = offsets_json(
-                    start, self._finder.wait_for_servers(lambda: self._finder.marks(start)))
+                self._initial = self._finder.wait_for_servers(self._beginning)
         return self._initial
+
+    def _beginning(self) -> dict[str, Any]:
+        """Return where a new query starts."""
+        start = planned(self._plan, self._connected(), self._start)
+        return offsets_json(start, self._finder.marks(start))
 
     def getDefaultReadLimit(self) -> Any:
         rows = self._options.integer_or_none("maxOffsetsPerTrigger")
@@ -153,17 +156,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit = self.getDefaultReadLimit()
         positions, marks = read_offsets(start), read_marks(start)
         with naming_the_option():
-            latest = self._finder.find(positions, self._target, marks)
-            if self._target is not None:
-                self._target = latest.ends
-            self._ends = latest.ends
             self._position = self._finder.wait_for_servers(
-                lambda: self._next(positions, marks, latest, limit))
+                lambda: self._planned(positions, marks, limit))
         if self._delay is not None and any(
                 offset > positions.get(queue, offset)
                 for queue, offset in read_offsets(self._position).items()):
             self._delay.note_batch()
         return self._position
+
+    def _planned(
+        self, positions: Offsets, marks: dict[MessageQueue, Mark], limit: Any
+    ) -> dict[str, Any]:
+        """Find the ends of the queues, and the end of the next micro-batch.
+
+        Both are found again if a queue changes in between.
+        """
+        latest = self._finder.find(positions, self._target, marks)
+        if self._target is not None:
+            self._target = latest.ends
+        self._ends = latest.ends
+        return self._next(positions, marks, latest, limit)
 
     def _next(self, positions: Offsets, marks: dict[MessageQueue, Mark], latest: Ends,
               limit: Any) -> dict[str, Any]:

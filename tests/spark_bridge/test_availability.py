@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -30,6 +31,7 @@ from twistmq.spark_bridge.options import OptionError
 from twistmq.spark_bridge.queue_reader import ReadFailed
 from twistmq.spark_bridge.sink import WriteFailed
 from twistmq.spark_bridge.source import RocketMQDataSource
+from twistmq.spark_bridge.stream_ends import StreamEnds
 from twistmq.tools.admin.session import Session
 
 A, B = "broker-a", "broker-b"
@@ -313,6 +315,40 @@ class DriverTests(ClusterCase):
         # A checkpoint of an earlier version has no marks.
         driver = self.driver(old, subscribe="t").run()
         self.assertEqual(self.bodies(driver), sorted([*bodies("new", 9, 3), b"later"]))
+
+    def test_a_topic_that_changes_between_its_end_and_its_mark_is_seen(self) -> None:
+        """Without the mark, the new topic's messages would pass for those that were planned."""
+        real = StreamEnds.marks
+        for there in (0, 2):
+            for fails in ("true", "false"):
+                self.cluster.send("t", bodies("t", 6))
+                offset = self.driver(subscribe="t").run().offset
+                self.cluster.send("t", bodies("t", 4, 6))
+                changes = iter([True])
+
+                def marks(finder: StreamEnds, offsets: Any, there: int = there,
+                          changes: Iterator[bool] = changes) -> Any:
+                    # The end of the next micro-batch, which was found just now, is 10.
+                    if 10 not in offsets.values() or not next(changes, False):
+                        return real(finder, offsets)
+                    self.cluster.delete("t")
+                    if there:
+                        self.cluster.send("t", bodies("new", there))
+                    try:
+                        return real(finder, offsets)
+                    finally:
+                        self.cluster.send("t", bodies("new", 12 - there, there))
+
+                with mock.patch.object(StreamEnds, "marks", marks):
+                    driver = self.driver(offset, subscribe="t", failOnDataLoss=fails)
+                    if fails == "true":
+                        self.assertRaises(DataLoss, driver.run)
+                    else:
+                        # The first run ends where the topic ended when it began.
+                        driver.run()
+                        self.assertEqual(self.bodies(driver.run()), sorted(bodies("new", 12)))
+                self.assertFalse(next(changes, False))
+                self.cluster.delete("t")
 
     def test_a_tail_that_was_replaced_is_read_from_its_first_new_message(self) -> None:
         """The broker lost its tail, and has got more messages than before since then."""
