@@ -65,7 +65,7 @@ class AccountCase(ClusterCase):
         self.admin.ask(self.cluster.address(), RequestCode.UPDATE_AND_CREATE_TOPIC,
                        CreateTopicRequestHeader("orders", "TBW102", 4, 4, 6, "SINGLE_TAG"))
         self.cluster.register()
-        self.producer = Producer(self.admin, timeout_s=30)
+        self.producer = Producer(client=self.admin, timeout_s=30)
         self.queue = MessageQueue("orders", A, 0)
         self.producer.send_batch([Message("orders", body) for body in bodies("o", 8)], self.queue)
 
