@@ -45,7 +45,8 @@ class ReadmeTests(SynchronousTestCase):
 
     def test_columns_of_the_view(self) -> None:
         """The columns it names of the view are those the view selects."""
-        table = self.text.partition("makes one row a message:")[2].partition("## ")[0]
+        table = self.text.partition("the events to one row for each message:")[2].partition(
+            "## ")[0]
         named = {name for line in table.splitlines() if line.startswith("| `")
                  for name in re.findall(r"`(\w+)`", line.split("|")[1])}
         source = (FOLDER / "trace_view.py").read_text()
