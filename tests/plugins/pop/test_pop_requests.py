@@ -213,14 +213,12 @@ class PopTests(PopTestCase):
                           for _ in range(2)}, {0})
 
 
-class HookTests(PopTestCase):
-    """``before_consume`` and ``after_consume`` of a pop."""
+class _Hooks:
+    """A plugin that notes what it is told."""
 
-    def setUp(self) -> None:
-        self.plugins = (*PopTestCase.plugins, ("hooks", self))  # type: ignore[assignment]
+    def __init__(self) -> None:
         self.before: list[tuple[str, str, int]] = []
         self.after: list[tuple[str, str, int, int, int, int]] = []
-        super().setUp()
 
     @hookimpl
     def before_consume(self, context: ConsumeContext) -> BrokerError | None:
@@ -234,17 +232,26 @@ class HookTests(PopTestCase):
         self.after.append((context.group, context.topic, context.queue_id, context.offset,
                            context.message_count, len(context.messages)))
 
+
+class HookTests(PopTestCase):
+    """``before_consume`` and ``after_consume`` of a pop."""
+
+    def setUp(self) -> None:
+        self.hooks = _Hooks()
+        self.plugins = (*PopTestCase.plugins, ("hooks", self.hooks))  # type: ignore[assignment]
+        super().setUp()
+
     def test_hooks_see_a_pop_and_what_each_queue_gave(self) -> None:
         """The first sees the request, the second each queue; a refusal is the answer."""
         self.send_some(5)
         self.assertEqual(len(self.pop()), 5)
         self.assertEqual(self.pop(), [])
-        self.assertEqual(self.before, [("g", "T", -1)] * 2)
-        self.assertEqual(sorted(self.after), [("g", "T", 0, 0, 3, 3), ("g", "T", 1, 0, 2, 2)])
+        self.assertEqual(self.hooks.before, [("g", "T", -1)] * 2)
+        self.assertEqual(sorted(self.hooks.after), [("g", "T", 0, 0, 3, 3), ("g", "T", 1, 0, 2, 2)])
         reply = self.ask_pop(group="late")
         self.assertEqual((reply.code, reply.remark),
                          (ResponseCode.SYSTEM_BUSY, "come back tomorrow"))
-        self.assertEqual(len(self.after), 2)
+        self.assertEqual(len(self.hooks.after), 2)
 
 
 class RetryTests(PopTestCase):
