@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from twisted.logger import Logger
     from twisted.python.failure import Failure
 
-__all__ = ["EVENTS_A_MINUTE", "LINES_A_MINUTE", "LimitedLog", "LineRate", "Outage"]
+__all__ = ["EVENTS_A_MINUTE", "LINES_A_MINUTE", "LimitedLog", "LineRate", "Outage",
+           "lines_left_out"]
 
 #: The number of lines that are written in a minute; further lines are only counted.
 LINES_A_MINUTE: Final = 10
@@ -41,6 +42,11 @@ class LineRate:
             self._begin_ms, self._lines = now_ms, 0
         self._lines += 1
         return left_out_count if self._lines <= self._lines_max else None
+
+
+def lines_left_out(count: int) -> str:
+    """Return the end of a line that reports the lines before it; "" if none was left out."""
+    return f" ({count} more since the last line)" if count else ""
 
 
 class LimitedLog:

@@ -462,11 +462,11 @@ class Engine:
             self._complaints[code] = last_ms, left_out + 1
             return
         self._complaints[code] = now_ms, 0
+        from twistmq.protocol.log_rate import lines_left_out
         from twistmq.protocol.printable import one_line
 
         log.warning("a request of %s with the code %d failed: %s%s", address, code,
-                    one_line(str(error)),
-                    f" ({left_out} more since the last line)" if left_out else "")
+                    one_line(str(error)), lines_left_out(left_out))
 
     # --- the shell's loop
 
@@ -513,7 +513,7 @@ class Engine:
 def _log_failure(task: Any, error: Exception) -> None:
     from twistmq.protocol.printable import one_line
 
-    # A stack helps only with an error that nobody expected.
+    # A traceback only helps to find the cause of an unexpected error.
     stack = None if isinstance(error, BrokerError) else error
     log.error("the task %s of the client failed: %s", task.name, one_line(str(error)),
               exc_info=stack)

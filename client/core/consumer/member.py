@@ -45,7 +45,7 @@ from twistmq.protocol.bodies import (
     MessageModel,
     MessageQueue,
 )
-from twistmq.protocol.log_rate import LineRate
+from twistmq.protocol.log_rate import LineRate, lines_left_out
 from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
 
 __all__ = ["Member"]
@@ -279,7 +279,7 @@ class Member(Results[T]):
         if left_out is not None:
             log.warning("group %s: these queues continue at other offsets: %s%s", self.group,
                         ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()),
-                        f" ({left_out} more since the last line)" if left_out else "")
+                        lines_left_out(left_out))
         for queue, offset in (await self.offsets.write(moved)).items():
             if queue in self.assigned_queues and self.assigned_queues[queue].window.is_dropped:
                 self.assigned_queues[queue].committed = offset

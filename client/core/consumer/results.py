@@ -23,7 +23,7 @@ from twistmq.client.core.consumer.subscriptions import Subscription
 from twistmq.client.core.consumer.window import QueueWindow
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.codes import ResponseCode
-from twistmq.protocol.log_rate import LineRate
+from twistmq.protocol.log_rate import LineRate, lines_left_out
 
 __all__ = ["Results"]
 
@@ -75,8 +75,7 @@ class Results(Delivery[T]):
         """Log an error about a damaged message; above a rate, only the number of lines is kept."""
         left_out = self._damaged_lines.left_out(int(self.tasks.now_ms))
         if left_out is not None:
-            more = f" ({left_out} more since the last line)" if left_out else ""
-            log.error(text + "%s", *arguments, more)
+            log.error(text + "%s", *arguments, lines_left_out(left_out))
 
     @property
     def max_attempts(self) -> int:

@@ -41,7 +41,7 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
-from twistmq.protocol.log_rate import LineRate
+from twistmq.protocol.log_rate import LineRate, lines_left_out
 
 if TYPE_CHECKING:
     from twistmq.client.core.consumer.member import Member
@@ -307,7 +307,7 @@ class PopLoop(Generic[T]):
             log.warning("group %s: %s was asked to hide messages for %d ms, and reports that it "
                         "hides them for %d ms: the requested time applies here%s",
                         self._member.group, address, requested_ms, reported_ms,
-                        f" ({left_out} more since the last line)" if left_out else "")
+                        lines_left_out(left_out))
 
     def _after(self, source: Source, error: BrokerError) -> float:
         """Return the wait after a failed pop, in ms."""
