@@ -20,15 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyspark
 from pyspark.sql import datasource
 
-__all__ = ["HAS_READ_LIMITS", "PYSPARK_VERSION", "DataSourceStreamArrowWriter",
+__all__ = ["HAS_READ_LIMITS", "DataSourceStreamArrowWriter",
            "ReadAllAvailable", "ReadLimit", "ReadMaxBytes", "ReadMaxRows",
            "SupportsTriggerAvailableNow"]
-
-#: The version as text, such as "4.0.5".
-PYSPARK_VERSION: Final[str] = getattr(pyspark, "__version__", "of an unknown version")
 
 
 class _ReadLimit:

@@ -17,7 +17,6 @@ from twistmq.protocol.record import host_bytes
 __all__ = ["Identity"]
 
 
-
 class Identity:
     """The names, the role and the address of one broker.
 

@@ -34,13 +34,13 @@ from twistmq.broker.config.properties_file import decode_properties, parse_prope
 from twistmq.broker.errors import SettingsError, SettingUnavailable
 from twistmq.broker.store.regular_file import NEW_FILE, named_kind, open_regular, read_named
 from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettingFault, StoreSettings
+from twistmq.protocol.decimal_text import LONG_MAX
 
 __all__ = ["INT_MAX", "LONG_MAX", "OWN_FILE", "OfEach", "Setting", "SettingCheck", "SettingKind",
            "SettingValue", "Settings", "similar_name"]
 
-#: The greatest values of int and long in Java.
+#: The greatest value of int in Java.
 INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
 
 SettingValue = bool | int | float | str | tuple[str, ...]
 #: ``path`` is a text in which ``~`` stands for the home directory; ``names`` are separated by

@@ -41,7 +41,6 @@ from twistmq.protocol.topic_names import retry_topic
 __all__ = ["ClientRequests"]
 
 
-
 class ClientRequests:
     """The handlers of client management."""
 

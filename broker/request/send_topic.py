@@ -26,7 +26,6 @@ from twistmq.protocol.topic_names import (
 __all__ = ["SendTopics", "queue_refusal"]
 
 
-
 class SendTopics:
     """The topics to which messages are sent."""
 

@@ -54,7 +54,6 @@ __all__ = ["Client", "Consumer", "PopConsumer", "Producer", "PullConsumer"]
 __dir__ = listed_names(__name__, __all__)
 
 
-
 @lists_options(CLIENT)
 class Client(ForAsyncio, LoopClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Consumer"]
 
 
-
 @lists_options(CONSUMER)
 class Consumer(BlockingMember[Value], BaseConsumer[Value]):
     """A member of a consumer group.

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["PopConsumer"]
 
 
-
 @lists_options(POP_CONSUMER)
 class PopConsumer(BasePopConsumer[Value], Consumer[Value]):
     """A member of a consumer group that pops: its members share all queues, message by message.

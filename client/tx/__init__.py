@@ -54,7 +54,6 @@ __all__ = ["Client", "Consumer", "ConsumerService", "PopConsumer", "Producer", "
 __dir__ = listed_names(__name__, __all__)
 
 
-
 @lists_options(CLIENT)
 class Client(DeferredMethods, LoopClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.
