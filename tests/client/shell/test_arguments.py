@@ -269,8 +269,8 @@ class HandlerTests(SynchronousTestCase):
         self.assertIn("await", str(seen[0]))
 
 
-class RunTests(TestCase):
-    """Runs of consumers of a broker."""
+class BrokerCase(TestCase):
+    """Has a broker, which is used on a thread."""
 
     timeout = 120
 
@@ -280,6 +280,10 @@ class RunTests(TestCase):
         broker = running.__enter__()
         self.addCleanup(running.__exit__, None, None, None)
         return deferToThread(work, broker.namesrv_address)
+
+
+class RunTests(BrokerCase):
+    """Runs of consumers of a broker."""
 
     def test_a_blocking_run_refuses_a_coroutine_function(self) -> Deferred[Any]:
         """And one without workers; the consumer can still be used."""
@@ -312,17 +316,8 @@ class RunTests(TestCase):
         return self.on_thread(work)
 
 
-class LoopTests(TestCase):
+class LoopTests(BrokerCase):
     """Objects of asyncio, which belong to the loop in which they started."""
-
-    timeout = 120
-
-    def on_thread(self, work: Callable[[str], None]) -> Deferred[Any]:
-        """Call a function with the address of a broker."""
-        running = running_broker()
-        broker = running.__enter__()
-        self.addCleanup(running.__exit__, None, None, None)
-        return deferToThread(work, broker.namesrv_address)
 
     def test_a_loop_after_the_own_one_is_an_error(self) -> None:
         """The error says that the first loop is closed."""
