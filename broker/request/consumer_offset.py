@@ -228,7 +228,7 @@ class ConsumerOffsetTable(SavedTable):
             topic + _SEPARATOR + group, ())
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the offset that a group has committed and continues from; -1 if there is none."""
+        """Return the offset that a group has committed, or -1 if it has not committed any."""
         key = topic + _SEPARATOR + group
         reset = self._reset.get(key, {}).get(queue_id)
         return reset if reset is not None else self.table.get(key, {}).get(queue_id, -1)

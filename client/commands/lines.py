@@ -150,7 +150,7 @@ def unescaped(text: str) -> bytes:
         if word in _ESCAPED:
             return _ESCAPED[word]
         if len(word) == 3:
-            # A byte that need not be UTF-8.
+            # The byte may be invalid in UTF-8, so it is kept as a surrogate.
             return bytes((int(word[1:], 16),)).decode("utf-8", "surrogateescape")
         if len(word) == 5:
             return chr(int(word[1:], 16))

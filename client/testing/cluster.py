@@ -314,7 +314,7 @@ class MemoryCluster:
         broker.start()
 
     def _broker(self, name: str) -> MemoryBroker:
-        """Return a broker; :raises OptionError: when there is none of this name."""
+        """Return a broker; :raises OptionError: when no broker has this name."""
         broker = self.brokers.get(name)
         if broker is None:
             raise OptionError(f"there is no broker {name!r}; there are {', '.join(self.brokers)}")

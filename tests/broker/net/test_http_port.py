@@ -76,7 +76,7 @@ class HttpPortTests(SynchronousTestCase):
             self.assertEqual(self.asks(connection, bytes(size)), b"got 0", msg=str(size))
 
     def test_a_length_of_many_digits_ends_the_connection_and_nothing_else(self) -> None:
-        """Each line of the log would be a traceback, and nobody limits the requests."""
+        """Otherwise the log would get a traceback for each of any number of requests."""
         other = self.connect()
         for digits in (4000, 5000):
             connection = self.connect()

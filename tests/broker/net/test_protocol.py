@@ -587,7 +587,7 @@ class CloseTests(ProtocolTestCase):
         self.assertTrue(self.client.is_closed)
 
     def test_after_the_end(self) -> None:
-        """Nothing is wrong with closing or cutting off what is gone; a call of it says so."""
+        """A lost connection may be closed and aborted; a request on it fails with a clear error."""
         waiting = self.client.protocol.call(ECHO, None, timeout_ms=1000)
         del self.client.connection.writes[:]
         self.client.connection.drop()

@@ -234,7 +234,7 @@ class NextBrokerTests(PullTestCase):
         self.kernel = self.box.kernel
 
     def test_a_slave_sends_consumers_back(self) -> None:
-        """It tells those that are far behind to stay, and the others to ask the group's own."""
+        """It keeps consumers that are far behind, and sends the others to the group's broker."""
         self.kernel.set_role("SLAVE", 3)
         self.assertEqual([self.next_broker(offset) for offset in (0, 4, 5)], [3, 2, 2])
 

@@ -117,7 +117,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.checkpoint().physic_msg_timestamp, stored_ms)
 
     def test_all_values_are_there_after_a_stop_and_a_start(self) -> None:
-        """A stop makes everything durable, and a start reads what the file says of it."""
+        """A stop makes all data durable, and a start reads these values from the file."""
         for has_index in (True, False):
             self.setUp()
             self.box = self.box.after_stop(message_index_enable=has_index)

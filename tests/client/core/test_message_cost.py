@@ -39,7 +39,7 @@ class MessageCostTests(SynchronousTestCase):
     """A third more calls for each message is noticed here, and not only in a benchmark."""
 
     def produced(self, *, auto_batch: bool) -> float:
-        """The calls for a message that is sent, with those of the broker in the test."""
+        """The number of calls for a sent message, including the calls of the test's broker."""
         box = Box()
         box.servers[NAMESRV] = routes({"T": route({"a": BROKER})})
         box.servers[BROKER] = stored

@@ -274,7 +274,7 @@ class ProducerTests(RolesCase):
         return in_each_style(main)
 
     def test_interceptors_see_each_send_and_each_consumption(self) -> Deferred[Any]:
-        """Before it and after it, with what it was about and how it ended."""
+        """An interceptor is called before and after each one, with the message and the outcome."""
         async def main(style: Style) -> None:
             topic, got, seen = f"seen-{style.name}", style.got, _Seen()
             async with style.opened(self.made(

@@ -121,7 +121,7 @@ class ValueTests(SynchronousTestCase):
     """The value of each option is where the core looks for it, in each style."""
 
     def made(self, kind: str, **options: Any) -> Iterator[Any]:
-        """Make a thing of a kind in each style; that of Twisted may begin its timers at once."""
+        """Make an object of a kind in each style; the one of Twisted may start timers at once."""
         memory = MemoryReactorClock()
         in_memory: dict[str, Any] = {"reactor": memory}
         for module, more in ((client, {}), (aio, {}), (tx, in_memory)):

@@ -387,7 +387,7 @@ class EveryTableTests(GroupCase):
             self.assertEqual((theirs.code, ours.code), (0, 0), msg=code.name)
             self.assertIn(word, theirs.body, msg=code.name)
             if code == RequestCode.GET_TIMER_CHECK_POINT:
-                # What is before the version is how far each broker has come by itself.
+                # The values before the version are the progress of each broker itself.
                 versions = [(each.state_version, each.timestamp, each.counter) for each in (
                     TimerCheckpoint.decode(theirs.body), TimerCheckpoint.decode(ours.body))]
                 self.assertEqual(versions[0], versions[1])

@@ -403,7 +403,7 @@ class ProgressTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"first", b"second"])
 
     def test_it_is_saved_as_often_as_the_setting_says(self) -> None:
-        """A kill costs the progress of so long a time at most, from the start on."""
+        """The progress is saved periodically, so a kill loses at most one period of it."""
         for interval_ms, first_ms in ((500, 500), (70_000, 10_000)):
             self.box.stop()
             self.box = self.start({"flushDelayOffsetInterval": str(interval_ms)})

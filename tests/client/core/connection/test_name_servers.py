@@ -166,7 +166,7 @@ class HangTests(SynchronousTestCase):
                 self.assertIn(address, str(error))
 
     def test_a_call_with_retries_ends_in_the_time_of_its_attempts(self) -> None:
-        """The retries of a question for a route do not multiply those of the call."""
+        """A call does not repeat the retries of its route request in each of its own attempts."""
         box = self.box(1, 1, timeout_ms=1000, retries=2)
         begin = box.clock.now_ms
         self.assertRaises(TimeoutError, box.run, Queries(box.core).max_offset(
