@@ -20,7 +20,7 @@ from twistmq.client.core.producer.replies import prepare_request, request
 from twistmq.client.core.producer.sender import Sender
 from twistmq.client.core.producer.transactions import prepare_half
 from twistmq.client.roles.waits import waits
-from twistmq.client.shell.options import milliseconds
+from twistmq.client.shell.options import time_out_ms
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -82,8 +82,7 @@ class BaseProducer:
         :raises RequestRefused: when a broker refuses the message and it is not tried again.
         :raises OptionError: when the message cannot be sent to any broker.
         """
-        timeout_ms = (self.sender.options.timeout_ms if timeout_s is None
-                      else milliseconds(timeout_s))
+        timeout_ms = time_out_ms(timeout_s, self.sender.options.timeout_ms)
         ready = self._prepare(message_of(topic, body, message, queue))
         return await self._call(self.sender.send, ready, queue, timeout_ms=timeout_ms)
 
@@ -121,8 +120,7 @@ class BaseProducer:
         :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
         """
         self._check_open()
-        timeout_ms = (self.sender.options.timeout_ms if timeout_s is None
-                      else milliseconds(timeout_s))
+        timeout_ms = time_out_ms(timeout_s, self.sender.options.timeout_ms)
         ready = prepare_request(self.sender, message_of(topic, body, message, queue), timeout_ms)
         return await self._call(request, self.sender, ready, queue, timeout_ms)
 

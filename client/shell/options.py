@@ -27,6 +27,7 @@ __all__ = [
     "lists_options",
     "milliseconds",
     "option_page",
+    "time_out_ms",
     "values_of",
 ]
 
@@ -284,6 +285,15 @@ def lists_options(rows: Sequence[Option]) -> Callable[[type[T]], type[T]]:
         return described
 
     return add
+
+
+def time_out_ms(timeout_s: float | None, default_ms: float) -> float:
+    """Return the time-out of one call in ms.
+
+    :param timeout_s: the program's argument; with None, the default applies.
+    :raises OptionError: when it is not a number from 0 to a year.
+    """
+    return default_ms if timeout_s is None else milliseconds(timeout_s)
 
 
 def milliseconds(seconds: float, name: str = "timeout_s") -> float:

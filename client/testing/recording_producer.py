@@ -22,7 +22,7 @@ from twistmq.client.core.producer.replies import prepare_request
 from twistmq.client.core.producer.transactions import prepare_half
 from twistmq.client.roles.parts import build_producer, divide
 from twistmq.client.shell.clock import SystemClock
-from twistmq.client.shell.options import CLIENT, PRODUCER, NameServers, milliseconds, values_of
+from twistmq.client.shell.options import CLIENT, PRODUCER, NameServers, time_out_ms, values_of
 from twistmq.protocol.record import MAGIC_V1, StoredMessage
 
 if TYPE_CHECKING:
@@ -174,8 +174,7 @@ class RecordingProducer:
         :raises RequestTimeout: immediately, if ``reply`` is None.
         """
         new_message = message_of(topic, body, message, queue)
-        timeout_ms = (self._sender.options.timeout_ms if timeout_s is None
-                      else milliseconds(timeout_s))
+        timeout_ms = time_out_ms(timeout_s, self._sender.options.timeout_ms)
         ready, _ = prepare_request(self._sender, new_message, timeout_ms)
         result = self._keep([new_message], ready, queue)
         if self.reply is None:
