@@ -431,8 +431,26 @@ def _check(option: Option, value: str) -> None:
                               f"{option.maximum}")
 
 
+#: Options of the format ``kafka``, in lower case, and what takes their place here. A name that ends
+#: with "." stands for all names that begin with it.
+_KAFKA_NAMES: Final = {
+    "kafka.bootstrap.servers": "nameServer",
+    "kafka.group.id": "group",
+    "kafkaconsumer.polltimeoutms": "pullTimeoutMs",
+    "includeheaders": "includeProperties",
+    "kafka.default.api.timeout.ms": "serverWaitMs",
+    "kafka.delivery.timeout.ms": "serverWaitMs",
+    "kafka.security.protocol": "tls",
+    "kafka.ssl.": "tls",
+    "kafka.sasl.": "accessKey",
+}
+
+
 def _like(name: str, lookup: Mapping[str, Option]) -> str:
     """Return a hint at the option that the user may have meant."""
+    for kafka_name, ours in _KAFKA_NAMES.items():
+        if name == kafka_name or (kafka_name.endswith(".") and name.startswith(kafka_name)):
+            return f"; {ours} takes its place"
     close = difflib.get_close_matches(name, list(lookup), 1)
     return f"; {lookup[close[0]].name} is one" if close else ""
 

@@ -87,6 +87,19 @@ class OptionsTests(SynchronousTestCase):
                          "option startingoffset: there is no such option; startingOffsets is one")
         self.assertIn("option xyzzy", self.refused({"xyzzy": ""}))
 
+    def test_an_option_of_the_format_kafka_names_what_takes_its_place(self) -> None:
+        """The error about an option that only ``kafka`` has names the option to give instead."""
+        for kafka_name, ours in (
+            ("kafka.bootstrap.servers", "nameServer"), ("kafka.group.id", "group"),
+            ("includeHeaders", "includeProperties"), ("kafka.ssl.truststore.location", "tls"),
+            ("kafka.sasl.jaas.config", "accessKey"),
+        ):
+            self.assertEqual(
+                self.refused({kafka_name: "x"}),
+                f"option {kafka_name}: there is no such option; {ours} takes its place")
+        self.assertEqual(self.refused({"kafka.acks": "all"}),
+                         "option kafka.acks: there is no such option")
+
     def test_an_option_that_has_no_meaning_there_says_where_it_has_one(self) -> None:
         """An option that has no meaning there says where it has one."""
         self.assertEqual(self.refused({"endingoffsets": "latest"}, STREAM_READ),

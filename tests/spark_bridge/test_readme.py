@@ -11,7 +11,7 @@ from tests.spark_bridge import records  # noqa: F401  (skips where the extra is 
 from twistmq.spark_bridge.columns import COLUMNS
 from twistmq.spark_bridge.export_command import export
 from twistmq.spark_bridge.export_plan import FORMATS
-from twistmq.spark_bridge.options import OPTIONS
+from twistmq.spark_bridge.options import BATCH_READ, OPTIONS, OptionError, Options
 from twistmq.spark_bridge.plugin import Plugin
 from twistmq.spark_bridge.rows import SINK_COLUMNS
 from twistmq.spark_bridge.store_options import STORE_OPTIONS, options_table
@@ -67,6 +67,18 @@ class ReadmeTests(SynchronousTestCase):
             named = re.findall(r"`([\w.]+)`", theirs if ours.strip() == "the same" else ours)
             self.assertTrue(named, msg=theirs)
             self.assertLessEqual({name for name in named if not name.endswith(".")}, known)
+            if ours.strip() != "the same":
+                self.assertEqual({self.hinted(name) for name in re.findall(r"`([\w.*]+)`", theirs)},
+                                 {named[0]})
+
+    @staticmethod
+    def hinted(kafka_name: str) -> str:
+        """Return the option that the error about an option of ``kafka`` names."""
+        try:
+            Options({kafka_name.replace("*", "x"): "x"}, BATCH_READ)
+        except OptionError as error:
+            return str(error).partition("; ")[2].partition(" ")[0]
+        return ""
 
     def test_columns_beside_spark_sql_kafka(self) -> None:
         """What takes the place of a column is a column."""
