@@ -110,9 +110,10 @@ def _reason_to_wait(plan: ReadPlan, client: Client, error: TopicMissing) -> str:
                    else look.standing(error.queue))
     except RemotingError as failure:
         return f"{error}; {failure}"
-    # A topic that is there now has appeared between the two requests.
-    is_new = error.queue is None and verdict.standing is Availability.THERE
-    return f"{error}; {verdict.reason}" if is_new or verdict.standing is Availability.AWAY else ""
+    if verdict.standing is Availability.THERE:
+        # Its broker registered after the route was fetched that did not have it.
+        return f"{error}; it has appeared since"
+    return f"{error}; {verdict.reason}" if verdict.standing is Availability.AWAY else ""
 
 
 def _topic_standing(look: Look, error: TopicMissing) -> Verdict:

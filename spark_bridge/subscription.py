@@ -195,13 +195,18 @@ class Subscription:
         """Find the offset of each queue at a position.
 
         :param otherwise: the position of the queues that the option does not name.
+        :raises TopicMissing: when the option names a queue that does not exist.
+        :raises OptionError: when the option names a queue that the query does not read.
         """
         option, by_queue, common = positions
         if by_queue is not None:
             for queue in by_queue:
+                if not self.selects(queue):
+                    raise OptionError(f"option {option}: {queue_name(queue)}: the query does not "
+                                      "read this queue")
                 if queue not in queues:
                     raise TopicMissing(f"option {option}: {queue_name(queue)}: there is no such "
-                                       "queue in the topics of the query", queue.topic, queue)
+                                       "queue", queue.topic, queue)
         is_time = "Timestamp" in option
         offsets = {}
         for queue in queues:

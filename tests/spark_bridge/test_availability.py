@@ -22,6 +22,7 @@ from tests.spark_bridge.test_stream_source import Driver, as_json
 from tests.spark_bridge.topics import pa, schema_of
 from twistmq.client import Client, Message, Producer
 from twistmq.plugins.static_topic.admin_commands import update_static_topic
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.spark_bridge import availability, queue_reader
@@ -560,6 +561,27 @@ class TwoBrokersTests(ClusterCase):
         error = str(self.assertRaises(StillAway, self.batch, subscribe="t", serverWaitMs=200,
                                       brokers="broker-b"))
         self.assertIn("option brokers: broker-b: not registered", error)
+
+    def test_a_broker_that_registers_between_two_questions_is_waited_for(self) -> None:
+        """What the first route lacks and the next one has is there, and not missing."""
+        read_queues = Client.read_queues
+        for options in ({"assign": '{"t":{"broker-a":[0],"broker-b":[0]}}'},
+                        {"subscribe": "t", "startingOffsets": '{"t":{"broker-b":{"0":0}}}'},
+                        {"subscribe": "t", "endingOffsets": '{"t":{"broker-b":{"0":4}}}'}):
+            routes = iter([1])
+
+            def without_b(client: Client, topic: str, *, again: bool = False,
+                          routes: Iterator[int] = routes) -> list[MessageQueue]:
+                queues = read_queues(client, topic, again=again)
+                is_first = next(routes, None) is not None
+                return [one for one in queues if one.broker_name != B] if is_first else queues
+
+            with mock.patch.object(Client, "read_queues", without_b):
+                self.assertEqual(self.read(self.batch(**options)), bodies("t", 8), msg=str(options))
+        error = str(self.assertRaises(OptionError, self.batch, subscribe="t",
+                                      startingOffsets='{"u":{"broker-b":{"0":0}}}'))
+        self.assertEqual(error, "option startingOffsets: topic u, broker broker-b, queue 0: the "
+                         "query does not read this queue")
 
     def test_a_batch_waits_for_the_only_broker_of_a_topic_that_it_names(self) -> None:
         """No name server knows the topic then, though another broker is registered."""
