@@ -64,6 +64,8 @@ COMPILED_MODULES: Final = (
     "twistmq.protocol.request_reader",
     "twistmq.client.core.consumer.fetcher",
     "twistmq.client.core.consumer.flow_control",
+    "twistmq.client.core.consumer.message_intake",
+    "twistmq.client.core.consumer.pull_gate",
     "twistmq.client.core.pop.popped_message",
     "twistmq.client.core.consumer.pull_request",
     "twistmq.client.core.consumer.stats",

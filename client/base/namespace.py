@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.topic_names import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -41,6 +42,14 @@ class Namespace:
     def topic(self, name: str) -> str:
         """Return the name that the broker uses for a topic."""
         return name if is_system_topic(name) else self._inside(name)
+
+    def queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the name that the broker uses for its topic."""
+        return MessageQueue(self.topic(queue.topic), queue.broker_name, queue.queue_id)
+
+    def queue_without(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the name of its topic within the namespace."""
+        return MessageQueue(self.without(queue.topic), queue.broker_name, queue.queue_id)
 
     def group(self, name: str) -> str:
         """Return the name that the broker uses for a group."""

@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.feeder import Feeder, Results
 from twistmq.client.blocking.member import BlockingMember
-from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch
 from twistmq.client.core.consumer.handler_calls import TAKE, HandlerCalls, check_run, run_steps
-from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
 from twistmq.client.roles.consumer import BaseConsumer
-from twistmq.client.roles.parts import Parts, Value, build_consumer, parts_of
+from twistmq.client.roles.parts import Parts, Value, parts_of
 from twistmq.client.shell.flag import Flag
 from twistmq.client.shell.options import CONSUMER, NameServers, lists_options, milliseconds
 
@@ -59,21 +57,13 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         topics: Topics,
         **options: Unpack[ConsumerArguments],
     ) -> None:
-        self._join(parts_of(name_servers, client, Client, CONSUMER, options), group, topics,
-                   build_consumer)
+        self._join(parts_of(name_servers, client, Client, CONSUMER, options), group, topics)
 
-    def _join(
-        self, parts: Parts[Client], group: str, topics: Topics,
-        build: Callable[[ClientCore, str, Topics, Mapping[str, Any]], Member[Value]],
-    ) -> None:
-        """Join the group.
-
-        :param build: makes the core of this kind of consumer.
-        """
+    def _join(self, parts: Parts[Client], group: str, topics: Topics | None) -> None:
         self._stopped = Flag()
         #: Whether a shared client was closed while this consumer was working.
         self._is_cut_off = False
-        super()._join(parts, group, topics, build)
+        super()._join(parts, group, topics)
         #: The time-out of a close that a handler requested; the end of the run carries it out.
         self._close_later: float | None = None
         #: Messages that iterations have finished and that were not reported to the engine yet.

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from twistmq.client.base.errors import Closed
 from twistmq.client.blocking.client import Client, closing_on_error
-from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.roles.member import BaseMember
 from twistmq.client.roles.parts import Parts
 from twistmq.client.roles.waits import ForThreads
@@ -24,21 +24,17 @@ P = ParamSpec("P")
 class BlockingMember(ForThreads, BaseMember[T]):
     """A consumer, which is a member of its group from its construction on."""
 
-    def _join(
-        self, parts: Parts[Client], group: str, topics: Any,
-        build: Callable[..., Member[T]],
-    ) -> None:
+    def _join(self, parts: Parts[Client], group: str, topics: Topics | None) -> None:
         """Join the group.
 
-        :param topics: the topics to read, in the form that ``build`` takes.
-        :param build: makes the core of this kind of consumer.
+        :param topics: the topics to read; None: the consumer subscribes later.
         """
         self.client = parts.client
         self._core = parts.client.core
         self._owns_client = parts.is_own
         self._is_closed = False
         with closing_on_error(parts):
-            self.member = build(self.client.core, group, topics, parts.options)
+            self.member = self._build(self.client.core, group, topics, parts.options)
             self.client.run(self.member.start)
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.consumer import Consumer
 from twistmq.client.core.consumer.subscriptions import Topics
-from twistmq.client.roles.parts import Value, build_pop_consumer, parts_of
+from twistmq.client.roles.parts import Value, parts_of
 from twistmq.client.roles.pop_consumer import BasePopConsumer
 from twistmq.client.shell.options import POP_CONSUMER, NameServers, lists_options
 
@@ -51,5 +51,4 @@ class PopConsumer(BasePopConsumer[Value], Consumer[Value]):
         topics: Topics,
         **options: Unpack[PopArguments],
     ) -> None:
-        self._join(parts_of(name_servers, client, Client, POP_CONSUMER, options), group, topics,
-                   build_pop_consumer)
+        self._join(parts_of(name_servers, client, Client, POP_CONSUMER, options), group, topics)

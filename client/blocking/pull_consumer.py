@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.member import BlockingMember
 from twistmq.client.core.consumer.subscriptions import Topics
-from twistmq.client.roles.parts import Value, build_pull_consumer, parts_of
+from twistmq.client.roles.parts import Value, parts_of
 from twistmq.client.roles.pull_consumer import BasePullConsumer
 from twistmq.client.shell.options import PULL_CONSUMER, NameServers, lists_options
 
@@ -50,8 +50,7 @@ class PullConsumer(BlockingMember[Value], BasePullConsumer[Value]):
         topics: Topics | None = None,
         **options: Unpack[PullArguments],
     ) -> None:
-        self._join(parts_of(name_servers, client, Client, PULL_CONSUMER, options), group, topics,
-                   build_pull_consumer)
+        self._join(parts_of(name_servers, client, Client, PULL_CONSUMER, options), group, topics)
 
     def _call_inline(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         # The core runs on the client's own thread, so a call of it always waits.
@@ -60,4 +59,4 @@ class PullConsumer(BlockingMember[Value], BasePullConsumer[Value]):
 
     def close(self) -> None:
         """Commit the acknowledged offsets and leave the group; a second call does nothing."""
-        self._leave(self.member.leave)
+        self._leave(self._pull.leave)

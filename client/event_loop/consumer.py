@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.assigned_queues import Batch
 from twistmq.client.core.consumer.handler_calls import (
     TAKE,
@@ -17,13 +16,12 @@ from twistmq.client.core.consumer.handler_calls import (
     await_steps,
     check_run,
 )
-from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.member import LoopMember
 from twistmq.client.roles.consumer import BaseConsumer
-from twistmq.client.roles.parts import Parts, build_consumer
+from twistmq.client.roles.parts import Parts
 from twistmq.client.roles.waits import waits
 from twistmq.client.shell.options import milliseconds
 
@@ -36,11 +34,8 @@ C = TypeVar("C", bound=LoopClient)
 class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
     """A member of a consumer group."""
 
-    def __init__(
-        self, parts: Parts[C], group: str, topics: Topics,
-        build: Callable[[ClientCore, str, Topics, Mapping[str, Any]], Member[T]] = build_consumer,
-    ) -> None:
-        super().__init__(parts, build(parts.client.core, group, topics, parts.options))
+    def __init__(self, parts: Parts[C], group: str, topics: Topics | None) -> None:
+        super().__init__(parts, group, topics)
         self._handling = HandlerCalls(
             self.member, parts.options.get("undecodable", "retry"), self._post,
             acknowledges=parts.options.get("auto_acknowledge", True))

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from twistmq.client.base.errors import Closed
-from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.roles.member import BaseMember
 from twistmq.client.roles.parts import Parts
@@ -27,14 +27,14 @@ TURN_MS: Final = 5
 class LoopMember(BaseMember[T], Generic[C, T]):
     """A consumer.
 
-    :param member: the core of the consumer.
+    :param topics: the topics to read; None: the consumer subscribes later.
     """
 
-    def __init__(self, parts: Parts[C], member: Member[T]) -> None:
+    def __init__(self, parts: Parts[C], group: str, topics: Topics | None) -> None:
         self.client = parts.client
         self._core = parts.client.core
         self._owns_client = parts.is_own
-        self.member = member
+        self.member = self._build(parts.client.core, group, topics, parts.options)
         self._is_started = self._is_closed = False
 
     async def __aenter__(self) -> Self:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.consumer import LoopConsumer
-from twistmq.client.roles.parts import Parts, build_pop_consumer
 from twistmq.client.roles.pop_consumer import BasePopConsumer
 
 __all__ = ["LoopPopConsumer"]
@@ -18,6 +16,3 @@ C = TypeVar("C", bound=LoopClient)
 
 class LoopPopConsumer(BasePopConsumer[T], LoopConsumer[C, T], Generic[C, T]):
     """The coroutine version of :class:`twistmq.client.blocking.pop_consumer.PopConsumer`."""
-
-    def __init__(self, parts: Parts[C], group: str, topics: Topics) -> None:
-        super().__init__(parts, group, topics, build_pop_consumer)

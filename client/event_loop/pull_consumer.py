@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.member import LoopMember
-from twistmq.client.roles.parts import Parts, build_pull_consumer
 from twistmq.client.roles.pull_consumer import BasePullConsumer
 from twistmq.client.roles.waits import waits
 
@@ -20,11 +18,7 @@ C = TypeVar("C", bound=LoopClient)
 class LoopPullConsumer(LoopMember[C, T], BasePullConsumer[T]):
     """The coroutine version of :class:`twistmq.client.blocking.pull_consumer.PullConsumer`."""
 
-    def __init__(self, parts: Parts[C], group: str, topics: Topics | None) -> None:
-        super().__init__(parts, build_pull_consumer(
-            parts.client.core, group, topics, parts.options))
-
     @waits
     async def close(self) -> None:
         """Commit the acknowledged offsets and leave the group; a second call does nothing."""
-        await self._leave(self.member.leave())
+        await self._leave(self._pull.leave())

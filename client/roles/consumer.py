@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import ReceivedMessage, SendResult, check_message
+from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.handler_calls import HandlerCalls
 from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.producer.replies import reply_to
 from twistmq.client.roles.member import BaseMember
+from twistmq.client.roles.parts import build_consumer
 from twistmq.client.roles.waits import waits
 
 __all__ = ["BaseConsumer", "as_list"]
@@ -22,8 +25,12 @@ T = TypeVar("T")
 class BaseConsumer(BaseMember[T]):
     """A consumer that handles messages."""
 
-    member: Member[T]
     _handling: HandlerCalls[T]
+
+    def _build(
+        self, core: ClientCore, group: str, topics: Topics | None, options: Mapping[str, Any]
+    ) -> Member[T]:
+        return build_consumer(core, group, topics or (), options)
 
     @abstractmethod
     def _check_open(self) -> None:

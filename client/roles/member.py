@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import MessageQueue, check_queue
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.member import Member
-from twistmq.client.core.consumer.subscriptions import Sql, subscription
+from twistmq.client.core.consumer.subscriptions import Sql, Topics, subscription
 from twistmq.client.roles.waits import waits
 
 __all__ = ["BaseMember", "check_queues"]
@@ -27,6 +27,14 @@ class BaseMember(Generic[T]):
     member: Member[T]
     _core: ClientCore
     _is_closed: bool
+
+    # --- what the kind of consumer supplies
+
+    @abstractmethod
+    def _build(
+        self, core: ClientCore, group: str, topics: Topics | None, options: Mapping[str, Any]
+    ) -> Member[T]:
+        """Build the core of the consumer."""
 
     # --- what the style supplies
 

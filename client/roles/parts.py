@@ -162,7 +162,7 @@ def build_consumer(
     from twistmq.client.core.consumer.assigned_queues import MemberOptions
     from twistmq.client.core.consumer.broker_requests import serve_tools
     from twistmq.client.core.consumer.flow_control import PullLimits
-    from twistmq.client.core.consumer.member import Member
+    from twistmq.client.core.consumer.push_consumer import push_member
     from twistmq.client.core.consumer.strategies import Averagely
     from twistmq.client.shell.offset_file import OffsetFile
 
@@ -180,10 +180,9 @@ def build_consumer(
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
     file = OffsetFile(core.client_id, group, values["offset_folder"]) if broadcast else None
-    member: Member[Any] = Member(
-        core, options, subscriptions, sender, decode=values["decode"], file=file)
-    if values["trace"]:
-        member.trace = _trace(core, group)
+    member: Member[Any] = push_member(
+        core, options, subscriptions, sender, decode=values["decode"], file=file,
+        trace=_trace(core, group) if values["trace"] else None)
     _listen(member, values)
     serve_tools(core)
     return member
@@ -210,11 +209,11 @@ def build_pull_consumer(
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
     subscriptions = {} if topics is None else _subscriptions_of(core, topics)
-    member: PullMember[Any] = PullMember(
+    pull: PullMember[Any] = PullMember(
         core, options, subscriptions, sender, decode=values["decode"])
-    _listen(member, values)
+    _listen(pull.member, values)
     serve_tools(core)
-    return member
+    return pull
 
 
 def build_pop_consumer(
@@ -242,13 +241,12 @@ def build_pop_consumer(
     # The sender sends the replies to requests.
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
-    member: PopMember[Any] = PopMember(
-        core, options, _required_subscriptions(core, topics), sender, decode=values["decode"])
-    if values["trace"]:
-        member.trace = _trace(core, group)
-    _listen(member, values)
+    pop: PopMember[Any] = PopMember(
+        core, options, _required_subscriptions(core, topics), sender, decode=values["decode"],
+        trace=_trace(core, group) if values["trace"] else None)
+    _listen(pop.member, values)
     serve_tools(core)
-    return member
+    return pop
 
 
 def _required_subscriptions(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
@@ -278,7 +276,8 @@ def _start(start: Any) -> str | int:
 
 
 def _listen(member: Member[Any], values: Mapping[str, Any]) -> None:
-    for name, listeners in (("on_assigned", member.on_assigned), ("on_lost", member.on_lost)):
+    for name, listeners in (("on_assigned", member.listeners.on_assigned),
+                            ("on_lost", member.listeners.on_lost)):
         if values[name] is not None:
             listeners.append(values[name])
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from twistmq.client.base.messages import ReceivedMessage, check_message
+from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.assigned_queues import Batch
-from twistmq.client.core.pop.pop_consumer import PopMember
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Topics
+from twistmq.client.core.pop.receiver import Receiver
 from twistmq.client.roles.consumer import BaseConsumer, as_list
+from twistmq.client.roles.parts import build_pop_consumer
 from twistmq.client.roles.waits import waits
 from twistmq.client.shell.options import milliseconds
 
@@ -25,7 +29,15 @@ class BasePopConsumer(BaseConsumer[T]):
     is delivered again unless the program acknowledges it in time.
     """
 
-    member: PopMember[T]
+    #: The part of the core that receives messages for the program.
+    _receiver: Receiver[T]
+
+    def _build(
+        self, core: ClientCore, group: str, topics: Topics | None, options: Mapping[str, Any]
+    ) -> Member[T]:
+        pop = build_pop_consumer(core, group, topics or (), options)
+        self._receiver = pop.receiver
+        return pop.member
 
     @waits
     async def receive(
@@ -41,16 +53,16 @@ class BasePopConsumer(BaseConsumer[T]):
         :returns: at most ``max_count`` messages; an empty list when the time is over.
         :raises Closed: when the consumer is closed.
         """
-        receiving = self.member.receiving
+        receiver = self._receiver
         invisible_ms = None if invisible_s is None else milliseconds(invisible_s, "invisible_s")
         wait_ms = milliseconds(wait_s, "wait_s")
         received: list[Batch[T]] = []
         is_over = False
 
         async def receive() -> None:
-            batches = await receiving.receive(max_count, invisible_ms, wait_ms)
+            batches = await receiver.receive(max_count, invisible_ms, wait_ms)
             if is_over:
-                receiving.unreceive(batches)
+                receiver.unreceive(batches)
             else:
                 received.extend(batches)
 
@@ -59,7 +71,7 @@ class BasePopConsumer(BaseConsumer[T]):
         except BaseException:
             # The wait ended early, perhaps just after messages were received.
             is_over = True
-            self._post(receiving.unreceive, received)
+            self._post(receiver.unreceive, received)
             raise
         return [message for batch in received for message in batch.messages]
 
@@ -79,7 +91,7 @@ class BasePopConsumer(BaseConsumer[T]):
         self._finish()
 
         async def acknowledge() -> None:
-            await self.member.receiving.acknowledge(
+            await self._receiver.acknowledge(
                 self._handling.succeed_taken(as_list(messages)))
 
         await self._call(acknowledge)
@@ -91,7 +103,7 @@ class BasePopConsumer(BaseConsumer[T]):
         :raises: as :meth:`acknowledge`.
         """
         check_message(message)
-        await self._call(self.member.receiving.extend, message,
+        await self._call(self._receiver.extend, message,
                          milliseconds(invisible_s, "invisible_s"))
 
     @waits
@@ -103,7 +115,7 @@ class BasePopConsumer(BaseConsumer[T]):
         :raises: as :meth:`acknowledge`.
         """
         check_message(message)
-        await self._call(self.member.receiving.retry, message,
+        await self._call(self._receiver.retry, message,
                          None if delay_s is None else milliseconds(delay_s, "delay_s"))
 
     @waits
@@ -113,4 +125,4 @@ class BasePopConsumer(BaseConsumer[T]):
         :raises: as :meth:`acknowledge`.
         """
         check_message(message)
-        await self._call(self.member.receiving.bury, message)
+        await self._call(self._receiver.bury, message)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import MessageQueue, ReceivedMessage, check_queue
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.pull_consumer import PullMember
+from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.roles.member import BaseMember, check_queues
+from twistmq.client.roles.parts import build_pull_consumer
 from twistmq.client.roles.waits import waits
 from twistmq.client.shell.options import milliseconds
 
@@ -24,7 +28,14 @@ P = ParamSpec("P")
 class BasePullConsumer(BaseMember[T]):
     """A member of a consumer group that is polled."""
 
-    member: PullMember[T]
+    #: The core of the consumer: its member, and the parts of a member that is polled.
+    _pull: PullMember[T]
+
+    def _build(
+        self, core: ClientCore, group: str, topics: Topics | None, options: Mapping[str, Any]
+    ) -> Member[T]:
+        self._pull = build_pull_consumer(core, group, topics, options)
+        return self._pull.member
 
     @abstractmethod
     def _call_inline(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -44,9 +55,10 @@ class BasePullConsumer(BaseMember[T]):
         :raises Closed: when the consumer is closed.
         """
         timeout_ms = milliseconds(timeout_s)
-        with self.member.polls.begin() as poll:
-            if not self._call_inline(self.member.poll_now, poll, max_count):
-                await self._call(self.member.poll, poll, max_count, timeout_ms)
+        poller = self._pull.poller
+        with poller.polls.begin() as poll:
+            if not self._call_inline(poller.poll_now, poll, max_count):
+                await self._call(poller.poll, poll, max_count, timeout_ms)
             return [message for batch in poll.batches for message in batch.messages]
 
     @waits
@@ -58,7 +70,7 @@ class BasePullConsumer(BaseMember[T]):
         if queues is None:
             raise OptionError("queues are None: give a list of queues")
         check_queues(queues)
-        await self._call(self.member.assign, queues)
+        await self._call(self._pull.assignment.assign, queues)
 
     @waits
     async def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -70,19 +82,19 @@ class BasePullConsumer(BaseMember[T]):
         check_queue(queue)
         if type(offset) is not int:
             raise OptionError(f"offset is {offset!r}: give a whole number")
-        await self._call(self.member.seek, queue, offset)
+        await self._call(self._pull.positions.seek, queue, offset)
 
     @waits
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue reading a queue at its first message."""
         check_queue(queue)
-        await self._call(self.member.seek_to_begin, queue)
+        await self._call(self._pull.positions.seek_to_begin, queue)
 
     @waits
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue reading a queue at the message that arrives next."""
         check_queue(queue)
-        await self._call(self.member.seek_to_end, queue)
+        await self._call(self._pull.positions.seek_to_end, queue)
 
     @waits
     async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
@@ -90,7 +102,7 @@ class BasePullConsumer(BaseMember[T]):
         check_queue(queue)
         if not isinstance(time, datetime):
             raise OptionError(f"time is {time!r}: give a datetime")
-        await self._call(self.member.seek_to_time, queue, int(time.timestamp() * 1000))
+        await self._call(self._pull.positions.seek_to_time, queue, int(time.timestamp() * 1000))
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the message that the next poll returns first from a queue.
@@ -98,10 +110,10 @@ class BasePullConsumer(BaseMember[T]):
         :raises NotAssigned: when the queue is not currently assigned to this consumer.
         """
         check_queue(queue)
-        return self._apply(self.member.position, queue)
+        return self._apply(self._pull.positions.position, queue)
 
     @waits
     async def committed(self, queue: MessageQueue) -> int | None:
         """The committed offset of the group; None when no offset was ever committed."""
         check_queue(queue)
-        return await self._call(self.member.committed, queue)
+        return await self._call(self._pull.positions.committed, queue)

@@ -195,19 +195,22 @@ class MemoryPopMember:
         self, client: MemoryClient, group: str, topics: Topics, options: Mapping[str, Any]
     ) -> None:
         self.client = client
-        self.member: PopMember[Any] = build_pop_consumer(client.core, group, topics, options)
+        pop: PopMember[Any] = build_pop_consumer(client.core, group, topics, options)
+        self.member = pop.member
+        #: The part of the core that receives messages.
+        self.receiver = pop.receiver
         client.run(self.member.start())
 
     def receive(
         self, max_count: int = 32, wait_ms: float = 5_000, invisible_ms: float | None = None
     ) -> list[ReceivedMessage[Any]]:
         """Receive messages, as ``PopConsumer.receive``."""
-        batches = self.client.run(self.member.receiving.receive(max_count, invisible_ms, wait_ms))
+        batches = self.client.run(self.receiver.receive(max_count, invisible_ms, wait_ms))
         return [message for batch in batches for message in batch.messages]
 
     def acknowledge(self, messages: Sequence[ReceivedMessage[Any]]) -> None:
         """Acknowledge received messages, as ``PopConsumer.acknowledge``."""
-        self.client.run(self.member.receiving.acknowledge(messages))
+        self.client.run(self.receiver.acknowledge(messages))
 
     def close(self, timeout_ms: float = 10_000) -> None:
         """Return the messages that are not finished, and leave the group."""

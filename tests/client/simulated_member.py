@@ -60,7 +60,8 @@ class SimulatedMember:
 
     def _watch_retries(self) -> None:
         """A message that is sent back for sure counts as finished."""
-        send_back = self.member.retries.send_back
+        retries = self.member._parts.retries
+        send_back = retries.send_back
 
         async def watched(message: ReceivedMessage[Any], level: int) -> bool:
             # A reply may be lost after the copy was stored: the copy comes, the message too.
@@ -69,7 +70,7 @@ class SimulatedMember:
                 self._promises.finish(message)
             return is_kept
 
-        self.member.retries.send_back = watched  # type: ignore[method-assign]
+        retries.send_back = watched  # type: ignore[method-assign]
 
     @property
     def name(self) -> str:
@@ -80,14 +81,14 @@ class SimulatedMember:
 
     def _cancel_some_wait(self) -> None:
         """Now and then a worker stops waiting just before messages come."""
-        arrived = self.member.arrived
+        arrived = self.member.delivery.arrived
 
         def watched(assigned: AssignedQueue[Any]) -> None:
             if self._waits and self._chance.random() < 0.2:
                 self._waits[0].cancel()
             arrived(assigned)
 
-        self.member.arrived = watched  # type: ignore[method-assign]
+        self.member.delivery.arrived = watched  # type: ignore[method-assign]
 
     async def _work(self) -> None:
         tasks = self.client.engine.tasks
@@ -184,7 +185,8 @@ class SimulatedMember:
         if self.is_closing:
             if now_ms > self._close_by_ms and not self.is_closed:
                 raise PromiseBroken(f"{self.name} does not end to close")
-        elif self.member._ready and any(not each.is_done for each in self.member._waiting):
+        elif self.member.delivery.ready_queues and any(
+                not each.is_done for each in self.member.delivery._waiting):
             raise PromiseBroken(f"{self.name} has messages, and its workers wait")
 
     def check_closed(self) -> None:

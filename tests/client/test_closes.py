@@ -126,7 +126,7 @@ class BlockingCloseTests(CloseCase):
                     if count == 2:
                         consumer.close()
                 self.assertLess(time.monotonic() - begin, AT_ONCE_S)
-                self.assertEqual((count, consumer.member.running), (2, 0))
+                self.assertEqual((count, consumer.member.delivery.running), (2, 0))
             self.assertEqual(self.committed(), 1)
             kept = PopConsumer(self.where, group="popping", topics="T")
             self.assertEqual(len(kept.receive(3, wait_s=10)), 2)

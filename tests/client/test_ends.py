@@ -44,12 +44,13 @@ class LostTests(ShellCase):
                         with Producer(self.where) as producer:
                             producer.send("T", b"more", queue=first.assigned()[0])
                         next(found)
-                    wait_until("nothing runs but the last", lambda: first.member.running <= 64)
+                    wait_until("nothing runs but the last",
+                               lambda: first.member.delivery.running <= 64)
                     begin = time.monotonic()
                     found.close()
                     first.close()
                     self.assertLess(time.monotonic() - begin, AT_ONCE_S)
-                    self.assertEqual(first.member.running, 0)
+                    self.assertEqual(first.member.delivery.running, 0)
 
         return self.in_thread(run)
 
@@ -70,7 +71,7 @@ class LostTests(ShellCase):
                 begin = time.monotonic()
                 consumer.close()
                 self.assertLess(time.monotonic() - begin, AT_ONCE_S)
-                self.assertEqual(consumer.member.running, 0)
+                self.assertEqual(consumer.member.delivery.running, 0)
 
         return self.in_thread(run)
 
@@ -94,7 +95,7 @@ class LostTests(ShellCase):
                     await found.aclose()
                     await first.close()
                     self.assertLess(time.monotonic() - begin, AT_ONCE_S)
-                    self.assertEqual(first.member.running, 0)
+                    self.assertEqual(first.member.delivery.running, 0)
 
         def run() -> None:
             self.fill()

@@ -32,10 +32,13 @@ READ_MS = 2_500
 class Reader:
     """A member that handles all it gets."""
 
-    def __init__(self, cluster: MemoryCluster, member: Member[Any]) -> None:
+    def __init__(self, cluster: MemoryCluster, core: Member[Any] | PullMember[Any]) -> None:
         self.cluster = cluster
-        self.member = member
+        #: The parts of a member that is polled.
+        self.pull = core if isinstance(core, PullMember) else None
+        self.member: Member[Any] = core.member if isinstance(core, PullMember) else core
         self.handled: list[bytes] = []
+        member = self.member
         member.client.tasks.spawn(member.start(), "start")
         cluster.settle()
 
@@ -48,11 +51,12 @@ class Reader:
 
     def handle(self) -> None:
         """Handle what is there."""
-        if isinstance(self.member, PullMember):
+        if self.pull is not None:
+            poller = self.pull.poller
             batches: list[Batch[Any]] | None = None
             while batches != []:
-                with self.member.polls.begin() as poll:
-                    batches = self.member.poll_now(poll, 32)
+                with poller.polls.begin() as poll:
+                    batches = poller.poll_now(poll, 32)
                 for batch in batches:
                     self.handled += [message.body for message in batch.messages]
             return
@@ -111,12 +115,11 @@ class Case(SynchronousTestCase):
             client_id=f"{ip}@DEFAULT" if self.kind == "broadcast" else f"{ip}@{id(object())}")
         wanted = dict.fromkeys(topics or ("T",), "*")
         if self.kind == "pull":
-            member: Member[Any] = build_pull_consumer(client.core, group, wanted, {"start": start})
-        else:
-            options = {"mode": "broadcast", "offset_folder": self.folder}
-            member = build_consumer(client.core, group, wanted, {
-                "start": start, **(options if self.kind == "broadcast" else {})})
-        return Reader(self.cluster, member)
+            return Reader(self.cluster, build_pull_consumer(
+                client.core, group, wanted, {"start": start}))
+        options = {"mode": "broadcast", "offset_folder": self.folder}
+        return Reader(self.cluster, build_consumer(client.core, group, wanted, {
+            "start": start, **(options if self.kind == "broadcast" else {})}))
 
     def close(self, reader: Reader) -> None:
         """Leave the group in order, and close the client."""
@@ -293,14 +296,15 @@ class PullNewQueueTests(NewQueueTests):
         """A program assigns all queues of a topic, again and again."""
         self.send(self.a, "T", 0, b"old")
         client = self.cluster.client()
-        member: PullMember[Any] = build_pull_consumer(client.core, "g", None, {})
-        reader = Reader(self.cluster, member)
-        client.run(member.assign([MessageQueue("T", self.a.name, 0)]))
+        pull: PullMember[Any] = build_pull_consumer(client.core, "g", None, {})
+        reader = Reader(self.cluster, pull)
+        client.run(pull.assignment.assign([MessageQueue("T", self.a.name, 0)]))
         reader.run()
         self.set_queues(self.a, "T", 2)
         self.send(self.a, "T", 0, b"0")
         self.send(self.a, "T", 1, b"1")
-        client.run(member.assign([MessageQueue("T", self.a.name, each) for each in (0, 1)]))
+        client.run(pull.assignment.assign(
+            [MessageQueue("T", self.a.name, each) for each in (0, 1)]))
         reader.run()
         self.assertEqual(reader.take(), [b"0", b"1"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from unittest.mock import patch
 
 from tests.client.test_new_queues import FOLLOW_MS, Case, Reader
@@ -129,18 +128,19 @@ class PullTests(Case):
         sent = [b"%02d" % number for number in range(40)]
         self.send(self.a, "T", 0, *sent)
         self.cluster.advance(5_000)
-        member: Any = reader.member
-        with member.polls.begin() as poll:
-            [batch] = member.poll_now(poll, 10)
+        member, pull = reader.member, reader.pull
+        assert pull is not None
+        with pull.poller.polls.begin() as poll:
+            [batch] = pull.poller.poll_now(poll, 10)
         found = [message.body for message in batch.messages]
         member.set_paused(None, True)
-        self.assertEqual(member.position(member.assigned()[0]), 10)
+        self.assertEqual(pull.positions.position(member.assigned()[0]), 10)
         self.cluster.advance(30_000)
         member.set_paused(None, False)
         for _ in range(10):
             self.cluster.advance(1_000)
-            with member.polls.begin() as poll:
-                found += [message.body for batch in member.poll_now(poll, 10)
+            with pull.poller.polls.begin() as poll:
+                found += [message.body for batch in pull.poller.poll_now(poll, 10)
                           for message in batch.messages]
         self.assertEqual(found, sent)
 
@@ -151,9 +151,10 @@ class PullTests(Case):
         self.send(self.a, "T", 0, *[b"%d" % number for number in range(6)])
         reader.run()
         self.assertEqual(len(reader.take()), 6)
-        member: Any = reader.member
+        member, pull = reader.member, reader.pull
+        assert pull is not None
         [queue] = member.assigned()
-        member.client.tasks.spawn(member.seek(queue, 2), "seek")
+        member.client.tasks.spawn(pull.positions.seek(queue, 2), "seek")
         self.cluster.advance(50)
         member.set_paused([queue], True)
         self.cluster.advance(3_000)

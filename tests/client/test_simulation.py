@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.simulation import ClientSimulation, SimulationFailed
-from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.delivery import Delivery
 
 #: Half a minute of them.
 SEEDS = range(50)
@@ -43,10 +43,10 @@ class SimulationTests(SynchronousTestCase):
 
     def test_a_failure_says_which_seed(self) -> None:
         """A failure says which seed, what it did and how to replay it."""
-        def take_nothing(member: Member[Any], most: int) -> None:
-            member._ready.clear()
+        def take_nothing(delivery: Delivery[Any], most: int) -> None:
+            delivery.ready_queues.clear()
 
-        self.patch(Member, "take", take_nothing)
+        self.patch(Delivery, "take", take_nothing)
         with self.assertRaises(SimulationFailed) as caught:
             ClientSimulation(3).run()
         self.assertRegex(str(caught.exception), r"(?s)^seed 3: .* joins\n.*"

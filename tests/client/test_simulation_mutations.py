@@ -9,8 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.simulation import ClientSimulation, SimulationFailed
 from twistmq.client.base.errors import Closed
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer import rebalance
-from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer import handover
+from twistmq.client.core.consumer.committer import Committer
+from twistmq.client.core.consumer.delivery import Delivery
 from twistmq.client.core.consumer.queue_locks import Locks
 from twistmq.client.core.consumer.window import QueueWindow
 
@@ -40,7 +41,7 @@ class MutationTests(SynchronousTestCase):
 
     def test_a_lock_is_given_back_too_early(self) -> None:
         """The handler of a lost queue still runs."""
-        self.assert_found(rebalance, "UNLOCK_WAIT_MS", 0, text="handle one of the same queue")
+        self.assert_found(handover, "UNLOCK_WAIT_MS", 0, text="handle one of the same queue")
 
     def test_no_lock_is_needed(self) -> None:
         """Each member believes that it has the locks."""
@@ -55,49 +56,49 @@ class MutationTests(SynchronousTestCase):
 
     def test_the_notice_of_a_cancelled_wait_is_lost(self) -> None:
         """Another worker that waits does not hear of the messages."""
-        async def careless(member: Member[Any]) -> None:
-            while member.is_closing or not member._ready:
-                if member.is_closing:
+        async def careless(delivery: Delivery[Any]) -> None:
+            while delivery._closing.is_set or not delivery.ready_queues:
+                if delivery._closing.is_set:
                     raise Closed("the consumer is closed")
                 waiter: Future[None] = Future()
-                member._waiting.append(waiter)
+                delivery._waiting.append(waiter)
                 try:
                     await waiter
                 finally:
-                    if waiter in member._waiting:
-                        member._waiting.remove(waiter)
+                    if waiter in delivery._waiting:
+                        delivery._waiting.remove(waiter)
 
-        self.assert_found(Member, "ready", careless, text="its workers wait")
+        self.assert_found(Delivery, "ready", careless, text="its workers wait")
 
     def test_a_close_leaves_behind_what_a_rebalance_began(self) -> None:
         """The commits of queues that were being given up are not waited for."""
-        async def finish(rebalance: Any) -> None:
-            for task in rebalance._leaving:
+        async def finish(handover: Any) -> None:
+            for task in handover._leaving:
                 task.cancel()
 
-        self.assert_found(rebalance.Rebalance, "finish", finish, text="comes again")
+        self.assert_found(handover.Handover, "finish", finish, text="comes again")
 
     def test_close_commits_nothing(self) -> None:
         """Messages that were finished since the last commit come again."""
-        commit = Member.commit
+        commit = Committer.commit
 
-        async def no_commit(member: Member[Any], queues: Any = None, **_: Any) -> None:
-            if not member.is_closing:
-                await commit(member, queues)
+        async def no_commit(committer: Committer[Any], queues: Any = None, **_: Any) -> None:
+            if not committer._closing.is_set:
+                await commit(committer, queues)
 
-        self.assert_found(Member, "commit", no_commit, text="comes again")
+        self.assert_found(Committer, "commit", no_commit, text="comes again")
 
     def test_messages_of_an_order_overtake_each_other(self) -> None:
         """The next messages are handed out while some run."""
         def take(window: QueueWindow[Any], most: int, now_ms: int) -> list[Any]:
             return window.take(most, now_ms)
 
-        def arrived(member: Member[Any], assigned: Any) -> None:
+        def arrived(delivery: Delivery[Any], assigned: Any) -> None:
             if (not assigned.is_ready and assigned.window.waiting_count
                     and not assigned.window.is_dropped):
                 assigned.is_ready = True
-                member._ready.append(assigned)
-                member._notify()
+                delivery.ready_queues.append(assigned)
+                delivery._notify()
 
-        self.patch(Member, "arrived", arrived)
+        self.patch(Delivery, "arrived", arrived)
         self.assert_found(QueueWindow, "take_in_order", take, text="is handled before")

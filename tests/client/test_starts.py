@@ -38,9 +38,10 @@ class StartTests(SynchronousTestCase):
         options: dict[str, Any] = {"start": start}
         if kind == "broadcast":
             options |= {"mode": "broadcast", "offset_folder": Path(folder.name)}
-        build = build_pull_consumer if kind == "pull" else build_consumer
-        member: Member[Any] = build(client.core, f"{kind} {start}".translate(
-            {ord(each): "_" for each in " :+."}), "T", options)
+        group = f"{kind} {start}".translate({ord(each): "_" for each in " :+."})
+        member: Member[Any] = (
+            build_pull_consumer(client.core, group, "T", options).member if kind == "pull"
+            else build_consumer(client.core, group, "T", options))
         client.run(member.start())
         self.cluster.advance(1_000)
         self.producer.send("T", b"new")

@@ -67,7 +67,7 @@ def sample(consumer: Consumer[bytes], pulls: Pulls) -> Sample:
     windows = [held.window for held in consumer.member.assigned_queues.values()]
     return {
         "rss_mib": rss_mib(), "queues": len(windows), "pulls": pulls.count,
-        "cached_mib": consumer.member.total.byte_count / (1 << 20),
+        "cached_mib": consumer.member.assigned_queues.total.byte_count / (1 << 20),
         "messages": sum(window.count for window in windows),
         "count_max": max((window.count for window in windows), default=0),
         "bytes_max": max((window.byte_count for window in windows), default=0),

@@ -79,6 +79,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 class GroupMember(Protocol):
     """A producer or a consumer of the client, as heartbeats describe it."""
 
+    #: The kind of member in errors; a client has one member of a kind and group.
+    kind: str
     group: str
     #: The time-out of the program's sends, in ms; 0 if the program sends nothing with it.
     send_timeout_ms: float
@@ -160,8 +162,8 @@ class ClientCore:
         """
         self.check_open()
         for other in self.members:
-            if other.group == member.group and type(other) is type(member):
-                raise OptionError(f"the client has a {type(member).__name__} of group "
+            if other.group == member.group and other.kind == member.kind:
+                raise OptionError(f"the client has a {member.kind} of group "
                                   f"{member.group}; a second one needs another client")
         self.members.append(member)
         if not self._heartbeats:

@@ -5,7 +5,7 @@ Source: DefaultMQPushConsumer, ProcessQueue @5.3.3.
 
 from __future__ import annotations
 
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -14,15 +14,20 @@ from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.client.core.consumer.flow_control import CACHE_BYTES_MAX, PullLimits
 from twistmq.client.core.consumer.strategies import Averagely, Strategy
 from twistmq.client.core.consumer.subscriptions import Subscription
-from twistmq.client.core.consumer.window import QueueWindow
+from twistmq.client.core.consumer.window import ByteTotal, QueueWindow
 from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
-__all__ = ["AssignedQueue", "Batch", "MemberOptions", "PopOptions"]
+__all__ = ["AssignedQueue", "AssignedQueues", "Batch", "MemberOptions", "PopOptions"]
 
 T = TypeVar("T")
 
 #: The interval between commits, in ms. Source: ClientConfig.persistConsumerOffsetInterval.
 COMMIT_MS: Final = 5_000
+#: The number of attempts of concurrent consumption after the first one.
+#: Source: DefaultMQPushConsumer.maxReconsumeTimes.
+MAX_ATTEMPTS: Final = 16
+_INT32_MAX: Final = 2**31 - 1
 
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +55,18 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     commit_ms: float = COMMIT_MS
     #: "skip", "stop" or "deliver": how to treat a damaged message, see ``damaged_messages.py``.
     damaged: str = "skip"
+
+    @property
+    def needs_locks(self) -> bool:
+        """Whether a queue is read only under its lock at the broker."""
+        return self.in_order and not self.is_broadcast
+
+    @property
+    def attempts_max(self) -> int:
+        """The number of attempts after the first one before a message becomes a dead letter."""
+        if self.max_attempts is not None:
+            return self.max_attempts
+        return _INT32_MAX if self.in_order else MAX_ATTEMPTS
 
 
 class PopOptions(MemberOptions, frozen=True, kw_only=True):
@@ -129,9 +146,29 @@ class AssignedQueue(Generic[T]):
         self.outcome: Future[bool] | None = None
 
     @property
+    def is_retry(self) -> bool:
+        """Whether it is a queue of the group's retry topic, which programs do not see."""
+        return self.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+
+    @property
     def is_unread(self) -> bool:
         """Whether the queue is new to the group, and waits for its first pull."""
         return self.is_new and not self.is_settled and not self.window.is_dropped
+
+
+class AssignedQueues(dict[MessageQueue, AssignedQueue[T]]):
+    """The queues that are assigned to one member, by their names at brokers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The bytes of all windows.
+        self.total = ByteTotal()
+        #: The queues that the program assigned; None: the group's members divide the queues.
+        self.fixed: frozenset[MessageQueue] | None = None
+
+    def queue_windows(self) -> list[tuple[MessageQueue, QueueWindow[Any]]]:
+        """Return the queues with their windows."""
+        return [(queue, assigned.window) for queue, assigned in self.items()]
 
 
 class Batch(Generic[T]):

@@ -96,7 +96,7 @@ def _reset(client: ClientCore, connection: Connection, request: RemotingCommand)
     offsets = {queue: offset
                for queue, offset in ResetOffsetBody.decode_reply(request.body).offset_table.items()
                if queue.topic == header.topic and 0 <= offset <= OFFSET_MAX}
-    client.tasks.spawn(member.move_to(offsets), "reset of offsets")
+    client.tasks.spawn(member.intake.move_to(offsets), "reset of offsets")
     connection.link.answer(request, ResponseCode.SUCCESS)
 
 
@@ -104,7 +104,7 @@ def _status(client: ClientCore, connection: Connection, request: RemotingCommand
     """Report the offsets of a member; without the member, the table is empty."""
     header = request.header(GetConsumerStatusRequestHeader)
     member = _member(client, header.group)
-    table = {} if member is None or not member.has_offsets else {
+    table = {} if member is None or not member.intake.has_offsets else {
         assigned.queue: assigned.window.committable for assigned in member.assigned_queues.values()
         if header.topic in ("", assigned.queue.topic)}
     connection.link.answer(request, ResponseCode.SUCCESS, None,
@@ -132,12 +132,11 @@ def running_info(member: Member[Any]) -> ConsumerRunningInfo:
             "PROP_CONSUMEORDERLY": str(member.options.in_order).lower(),
             "PROP_CLIENT_VERSION": _VERSION_NAME,
             "PROP_CONSUMER_START_TIMESTAMP": str(member.started_ms)},
-        subscription_set=tuple(each.data(member.sub_version)
-                               for each in member.subscriptions.values()),
+        subscription_set=member.subscriptions.data(),
         mq_table={queue: _queue_info(member, assigned) for queue,
                   assigned in member.assigned_queues.items()
-                  if member.has_offsets},
-        mq_pop_table=member.pop_table(),
+                  if member.intake.has_offsets},
+        mq_pop_table=member.intake.pop_table(),
         status_table={topic: stats.table(tasks.now_ms)
                       for topic, stats in member.stats.topics.items()
                       if topic in member.subscriptions})
@@ -203,7 +202,7 @@ async def _consume_now(
     """Answer with Apache's ConsumeMessageDirectlyResult; the time is in ms."""
     begin_ms = member.tasks.now_ms
     try:
-        is_success = await member.consume_now(message, DIRECT_MS)
+        is_success = await member.tool_messages.consume(message, DIRECT_MS)
     except (Busy, Closed, TimeoutError) as error:
         member.client.engine.answer(connection, request, ResponseCode.SYSTEM_ERROR,
                                     remark=str(error))

@@ -18,8 +18,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from twistmq.client.base.messages import PullResult, ReceivedMessage
 from twistmq.client.base.received_message import DamagedMessage
+from twistmq.client.core.connection.tasks import Scheduler
+from twistmq.protocol.log_rate import LineRate
 
-__all__ = ["DAMAGED", "Sorted", "sort_out"]
+__all__ = ["DAMAGED", "DamageLog", "Sorted", "sort_out"]
 
 T = TypeVar("T")
 
@@ -27,6 +29,26 @@ log = logging.getLogger("twistmq.client")
 
 #: The values of the option ``damaged``.
 DAMAGED: Final = ("skip", "stop", "deliver")
+#: The number of lines about damaged messages in a minute; each names a message, which a person may
+#: look for.
+_LINES: Final = 100
+
+
+class DamageLog:
+    """The damaged messages of one member: their lines in the log, and their number."""
+
+    def __init__(self, tasks: Scheduler) -> None:
+        self._tasks = tasks
+        self._lines = LineRate(_LINES)
+        #: The number of damaged messages that were left out.
+        self.count = 0
+
+    def log_error(self, text: str, *arguments: object) -> None:
+        """Log an error about a damaged message; above a rate, only the number of lines is kept."""
+        left_out = self._lines.left_out(int(self._tasks.now_ms))
+        if left_out is not None:
+            more = f" ({left_out} more since the last line)" if left_out else ""
+            log.error(text + "%s", *arguments, more)
 
 
 class Sorted(NamedTuple):

@@ -7,7 +7,7 @@ a task of its own. After each response, the task decides when to pull again:
     the response               the next pull
     messages, nothing new      at once; the broker holds a pull of a queue without new messages
     nothing, and not held      100 ms later
-    a limit is reached         50 ms later, see flow_control.py
+    a limit is reached         50 ms later, see pull_gate.py and flow_control.py
     stops at a damaged message 5 s later; see damaged_messages.py
     an error, no response      1 s later; with a heartbeat if the broker does not know the group
     the offset moved           the queue is dropped at the broker's offset, and assigned again
@@ -23,28 +23,34 @@ Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper @5.3.3.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from twistmq.client.base.errors import NoRoute, RequestRefused, Undecodable
-from twistmq.client.base.messages import PullResult, PullStatus, ReceivedMessage
-from twistmq.client.base.received_message import DamagedMessage
+from twistmq.client.base.messages import PullResult, PullStatus
+from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer.assigned_queues import AssignedQueue
-from twistmq.client.core.consumer.damaged_messages import sort_out
+from twistmq.client.core.consumer.assigned_queues import (
+    AssignedQueue,
+    AssignedQueues,
+    MemberOptions,
+)
 from twistmq.client.core.consumer.flow_control import (
     FAILED_MS,
-    FULL_MS,
-    PAUSED_MS,
+    PullFlow,
     PullUnderWay,
     delay_after_refusal,
 )
-from twistmq.client.core.consumer.pull_request import messages_of, pull_header, pull_result
+from twistmq.client.core.consumer.initial_offsets import Beginnings
+from twistmq.client.core.consumer.message_intake import STOPPED_MS, MessageIntake
+from twistmq.client.core.consumer.offset_moves import OffsetMoves
+from twistmq.client.core.consumer.offsets import OffsetStore
+from twistmq.client.core.consumer.pull_gate import PullGate
+from twistmq.client.core.consumer.pull_request import pull_header, pull_result
+from twistmq.client.core.consumer.subscriptions import SubscriptionTable
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import BrokerError
-
-if TYPE_CHECKING:
-    from twistmq.client.core.consumer.member import Member
 
 __all__ = ["HOLD_MS", "UNKNOWN_GROUP", "Fetcher"]
 
@@ -57,8 +63,6 @@ HOLD_MS: Final = 15_000
 TIMEOUT_MS: Final = 30_000
 #: The wait after a pull that returned nothing and was answered faster than this, in ms.
 SOON_MS: Final = 100
-#: The wait before a damaged message at which a queue stopped is requested again, in ms.
-STOPPED_MS: Final = 5_000
 #: The maximum number of pulls of a queue in flight.
 AHEAD_MAX: Final = 8
 #: The response codes of a broker that does not know the group or its newest subscription.
@@ -81,11 +85,34 @@ class _Pull(NamedTuple):
 
 
 class Fetcher(Generic[T]):
-    """The pulls of one member."""
+    """The pulls of one member.
 
-    def __init__(self, member: Member[T]) -> None:
-        self._member = member
-        self._client = member.client
+    :param group: the group's name at brokers.
+    :param gate: decides when a queue may be pulled.
+    :param intake: puts the messages of the responses into the windows.
+    :param offsets: the offsets of the group, and ``moves`` changes them.
+    :param beginnings: recognises a queue that was created again.
+    :param settled: called with a queue when its start offset is known.
+    """
+
+    def __init__(
+        self, client: ClientCore, group: str, options: MemberOptions,
+        subscriptions: SubscriptionTable, queues: AssignedQueues[T], flow: PullFlow,
+        gate: PullGate, intake: MessageIntake[T], offsets: OffsetStore, moves: OffsetMoves,
+        beginnings: Beginnings, settled: Callable[[AssignedQueue[T]], object],
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._options = options
+        self._subscriptions = subscriptions
+        self._queues = queues
+        self._flow = flow
+        self._gate = gate
+        self._intake = intake
+        self._offsets = offsets
+        self._moves = moves
+        self._beginnings = beginnings
+        self._settled = settled
 
     async def pull_always(self, assigned: AssignedQueue[T], delay_ms: float) -> None:
         """Pull a queue until it is dropped, for the first time after ``delay_ms``."""
@@ -93,9 +120,9 @@ class Fetcher(Generic[T]):
         await tasks.sleep(delay_ms)
         if delay_ms:
             await self._look_again(assigned)
-        self._member.settled(assigned)
+        self._settled(assigned)
         while not assigned.window.is_dropped:
-            wait_ms = self._wait_ms(assigned)
+            wait_ms = self._gate.wait_ms(assigned)
             if not wait_ms:
                 try:
                     wait_ms = await self._pull(assigned)
@@ -110,11 +137,10 @@ class Fetcher(Generic[T]):
 
     async def _look_again(self, assigned: AssignedQueue[T]) -> None:
         """Ask again where a new queue begins, because the previous member may have committed."""
-        member = self._member
-        if member.options.is_broadcast or member.fixed is not None:
+        if self._options.is_broadcast or self._queues.fixed is not None:
             return
         try:
-            offset = await member.offsets.read(assigned.queue)
+            offset = await self._offsets.read(assigned.queue)
         except BrokerError as error:
             log.debug("%s begins at the offset that was read first: %s", assigned.queue, error)
             return
@@ -126,26 +152,6 @@ class Fetcher(Generic[T]):
             assigned.next_offset = assigned.committed = offset
             assigned.window.begin_at(offset)
 
-    def _wait_ms(self, assigned: AssignedQueue[T], under_way: int = 0) -> float:
-        """Return how long the queue has to wait, in ms; with 0, it may be pulled now.
-
-        :param under_way: the number of messages that pulls of the queue in flight may return.
-        """
-        member = self._member
-        now_ms = int(self._client.tasks.now_ms)
-        if member.is_paused or assigned.is_paused:
-            return PAUSED_MS
-        if member.locks is not None and not assigned.window.holds_lock(now_ms):
-            return PAUSED_MS
-        queues = sum(each.queue.topic == assigned.queue.topic
-                     for each in member.assigned_queues.values()) if (
-            member.options.limits.topic_count >= 0
-            or member.options.limits.topic_byte_count >= 0) else 1
-        if member.flow.excess(assigned.window, now_ms, queues, in_order=member.options.in_order,
-                              under_way=under_way):
-            return FULL_MS
-        return 0
-
     async def _pull(self, assigned: AssignedQueue[T]) -> float:
         """Make one pull, or several at once if the queue is known to have more messages.
 
@@ -153,10 +159,10 @@ class Fetcher(Generic[T]):
         """
         client, offset = self._client, assigned.next_offset
         now_ms = client.tasks.now_ms
-        count = 1 if assigned.is_alone else self._member.options.pull_count
+        count = 1 if assigned.is_alone else self._options.pull_count
         pulls = [self._begin(assigned, offset, count)]
         while len(pulls) < AHEAD_MAX and assigned.behind > len(pulls) * count and (
-                not self._wait_ms(assigned, len(pulls) * count)):
+                not self._gate.wait_ms(assigned, len(pulls) * count)):
             pulls.append(self._begin(assigned, offset + len(pulls) * count, count))
         duration_ms = 0.0
         try:
@@ -168,83 +174,32 @@ class Fetcher(Generic[T]):
                 if assigned.window.is_dropped:
                     return 0
                 duration_ms = client.tasks.now_ms - now_ms
-                await self._take(assigned, result, duration_ms)
-                self._member.flow.end(pull.under_way)
+                assigned.broker_id = result.broker_id
+                if result.status is PullStatus.OFFSET_MOVED:
+                    await self._move(assigned, result)
+                else:
+                    self._intake.put(assigned, result, duration_ms)
+                self._flow.end(pull.under_way)
         finally:
             for pull in pulls:
-                self._member.flow.end(pull.under_way)
+                self._flow.end(pull.under_way)
         if assigned.stopped_at == assigned.next_offset:
             return STOPPED_MS
         return SOON_MS if assigned.next_offset == offset and duration_ms < SOON_MS else 0
 
     def _begin(self, assigned: AssignedQueue[T], offset: int, count: int) -> _Pull:
         """Start a pull of ``count`` messages from an offset."""
-        member, client = self._member, self._client
+        client = self._client
         now_ms = int(client.tasks.now_ms)
         assigned.window.pulled_ms = now_ms
         name = client.routes.broker_of(assigned.queue)
         address = client.routes.reader(name, assigned.broker_id)
         header = pull_header(
-            assigned.queue, offset, member.group, max_count=count,
+            assigned.queue, offset, self._group, max_count=count,
             expression=None, expression_type=assigned.subscription.kind, hold_ms=HOLD_MS,
-            sub_version=member.sub_version, max_bytes=member.options.pull_bytes)
-        return _Pull(offset, address, member.flow.begin(now_ms), client.engine.invoke(
+            sub_version=self._subscriptions.version, max_bytes=self._options.pull_bytes)
+        return _Pull(offset, address, self._flow.begin(now_ms), client.engine.invoke(
             address, RequestCode.PULL_MESSAGE, header, timeout_ms=TIMEOUT_MS))
-
-    async def _take(
-        self, assigned: AssignedQueue[T], result: PullResult, duration_ms: float
-    ) -> None:
-        """Put the messages of a response into the window."""
-        member = self._member
-        assigned.broker_id = result.broker_id
-        if result.status is PullStatus.OFFSET_MOVED:
-            await self._move(assigned, result)
-            return
-        if result.status is PullStatus.FOUND and not result.body:
-            raise Undecodable("it contains no message, although its code says that there are some")
-        if result.next_offset < assigned.next_offset or (
-                result.next_offset == assigned.next_offset and result.status is PullStatus.FOUND):
-            raise Undecodable(f"the response to a pull at offset {assigned.next_offset} continues "
-                              f"at {result.next_offset}, which is not after it")
-        begin = assigned.next_offset
-        is_full = result.next_offset - begin == member.options.pull_count
-        assigned.next_offset = result.next_offset
-        assigned.behind = result.max_offset - result.next_offset if is_full else 0
-        if result.status is PullStatus.FOUND:
-            damaged: list[DamagedMessage[T]] = []
-            messages = messages_of(result, assigned.public_queue, assigned.subscription.tags,
-                                   member.decode,
-                                   damaged, begin)
-            if damaged:
-                messages = self._sort_out(assigned, result, messages, damaged)
-            assigned.is_alone = assigned.is_alone and bool(damaged)
-            if messages:
-                member.stats.pulled(assigned.queue.topic, self._client.tasks.now_ms, len(messages),
-                                    duration_ms)
-                assigned.window.put(messages)
-                member.arrived(assigned)
-                return
-        assigned.window.correct_tags_offset(assigned.next_offset)
-
-    def _sort_out(
-        self, assigned: AssignedQueue[T], result: PullResult, messages: list[ReceivedMessage[T]],
-        damaged: list[DamagedMessage[T]],
-    ) -> list[ReceivedMessage[T]]:
-        """Treat damaged messages as the option requires; :returns: the messages for the window."""
-        member = self._member
-        sorted_out = sort_out(member.options.damaged, result, messages, damaged,
-                              f"group {member.group}", was_alone=assigned.is_alone,
-                              log_error=member.log_damaged)
-        member.damaged_count += sorted_out.skipped
-        assigned.is_alone = sorted_out.is_alone
-        if sorted_out.next_offset != assigned.next_offset:
-            assigned.next_offset, assigned.behind = sorted_out.next_offset, 0
-        if sorted_out.stopped is not None and assigned.stopped_at != sorted_out.next_offset:
-            assigned.stopped_at = sorted_out.next_offset
-            log.error("group %s: the queue stops at %r: %s. It is requested again every %d s until "
-                      "a tool moves the group past it", member.group, sorted_out.stopped,
-                      sorted_out.stopped.damage, STOPPED_MS / 1000)
-        return cast(list[ReceivedMessage[T]], sorted_out.messages)
 
     async def _move(self, assigned: AssignedQueue[T], result: PullResult) -> None:
         """Continue at the broker's offset, because the queue does not have the requested one.
@@ -252,33 +207,33 @@ class Fetcher(Generic[T]):
         A queue that became shorter may have been created again together with its topic, and then
         all its messages are new to the group.
         """
-        member, offset = self._member, result.next_offset
+        offset = result.next_offset
         if offset < assigned.next_offset:
             tasks = self._client.tasks
             taken_ms = tasks.clock.wall_ms() - (tasks.now_ms - assigned.taken_ms)
-            if await member.rebalance.beginnings.is_made_again(assigned.queue, taken_ms):
+            if await self._beginnings.is_made_again(assigned.queue, taken_ms):
                 offset = result.min_offset
         if assigned.window.is_dropped:
             return
-        log.debug("group %s: %s has no offset %d", member.group, assigned.queue,
+        log.debug("group %s: %s has no offset %d", self._group, assigned.queue,
                   assigned.next_offset)
-        await member.move_to({assigned.queue: offset})
+        await self._moves.move_to({assigned.queue: offset})
 
     def _after(self, assigned: AssignedQueue[T], error: BrokerError) -> float:
         """Return the wait after a failed pull, in ms."""
         code = error.response_code if isinstance(error, RequestRefused) else 0
         if code in UNKNOWN_GROUP:
-            log.info("group %s is announced again: %s", self._member.group, error)
+            log.info("group %s is announced again: %s", self._group, error)
             self._client.tasks.spawn(self._client.heartbeat_all(), "heartbeat")
         elif isinstance(error, NoRoute) or self._client.is_closed:
             log.debug("%s: %s", assigned.queue, error)
         elif code == ResponseCode.TOPIC_NOT_EXIST and assigned.next_offset:
-            log.warning("group %s: %s is gone: %s", self._member.group, assigned.queue, error)
-            self._member.rebalance.deleted(assigned)
+            log.warning("group %s: %s is gone: %s", self._group, assigned.queue, error)
+            self._moves.topic_deleted(assigned)
         elif isinstance(error, Undecodable):
             log.warning("group %s: the response of %s to a pull of %s at offset %d is unusable: "
                         "%s. The pull is repeated until a tool moves the group past it",
-                        self._member.group, self._client.routes.broker_of(assigned.queue),
+                        self._group, self._client.routes.broker_of(assigned.queue),
                         assigned.queue, assigned.next_offset, error)
         else:
             log.warning("the pull of %s failed: %s", assigned.queue, error)

@@ -29,17 +29,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from twistmq.client.base.answers import checked_offset
-from twistmq.client.base.errors import refusal
+from twistmq.client.base.errors import RequestRefused, refusal
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Task
 from twistmq.client.core.consumer.assigned_queues import MemberOptions
 from twistmq.client.core.consumer.offsets import Familiarity, OffsetStore
-from twistmq.client.core.consumer.subscriptions import Subscription
+from twistmq.client.core.consumer.subscriptions import SubscriptionTable
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.headers import offset as headers
 from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
@@ -51,22 +52,22 @@ log = logging.getLogger("twistmq.client")
 _TIMEOUT_MS: Final = 6000
 
 
-class _Member(Protocol):
-    """The attributes of a member that are needed here; see ``member.Member``."""
-
-    client: ClientCore
-    group: str
-    options: MemberOptions
-    subscriptions: dict[str, Subscription]
-    offsets: OffsetStore
-
-
 class Beginnings:
-    """The start offsets of the queues of one member."""
+    """The start offsets of the queues of one member.
 
-    def __init__(self, member: _Member) -> None:
-        self._member = member
-        self._client = member.client
+    :param group: the group's name at brokers.
+    :param offsets: the offsets of the group.
+    """
+
+    def __init__(
+        self, client: ClientCore, group: str, options: MemberOptions,
+        subscriptions: SubscriptionTable, offsets: OffsetStore,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._options = options
+        self._subscriptions = subscriptions
+        self._offsets = offsets
         #: The queues that each topic had when this member saw it for the first time.
         self._first_seen: dict[str, frozenset[MessageQueue]] = {}
         #: Where the group had offsets, as seen from each topic, at the first request.
@@ -78,6 +79,15 @@ class Beginnings:
         if topic not in self._first_seen:
             self._first_seen[topic] = frozenset(queues)
 
+    def note_missing(self, topic: str, error: BrokerError) -> None:
+        """If a topic does not exist, note that no queue of it is older than this member.
+
+        :param error: the reason why the topic has no route.
+        """
+        if isinstance(error, RequestRefused) and (
+                error.response_code == ResponseCode.TOPIC_NOT_EXIST):
+            self.note_queues(topic, ())
+
     def has_offset(self, topic: str) -> None:
         """Note that the group has an offset in a queue of a topic."""
         self._familiar.setdefault(topic, Familiarity.TOPIC)
@@ -86,7 +96,7 @@ class Beginnings:
         """Forget a topic whose subscription begins or ends while the member is in its group."""
         self._first_seen.pop(topic, None)
         self._familiar.pop(topic, None)
-        self._member.offsets.forget_familiarity()
+        self._offsets.forget_familiarity()
 
     async def offset(self, queue: MessageQueue, *, is_made_again: bool) -> int:
         """Return the offset at which an unknown queue begins.
@@ -94,7 +104,7 @@ class Beginnings:
         :param is_made_again: whether the topic was deleted while this member read the queue.
         :raises BrokerError: when the offset cannot be determined now.
         """
-        start = self._member.options.start
+        start = self._options.start
         if start == "first" or is_made_again or queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return 0
         if start != "last":
@@ -104,7 +114,7 @@ class Beginnings:
         familiarity = await self._familiarity(queue.topic)
         if familiarity is Familiarity.TOPIC:
             log.info("group %s knows topic %s, but not its queue %s, which is read from its first "
-                     "message", self._member.group, queue.topic, queue)
+                     "message", self._group, queue.topic, queue)
             return 0
         # The end is requested first, so that messages between the two responses are not skipped.
         end = await self._ask(queue, RequestCode.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader(
@@ -140,7 +150,7 @@ class Beginnings:
         address = client.routes.reader(client.routes.broker_of(queue))
         reply = await client.engine.invoke(
             address, RequestCode.QUERY_CONSUMER_OFFSET, headers.QueryConsumerOffsetRequestHeader(
-                consumer_group=self._member.group, topic=queue.topic, queue_id=queue.queue_id),
+                consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id),
             timeout_ms=_TIMEOUT_MS)
         if reply.code == ResponseCode.QUERY_NOT_FOUND:
             return end
@@ -157,7 +167,7 @@ class Beginnings:
         asking = self._asking.get(topic)
         if asking is None:
             asking = self._asking[topic] = self._client.tasks.spawn(
-                self._member.offsets.familiarity(topic, self._queues()),
+                self._offsets.familiarity(topic, self._queues()),
                 "topics of the group")
             asking.when_done(lambda _: self._asking.pop(topic, None))
         await self._client.tasks.all_of([asking])
@@ -167,7 +177,7 @@ class Beginnings:
     def _queues(self) -> dict[str, Iterable[MessageQueue]]:
         """Return the queues of all topics that the member reads, by topic."""
         routes = {each: self._client.routes.cached_route(each)
-                  for each in self._member.subscriptions}
+                  for each in self._subscriptions}
         return {each: route.read_queues for each, route in routes.items() if route is not None}
 
     async def _ask(self, queue: MessageQueue, code: int, header: CommandHeader) -> int:

@@ -1,13 +1,14 @@
-"""A member of a consumer group: its queues, the messages read from them, and their results.
+"""A member of a consumer group, made of parts.
 
-    rebalance     decides which queues this member has        rebalance.py
-    pull          one task per queue, within flow control     fetcher.py
-    take          passes messages to handlers                 delivery.py
-    succeed, fail handle the results                          results.py, retries.py
-    commit        stores the offsets of the group             offsets.py
+    intake     gets messages from the brokers             queue_intake.py, core/pop/pop_intake.py
+    delivery   hands the messages out                     delivery.py, core/pop/pop_delivery.py
+    results    handles the results of handlers            results.py, core/pop/pop_results.py
 
-Everything runs in the engine. A shell takes messages with :meth:`Member.take`, and waits for more
-with :meth:`Member.ready`.
+Each part is given the parts that it uses, and none of them knows the member. ``push_consumer.py``,
+``pull_consumer.py`` and ``core/pop/pop_consumer.py`` make the three kinds of members.
+
+Everything runs in the engine. A shell takes messages with ``take``, and waits for more with
+``ready``.
 
 Source: DefaultMQPushConsumerImpl, ConsumeMessageConcurrentlyService,
 ConsumeMessageOrderlyService @5.3.3.
@@ -16,28 +17,16 @@ ConsumeMessageOrderlyService @5.3.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from twistmq.client.base.errors import Closed, OptionError
+from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.connection.client import ClientCore
-from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.tasks import Cancelled, Task
-from twistmq.client.core.consumer.assigned_queues import AssignedQueue, MemberOptions
-from twistmq.client.core.consumer.fetcher import Fetcher
-from twistmq.client.core.consumer.flow_control import PullFlow
-from twistmq.client.core.consumer.offsets import (
-    FileAccess,
-    LocalOffsets,
-    OffsetStore,
-    RemoteOffsets,
-)
-from twistmq.client.core.consumer.rebalance import Rebalance
-from twistmq.client.core.consumer.results import Results
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch
+from twistmq.client.core.consumer.member_parts import MemberParts
+from twistmq.client.core.consumer.subscriber import Subscriber
 from twistmq.client.core.consumer.subscriptions import Subscription
-from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.bodies import (
     ConsumeFromWhere,
     ConsumerData,
@@ -45,74 +34,138 @@ from twistmq.protocol.bodies import (
     MessageModel,
     MessageQueue,
 )
-from twistmq.protocol.log_rate import LineRate, lines_left_out
-from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
-__all__ = ["Member"]
+__all__ = ["Intake", "Member", "MemberKind", "MessageSource", "ResultHandler"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: The wait before a failed commit of a close is tried once more, in ms.
-_COMMIT_AGAIN_MS: Final = 200
-#: The wait before the start offsets of new queues are committed, in ms.
-_BEGINNINGS_MS: Final = 50
-#: One in this number of commits includes all queues, even queues that have not changed.
-ALL_COMMITTED_EVERY: Final = 3
-#: The delay, in ms, before the member looks for a retry topic that was just created.
-_RETRY_TOPIC_MS: Final = 1000
+#: The number of unfinished messages that the log names when a close gives up.
+_NAMED_MAX: Final = 16
 
 
-class Member(Results[T]):
-    """The core of a consumer.
+class MemberKind(NamedTuple):
+    """A kind of member.
 
-    :param client: the client, perhaps shared.
-    :param wanted: the subscriptions by topic, with the names at brokers.
-    :param decode: returns the value of a message; with None, the value is the body.
-    :param file: the file in which a broadcasting member keeps its offsets.
-
-    ``on_assigned`` and ``on_lost`` are called with the queues that were assigned or lost.
+    :param name: its name in errors.
+    :param consume_type: its name in heartbeats and tools.
     """
 
-    #: The name of this kind of consumer in heartbeats and tools.
-    consume_type = ConsumeType.CONSUME_PASSIVELY
-    #: Whether it commits offsets, so that tools can ask for them.
-    has_offsets = True
+    name: str
+    consume_type: ConsumeType
+
+
+class Intake(Protocol):
+    """The part of a member that gets messages from the brokers."""
+
+    #: Whether the member commits offsets, so that tools can ask for them.
+    has_offsets: bool
+
+    async def begin(self) -> None:
+        """Begin to read, once the member is in its group.
+
+        :raises Closed: when the client or the member is closed during this call.
+        """
+
+    def assigned(self) -> list[MessageQueue]:
+        """Return the queues that this member reads, in order."""
+
+    def set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
+        """Pause or resume some queues (named as in the namespace), or all."""
+
+    async def commit(self) -> bool:
+        """Report finished messages to the brokers; :returns: whether they know all of them."""
+
+    async def move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Continue queues at other offsets, because a tool moved them."""
+
+    def pop_table(self) -> dict[MessageQueue, dict[str, int | bool]]:
+        """Return the sources that are popped, for tools."""
+
+    def stop(self) -> None:
+        """Stop reading messages, because the member closes."""
+
+    async def leave(self) -> None:
+        """Report finished messages to the brokers, and give up the queues."""
+
+
+class MessageSource(Protocol[T]):
+    """The part of a member from which a shell takes messages."""
+
+    def take(self, max_count: int) -> Batch[T] | None:
+        """Hand out the next messages of one queue; None when there are none at present."""
+
+    async def ready(self) -> None:
+        """Wait for messages; :raises Closed: when the consumer stops or closes."""
+
+
+class ResultHandler(Protocol[T]):
+    """The part of a member that handles the results of handlers."""
+
+    def succeed(self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+        """Handle messages of one queue that handlers processed."""
+
+    def release(self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+        """Let messages wait again that were handed out but not begun."""
+
+    def fail(
+        self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
+    ) -> None:
+        """Handle messages of one queue that handlers could not process.
+
+        :param level: the delay level of the next attempt; 0: chosen by the attempts; -1: there is
+            no other attempt.
+        """
+
+
+class Member(Generic[T]):
+    """The core of a consumer.
+
+    :param loops: further functions that run as long as the member, by their names.
+    """
+
+    #: The value of ``GroupMember`` for consumers.
+    send_timeout_ms = 0.0
 
     def __init__(
-        self, client: ClientCore, options: MemberOptions, subscriptions: Mapping[str, Subscription],
-        sender: Sender, *, decode: Callable[[ReceivedMessage[T]], T] | None = None,
-        file: FileAccess | None = None,
+        self, kind: MemberKind, parts: MemberParts[T], source: MessageSource[T],
+        results: ResultHandler[T], intake: Intake, subscriber: Subscriber,
+        loops: Mapping[str, Callable[[], Coroutine[Any, Any, None]]],
     ) -> None:
-        fault = group_fault(options.group)
-        if fault is not None:
-            raise OptionError(f"group {options.group!r}: {fault}")
-        super().__init__(client, options, sender)
-        self.decode = decode
-        self.subscriptions: dict[str, Subscription] = dict(subscriptions)
-        if not options.is_broadcast:
-            topic = retry_topic(self.group)
-            self.subscriptions[topic] = Subscription(topic)
-        self.sub_version = client.tasks.clock.wall_ms()
-        self.flow = PullFlow(self.total, options.limits, options.cache_bytes_max)
-        self.offsets: OffsetStore = (LocalOffsets(client, file) if options.is_broadcast
-                                     else RemoteOffsets(client, self.group))
-        #: A broker decides how often it moves a group.
-        self._moved_lines = LineRate()
-        self.rebalance: Rebalance[T] = Rebalance(self)
-        self.fetcher: Fetcher[T] = Fetcher(self)
-        self.on_assigned: list[Callable[[list[MessageQueue]], object]] = []
-        self.on_lost: list[Callable[[list[MessageQueue]], object]] = []
-        self.is_paused = False
-        #: The queues that the program assigned; None: the group's members divide the queues.
-        self.fixed: frozenset[MessageQueue] | None = None
-        self._loops: list[Task[None]] = []
-        #: The task that completes a close; None before a close.
-        self._closing: Task[None] | None = None
-        self._is_committing_soon = False
+        self.kind = kind.name
+        self.consume_type = kind.consume_type
+        self.client = parts.client
+        self.tasks = parts.client.tasks
+        self.options = parts.options
+        #: The group's name at brokers.
+        self.group = parts.group
+        self.subscriptions = parts.subscriptions
+        #: The queues that are assigned to this member.
+        self.assigned_queues = parts.queues
+        self.delivery = parts.delivery
+        self.intake = intake
+        self.stats = parts.stats
+        self.tool_messages = parts.tool_messages
+        self.listeners = parts.listeners
+        self.sender = parts.sender
+        self.decode = parts.decode
         #: The time when the member was made, in Unix ms.
-        self.started_ms = client.tasks.clock.wall_ms()
+        self.started_ms = parts.client.tasks.clock.wall_ms()
+        # The methods of parts that a shell calls for each message are attributes, so that no call
+        # lies between the shell and the part.
+        self.take = source.take
+        self.ready = source.ready
+        self.succeed = results.succeed
+        self.release = results.release
+        self.fail = results.fail
+        self._parts = parts
+        self._subscriber = subscriber
+        self._loops = loops
+        self._running_loops: list[Task[None]] = []
+        #: The task that completes a close; None before a close.
+        self._leaving: Task[None] | None = None
 
     # --- the group
 
@@ -134,219 +187,127 @@ class Member(Results[T]):
             group_name=self.group, consume_type=self.consume_type,
             message_model=(MessageModel.BROADCASTING if self.options.is_broadcast
                            else MessageModel.CLUSTERING),
-            consume_from_where=where,
-            subscription_data_set=tuple(each.data(self.sub_version)
-                                        for each in self.subscriptions.values()))
+            consume_from_where=where, subscription_data_set=self.subscriptions.data())
 
     async def start(self) -> None:
         """Join the group and begin to read; if this fails or is cancelled, leave again.
 
         :raises Closed: when the client is closed.
         :raises OptionError: when the client has a member of the group.
+        :raises Unsupported: when the member pops and a broker does not support that.
         """
         try:
-            await self._join()
+            self.client.add(self)
+            for topic in self.subscriptions:
+                self.client.routes.follow(topic)
+            await self.intake.begin()
         except (Exception, Cancelled):
             await self.close(0)
             raise
-        self._loops.append(self.tasks.spawn(self._commit_always(), "commits"))
-        self._loops.append(self.tasks.spawn(self._expire_always(), "time-outs of handlers"))
-        if self.locks is not None:
-            self._loops.append(self.tasks.spawn(self.locks.renew_always(), "locks"))
+        self._running_loops += [self.tasks.spawn(function(), name)
+                                for name, function in self._loops.items()]
 
-    async def _join(self) -> None:
-        """Follow the topics and become a member of the group; raises like :meth:`start`."""
-        self.client.add(self)
-        for topic in self.subscriptions:
-            self.client.routes.follow(topic)
-        await self.rebalance.begin()
+    # --- queues
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Add or change a subscription."""
-        if subscription.topic not in self.subscriptions:
-            self.rebalance.beginnings.forget(subscription.topic)
-        self.subscriptions[subscription.topic] = subscription
-        self.client.routes.follow(subscription.topic)
-        self.sub_version = self.tasks.clock.wall_ms()
-        for assigned in self.assigned_queues.values():
-            if assigned.queue.topic == subscription.topic:
-                assigned.subscription = subscription
-        self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
-        self.rebalance.wake()
+        """Add or change a subscription.
+
+        :raises OptionError: when queues are assigned.
+        """
+        if self.assigned_queues.fixed is not None:
+            raise OptionError("this consumer has assigned queues: it cannot subscribe")
+        self._subscriber.subscribe(subscription)
 
     def unsubscribe(self, topic: str) -> None:
         """Stop reading a topic."""
-        if self.subscriptions.pop(topic, None) is not None:
-            self.sub_version = self.tasks.clock.wall_ms()
-            self.rebalance.subscription_check.warn_unsubscribed(topic)
-            self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
-            self.rebalance.wake()
+        self._subscriber.unsubscribe(topic)
 
     def assigned(self) -> list[MessageQueue]:
-        """Return the queues of the subscribed topics, without retry topics, in order."""
-        return sorted(assigned.public_queue for assigned in self.assigned_queues.values()
-                      if not assigned.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX))
+        """See :class:`Intake`."""
+        return self.intake.assigned()
 
     def set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
-        """Pause or resume pulls of the given queues (named as in the namespace), or of all."""
-        if queues is None:
-            self.is_paused = paused
-        for assigned in self.assigned_queues.values():
-            if queues is None or assigned.public_queue in queues:
-                assigned.is_paused = paused
+        """See :class:`Intake`."""
+        self.intake.set_paused(queues, paused)
 
-    def pop_table(self) -> dict[MessageQueue, dict[str, int | bool]]:
-        """Return the sources of a member that pops, for tools; empty for all other members."""
-        return {}
+    async def commit(self) -> bool:
+        """See :class:`Intake`."""
+        return await self.intake.commit()
 
-    def sent_back(self) -> None:
-        """Look for the retry topic soon, because the first message sent back creates it."""
-        if self.client.routes.cached_route(retry_topic(self.group)) is None:
-            self.tasks.call_later(_RETRY_TOPIC_MS, self.rebalance.wake)
-
-    # --- offsets
-
-    async def commit(
-        self, queues: Sequence[AssignedQueue[T]] | None = None, *, again: bool = False
-    ) -> bool:
-        """Commit the offsets of queues.
-
-        :param again: commit also queues that have not changed since the last commit.
-        :returns: whether all offsets are known to be stored.
-        """
-        table = {assigned.queue: assigned.window.committable
-                 for assigned in (self.assigned_queues.values() if queues is None else queues)
-                 if assigned.is_settled and (again
-                                             or assigned.window.committable != assigned.committed)}
-        if not table:
-            return True
-        committed = await self.offsets.write(table)
-        for assigned in list(self.assigned_queues.values()) if queues is None else queues:
-            if assigned.queue in committed:
-                assigned.committed = committed[assigned.queue]
-        return len(committed) == len(table)
-
-    async def commit_beginnings(self, queues: Sequence[AssignedQueue[T]]) -> None:
-        """Commit the start offsets of queues that leave before their first pull.
-
-        An offset is committed only if the group has none for the queue. Without it, the next
-        member could not know whether such a queue is older than the group.
-        """
-        reads = [self.tasks.spawn(self.offsets.read(assigned.queue), "offset of a new queue")
-                 for assigned in queues]
-        outcomes = await self.tasks.all_of(reads)
-        table = {assigned.queue: assigned.window.committable
-                 for assigned, offset in zip(queues, outcomes, strict=True) if offset is None}
-        if table:
-            await self.offsets.write(table)
-
-    def settled(self, assigned: AssignedQueue[T]) -> None:
-        """Note that the start offset of a queue is known; commit it soon if it is not committed.
-
-        The offsets of all queues that are assigned together are committed together.
-        """
-        assigned.is_settled = True
-        if assigned.is_new and assigned.committed is None and not self._is_committing_soon:
-            self._is_committing_soon = True
-            self.tasks.call_later(_BEGINNINGS_MS, self._commit_soon)
-
-    def _commit_soon(self) -> None:
-        self._is_committing_soon = False
-        if not self.is_closing:
-            self.tasks.spawn(self.commit_new(), "commit of beginnings")
-
-    async def commit_new(self) -> None:
-        """Commit the start offsets of new queues."""
-        await self.commit([assigned for assigned in self.assigned_queues.values()
-                           if assigned.is_new])
-
-    async def move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Continue queues at other offsets, also at lower ones; messages read are forgotten.
-
-        Results of running messages do not count. Queues of other members are left out.
-        """
-        self.rebalance.forget(offsets)
-        moved = {queue: offset for queue, offset in offsets.items()
-                 if queue in self.assigned_queues}
-        for queue, offset in moved.items():
-            window = self.assigned_queues[queue].window
-            for message in window.drop():
-                message.lost = True
-            window.freeze_at(offset)
-        if not moved:
-            return
-        left_out = self._moved_lines.left_out(int(self.tasks.now_ms))
-        if left_out is not None:
-            log.warning("group %s: these queues continue at other offsets: %s%s", self.group,
-                        ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()),
-                        lines_left_out(left_out))
-        for queue, offset in (await self.offsets.write(moved)).items():
-            if queue in self.assigned_queues and self.assigned_queues[queue].window.is_dropped:
-                self.assigned_queues[queue].committed = offset
-        self.rebalance.wake()
-
-    async def _commit_always(self) -> None:
-        loop = Loop(f"the commit of group {self.group}", otherwise=False)
-        for number in count(1):
-            await self.tasks.sleep(self.options.commit_ms)
-            # A late commit of the previous member may have reset the offset at the broker.
-            await loop.turn(self.commit(again=(
-                not self.options.is_broadcast and number % ALL_COMMITTED_EVERY == 0)))
+    @property
+    def damaged_count(self) -> int:
+        """The number of damaged messages that were left out."""
+        return self._parts.damage.count
 
     # --- the end
 
-    async def finish(self) -> None:
-        """See ``GroupMember``: commits the results of handlers."""
-        await self.commit()
-        if self.trace is not None:
-            await self.trace.flush()
+    def wake_all(self) -> None:
+        """Make all callers of ``ready`` raise, so that they check for a stop."""
+        self.delivery.wake_all()
 
-    async def close(self, timeout_ms: float = 10_000) -> None:
-        """Stop reading, wait for the handlers, commit, unlock, and leave the group.
-
-        A second call waits for the end of the first. If a call is cancelled, the close no longer
-        waits for handlers, but completes all other steps.
-        """
-        if self._closing is None:
-            self.is_closing = True
-            self.rebalance.stop()
-            self._stop_reading()
-            self._end_pauses()
-            while self._waiting:
-                self._waiting.popleft().set_error(Closed("the consumer is closed"))
-            self._closing = self.tasks.spawn(self._leave(timeout_ms), "close of a consumer")
-            # This comes before the traces, which record the last results.
-            self.client.before_close.insert(0, self._wait_closed)
-        try:
-            await self._closing
-        except Cancelled:
-            self._stop_waiting()
-            raise
+    @property
+    def is_closing(self) -> bool:
+        """Whether a close has begun."""
+        return self._parts.closing.is_set
 
     @property
     def has_left(self) -> bool:
         """Whether a close has completed."""
-        return self._closing is not None and self._closing.is_done
+        return self._leaving is not None and self._leaving.is_done
+
+    async def finish(self) -> None:
+        """See ``GroupMember``: reports the results of handlers to the brokers."""
+        await self.commit()
+        if self._parts.trace is not None:
+            await self._parts.trace.flush()
+
+    async def close(self, timeout_ms: float = 10_000) -> None:
+        """Stop reading, wait for the handlers, give up the queues, and leave the group.
+
+        A second call waits for the end of the first. If a call is cancelled, the close no longer
+        waits for handlers, but completes all other steps.
+        """
+        if self._leaving is None:
+            self.intake.stop()
+            self._parts.closing.set()
+            self.delivery.wake_all("the consumer is closed")
+            self._leaving = self.tasks.spawn(self._leave(timeout_ms), "close of a consumer")
+            # This comes before the traces, which record the last results.
+            self.client.before_close.insert(0, self._wait_closed)
+        try:
+            await self._leaving
+        except Cancelled:
+            self.delivery.stop_waiting()
+            raise
 
     async def _wait_closed(self) -> None:
         """Wait until the close has completed."""
-        assert self._closing is not None
-        await self.tasks.all_of([self._closing])
+        assert self._leaving is not None
+        await self.tasks.all_of([self._leaving])
 
     async def _leave(self, timeout_ms: float) -> None:
         try:
             await self._wait_for_handlers(timeout_ms)
-            for loop in self._loops:
+            for loop in self._running_loops:
                 loop.cancel()
-            await self.rebalance.finish()
-            await self._leave_queues()
+            await self.intake.leave()
             self.assigned_queues.clear()
             self._unfollow()
-            if self.trace is not None:
-                await self.trace.close()
+            if self._parts.trace is not None:
+                await self._parts.trace.close()
             await self.client.remove(self)
         finally:
             self.client.before_close.remove(self._wait_closed)
+
+    async def _wait_for_handlers(self, timeout_ms: float) -> None:
+        try:
+            await self.delivery.wait_until_idle(timeout_ms)
+        except TimeoutError:
+            unfinished = [
+                message for assigned in self.assigned_queues.values()
+                for message in assigned.window.expired(int(self.tasks.now_ms), -1, _NAMED_MAX)]
+            log.warning("%d handlers did not end in %d ms; their messages will be delivered again: "
+                        "%s", self.delivery.running, timeout_ms, ", ".join(map(repr, unfinished)))
 
     def _unfollow(self) -> None:
         """Stop following topics, except topics that other members of the client read."""
@@ -357,26 +318,3 @@ class Member(Results[T]):
                   for topic in each.subscriptions}
         for topic in self.subscriptions.keys() - others:
             self.client.routes.unfollow(topic)
-
-    def _stop_reading(self) -> None:
-        """Stop reading messages, because the member closes."""
-        for assigned in self.assigned_queues.values():
-            if assigned.task is not None:
-                assigned.task.cancel()
-
-    async def _leave_queues(self) -> None:
-        """Commit the offsets of the queues, and leave the queues."""
-        await self.commit_beginnings(
-            [assigned for assigned in self.assigned_queues.values() if assigned.is_unread])
-        if not await self.commit():
-            await self.tasks.sleep(_COMMIT_AGAIN_MS)
-            if not await self.commit():
-                log.error("group %s: messages that were handled will be delivered again, since "
-                          "their offsets could not be committed at the close", self.group)
-        for assigned in self.assigned_queues.values():
-            for message in assigned.window.drop():
-                message.lost = True
-        if self.locks is not None:
-            # The lock of a handler that still runs expires at the broker.
-            self.locks.unlock_all([assigned.queue for assigned in self.assigned_queues.values()
-                                   if not assigned.window.running_count])

@@ -40,16 +40,16 @@ class Locks:
     """The locks of a member.
 
     :param group: the group's name at brokers.
-    :param held: returns the member's queues with their windows.
+    :param queue_windows: returns the member's queues with their windows.
     """
 
     def __init__(
         self, client: ClientCore, group: str,
-        assigned: Callable[[], list[tuple[MessageQueue, QueueWindow[Any]]]],
+        queue_windows: Callable[[], list[tuple[MessageQueue, QueueWindow[Any]]]],
     ) -> None:
         self._client = client
         self._group = group
-        self._held = assigned
+        self._queue_windows = queue_windows
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Request locks; :returns: the queues whose lock this member holds now."""
@@ -86,11 +86,12 @@ class Locks:
 
     async def renew(self) -> None:
         """Renew the locks of all queues of the member."""
-        assigned = [(queue, window) for queue, window in self._held() if not window.is_dropped]
-        if not assigned:
+        windows = [(queue, window) for queue, window in self._queue_windows()
+                   if not window.is_dropped]
+        if not windows:
             return
-        locked = await self.lock([queue for queue, _ in assigned])
-        for queue, window in assigned:
+        locked = await self.lock([queue for queue, _ in windows])
+        for queue, window in windows:
             if queue in locked:
                 window.locked(int(self._client.tasks.now_ms))
             else:

@@ -11,18 +11,15 @@ Source: ConsumerGroupInfo.updateSubscription @5.3.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.consumer.subscriptions import SubscriptionTable
 from twistmq.protocol.bodies import ConsumerConnection
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.headers.client import GetConsumerConnectionListRequestHeader
 from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
-
-if TYPE_CHECKING:
-    from twistmq.client.core.connection.client import ClientCore
-    from twistmq.client.core.consumer.subscriptions import Subscription
 
 __all__ = ["SubscriptionCheck"]
 
@@ -33,31 +30,16 @@ INTERVAL_MS: Final = 60_000
 _TIMEOUT_MS: Final = 3000
 
 
-class Subscriber(Protocol):
-    """The attributes of a member that are needed to compare its subscriptions."""
-
-    @property
-    def client(self) -> ClientCore:
-        """The client through which brokers are asked."""
-
-    @property
-    def group(self) -> str:
-        """Its group, with the name at brokers."""
-
-    @property
-    def subscriptions(self) -> Mapping[str, Subscription]:
-        """Its subscriptions by topic."""
-
-    @property
-    def sub_version(self) -> int:
-        """The version of its newest subscription."""
-
-
 class SubscriptionCheck:
-    """The differences that one member finds; each is logged once."""
+    """The differences that one member finds; each is logged once.
 
-    def __init__(self, member: Subscriber) -> None:
-        self._member = member
+    :param group: the group's name at brokers.
+    """
+
+    def __init__(self, client: ClientCore, group: str, subscriptions: SubscriptionTable) -> None:
+        self._client = client
+        self._group = group
+        self._subscriptions = subscriptions
         self._due_ms = float("-inf")
         self._reported: set[str] = set()
         #: Whether the group had other members in the last round.
@@ -65,11 +47,11 @@ class SubscriptionCheck:
 
     async def run(self, broker_name: str) -> None:
         """Ask a broker for the group's subscriptions if it is time; it may not answer."""
-        client = self._member.client
+        client = self._client
         if not self.has_others or client.tasks.now_ms < self._due_ms:
             return
         self._due_ms = client.tasks.now_ms + INTERVAL_MS
-        header = GetConsumerConnectionListRequestHeader(consumer_group=self._member.group)
+        header = GetConsumerConnectionListRequestHeader(consumer_group=self._group)
         try:
             reply = await client.engine.invoke(
                 client.routes.reader(broker_name), RequestCode.GET_CONSUMER_CONNECTION_LIST, header,
@@ -78,20 +60,20 @@ class SubscriptionCheck:
                 self._compare(ConsumerConnection.decode_reply(reply.body))
         except BrokerError as error:
             log.debug("the subscriptions of group %s are not known now: %s",
-                      self._member.group, error)
+                      self._group, error)
 
     def _compare(self, group_connection: ConsumerConnection) -> None:
-        member = self._member
-        for topic, mine in member.subscriptions.items():
+        group = self._group
+        for topic, mine in self._subscriptions.items():
             theirs = group_connection.subscription_table.get(topic)
             if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
                 continue
             if theirs is None:
-                self._tell(f"another member of group {member.group} does not read topic {topic}: "
+                self._tell(f"another member of group {group} does not read topic {topic}: "
                            "the queues that are its share are not read")
-            elif theirs.sub_version > member.sub_version and (
+            elif theirs.sub_version > self._subscriptions.version and (
                     theirs.sub_string, theirs.expression_type) != (mine.expression, mine.kind):
-                self._tell(f"another member of group {member.group} reads topic {topic} by "
+                self._tell(f"another member of group {group} reads topic {topic} by "
                            f"{theirs.expression_type} {theirs.sub_string!r}, this one by "
                            f"{mine.kind} {mine.expression!r}: messages are lost to both")
 
@@ -99,7 +81,7 @@ class SubscriptionCheck:
         """Warn that this member stops reading a topic that other members may still read."""
         if self.has_others:
             log.warning("this member of group %s no longer reads topic %s: as long as others do, "
-                        "the queues that are its share are not read", self._member.group, topic)
+                        "the queues that are its share are not read", self._group, topic)
 
     def _tell(self, text: str) -> None:
         if text not in self._reported:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from twistmq.client.base.errors import OptionError
 from twistmq.protocol.bodies import SubscriptionData
 from twistmq.protocol.properties import java_string_hash
 from twistmq.protocol.topic_names import topic_fault
 
-__all__ = ["ALL", "Sql", "Subscription", "Topics", "sql", "subscription", "subscriptions"]
+if TYPE_CHECKING:
+    from twistmq.client.core.connection.tasks import Clock
+
+__all__ = ["ALL", "Sql", "Subscription", "SubscriptionTable", "Topics", "sql", "subscription",
+           "subscriptions"]
 
 #: The expression that matches all messages.
 ALL: Final = "*"
@@ -89,6 +93,27 @@ def subscription(topic: str, expression: str | Sql | None) -> Subscription:
     if not tags:
         raise OptionError(f"topic {topic!r}: {text!r} has no tag")
     return Subscription(topic, text, TAG, frozenset(tags))
+
+
+class SubscriptionTable(dict[str, Subscription]):
+    """The subscriptions of one member by topic, with the names at brokers.
+
+    :param clock: its wall clock gives the versions.
+    """
+
+    def __init__(self, clock: Clock, subscriptions: Mapping[str, Subscription]) -> None:
+        super().__init__(subscriptions)
+        self._clock = clock
+        #: The time of the newest change, in Unix ms: brokers filter by the newest version.
+        self.version = clock.wall_ms()
+
+    def renew(self) -> None:
+        """Give the subscriptions a new version."""
+        self.version = self._clock.wall_ms()
+
+    def data(self) -> tuple[SubscriptionData, ...]:
+        """Return the part of a heartbeat."""
+        return tuple(each.data(self.version) for each in self.values())
 
 
 #: The topics of a consumer: one name, several names, or a table of expressions by name.

@@ -15,21 +15,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import field
 
 from twistmq.client.base.errors import Unsupported, refusal
+from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.routes import Route
-from twistmq.client.core.consumer.rebalance import Rebalance, call_listeners
+from twistmq.client.core.consumer.queue_listeners import QueueListeners
+from twistmq.client.core.consumer.subscriptions import SubscriptionTable
 from twistmq.client.core.pop.pop_loop import PopLoop, Source
 from twistmq.protocol.bodies import Body, MessageModel, MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.flags import MASTER_ID
-
-if TYPE_CHECKING:
-    from twistmq.client.core.consumer.member import Member
 
 __all__ = ["PopAssignments"]
 
@@ -66,17 +65,26 @@ class _Answer(Body):
     message_queue_assignments: list[_Assignment] | None = field(default_factory=list)
 
 
-class PopAssignments(Rebalance[T]):
-    """The rounds in which a member gets its sources.
+class PopAssignments(Generic[T]):
+    """Determines the sources of one member.
 
+    :param group: the group's name at brokers.
+    :param strategy_name: the name of the strategy by which brokers divide queues.
+    :param popping: pops the sources.
     :param forget_lines: called after each round.
     """
 
     def __init__(
-        self, member: Member[T], popping: PopLoop[T], forget_lines: Callable[[], None]
+        self, client: ClientCore, group: str, strategy_name: str,
+        subscriptions: SubscriptionTable, popping: PopLoop[T], listeners: QueueListeners,
+        forget_lines: Callable[[], None],
     ) -> None:
-        super().__init__(member)
+        self._client = client
+        self._group = group
+        self._strategy_name = strategy_name
+        self._subscriptions = subscriptions
         self._popping = popping
+        self._listeners = listeners
         self._forget_lines = forget_lines
 
     async def require_pop(self) -> None:
@@ -84,7 +92,7 @@ class PopAssignments(Rebalance[T]):
 
         :raises Unsupported: when a broker does not know pop consumption.
         """
-        for topic in list(self._member.subscriptions):
+        for topic in list(self._subscriptions):
             route = self._client.routes.cached_route(topic)
             for name in [] if route is None else _brokers(route):
                 try:
@@ -102,19 +110,17 @@ class PopAssignments(Rebalance[T]):
         """Update the sources of all topics; :returns: whether nothing is missing."""
         is_complete = True
         assigned: list[MessageQueue] = []
-        for topic in list(self._member.subscriptions):
+        for topic in list(self._subscriptions):
             queues = await self._queues(topic)
             if queues is None:
                 is_complete = False
                 queues = [queue for queue in self._popping.sources if queue.topic == topic]
             assigned += queues
-        without = self._client.namespace.without
         added, lost = self._popping.change([
-            Source(queue, MessageQueue(without(queue.topic), queue.broker_name, queue.queue_id))
-            for queue in assigned if queue.topic in self._member.subscriptions])
-        for listeners, sources in ((self._member.on_lost, lost),
-                                   (self._member.on_assigned, added)):
-            call_listeners(listeners, sorted(source.public_queue for source in sources))
+            Source(queue, self._client.namespace.queue_without(queue))
+            for queue in assigned if queue.topic in self._subscriptions])
+        self._listeners.call_lost(sorted(source.public_queue for source in lost))
+        self._listeners.call_assigned(sorted(source.public_queue for source in added))
         self._forget_lines()
         return is_complete
 
@@ -142,10 +148,8 @@ class PopAssignments(Rebalance[T]):
 
         :raises BrokerError: when the broker does not answer or refuses.
         """
-        member = self._member
         address = self._client.routes.master(broker_name)
-        question = _Question(topic, member.group, self._client.client_id,
-                             member.options.strategy.name)
+        question = _Question(topic, self._group, self._client.client_id, self._strategy_name)
         reply = await self._client.engine.invoke(
             address, RequestCode.QUERY_ASSIGNMENT, None, question.encode_standard(),
             timeout_ms=_TIMEOUT_MS)

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from twistmq.client.base.errors import ReceiptExpired, RequestRefused
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.consumer.assigned_queues import AssignedQueue, PopOptions
+from twistmq.client.core.connection.tasks import Scheduler
+from twistmq.client.core.consumer.assigned_queues import (
+    AssignedQueue,
+    AssignedQueues,
+    PopOptions,
+)
 from twistmq.client.core.pop.acknowledger import Acknowledger
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.protocol.errors import BrokerError
-
-if TYPE_CHECKING:
-    from twistmq.client.core.consumer.member import Member
 
 __all__ = ["InvisibilityExtender"]
 
@@ -40,12 +42,12 @@ class InvisibilityExtender(Generic[T]):
     """
 
     def __init__(
-        self, member: Member[T], options: PopOptions, acks: Acknowledger,
+        self, tasks: Scheduler, options: PopOptions, queues: AssignedQueues[T], acks: Acknowledger,
         lose: Callable[[AssignedQueue[T], Sequence[PoppedMessage[T]]], None],
     ) -> None:
-        self._member = member
+        self._tasks = tasks
         self._options = options
-        self._tasks = member.tasks
+        self._queues = queues
         self._acks = acks
         self._lose = lose
 
@@ -53,7 +55,7 @@ class InvisibilityExtender(Generic[T]):
         """Watch the messages that were handed out, again and again."""
         while True:
             await self._tasks.sleep(min(max(self._options.invisible_ms / 8, 50), 1000))
-            for assigned in list(self._member.assigned_queues.values()):
+            for assigned in list(self._queues.values()):
                 running = assigned.window.running()
                 for message in running:
                     self._watch(assigned, message)

@@ -25,15 +25,20 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from twistmq.client.base.errors import NoRoute, RemotingError, RequestRefused, Unsupported, refusal
+from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.base.received_message import DamagedMessage
+from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Future, Task
-from twistmq.client.core.consumer.assigned_queues import PopOptions
+from twistmq.client.core.consumer.assigned_queues import AssignedQueues, PopOptions
+from twistmq.client.core.consumer.close_signal import CloseSignal
+from twistmq.client.core.consumer.damaged_messages import DamageLog
+from twistmq.client.core.consumer.delivery import Delivery
 from twistmq.client.core.consumer.fetcher import UNKNOWN_GROUP
-from twistmq.client.core.consumer.flow_control import FAILED_MS, delay_after_refusal
-from twistmq.client.core.consumer.subscriptions import Subscription
+from twistmq.client.core.consumer.flow_control import FAILED_MS, PullFlow, delay_after_refusal
+from twistmq.client.core.consumer.subscriptions import Subscription, SubscriptionTable
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.client.core.pop.receipts import popped_messages
 from twistmq.protocol.bodies import MessageQueue
@@ -42,9 +47,6 @@ from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from twistmq.protocol.log_rate import LineRate, lines_left_out
-
-if TYPE_CHECKING:
-    from twistmq.client.core.consumer.member import Member
 
 __all__ = ["HOLD_MS", "PopLoop", "Source"]
 
@@ -103,19 +105,34 @@ class Source:
 class PopLoop(Generic[T]):
     """The pops of one member.
 
+    :param group: the group's name at brokers.
+    :param delivery: nothing is popped while it has messages to hand out.
     :param popped: called with the source, its subscription, the messages and the duration in ms.
+    :param decode: returns the value of a message; with None, the value is the body.
 
     The functions in ``on_end`` are called when a pop has ended, with messages or without.
     """
 
     def __init__(
-        self, member: Member[T], options: PopOptions,
+        self, client: ClientCore, group: str, options: PopOptions, closing: CloseSignal,
+        subscriptions: SubscriptionTable, queues: AssignedQueues[T], flow: PullFlow,
+        delivery: Delivery[T], damage: DamageLog,
         popped: Callable[[Source, Subscription, list[PoppedMessage[T]], float], object],
+        decode: Callable[[ReceivedMessage[T]], T] | None,
     ) -> None:
-        self._member = member
+        self._client = client
+        self._group = group
         self._options = options
-        self._client = member.client
+        self._closing = closing
+        self._subscriptions = subscriptions
+        self._queues = queues
+        self._flow = flow
+        self._delivery = delivery
+        self._damage = damage
         self._popped = popped
+        self._decode = decode
+        #: Whether all sources are paused.
+        self.is_paused = False
         self.on_end: list[Callable[[], object]] = []
         self.sources: dict[MessageQueue, Source] = {}
         #: The time for which the next pops hide messages, in ms.
@@ -157,7 +174,7 @@ class PopLoop(Generic[T]):
 
         A caller whose wait is over still needs one pop of each source, which is not held.
         """
-        if self._member.has_ready:
+        if self._delivery.ready_queues:
             return None
         now_ms = self._client.tasks.now_ms
         remaining_ms = [until_ms - now_ms for until_ms, first in self._demands
@@ -184,9 +201,9 @@ class PopLoop(Generic[T]):
 
     async def _pop_always(self, source: Source) -> None:
         """Pop a source while a caller waits, until it is dropped or the member closes."""
-        while not source.is_dropped and not self._member.is_closing:
+        while not source.is_dropped and not self._closing.is_set:
             max_count, hold_ms = self._room(), self._hold_ms(source)
-            if hold_ms is None or max_count < 1 or self._member.is_paused or source.is_paused:
+            if hold_ms is None or max_count < 1 or self.is_paused or source.is_paused:
                 sleeping: Future[None] = Future()
                 self._sleeping.append(sleeping)
                 await sleeping
@@ -206,10 +223,9 @@ class PopLoop(Generic[T]):
 
     def _room(self) -> int:
         """Return how many messages a pop may bring now."""
-        member = self._member
-        if member.flow.is_full(self._client.tasks.now_ms):
+        if self._flow.is_full(self._client.tasks.now_ms):
             return 0
-        in_flight = sum(assigned.window.count for assigned in member.assigned_queues.values())
+        in_flight = sum(assigned.window.count for assigned in self._queues.values())
         remaining = self._options.in_flight_max - in_flight - self._expected
         return min(remaining, self._options.pull_count)
 
@@ -232,15 +248,15 @@ class PopLoop(Generic[T]):
 
     async def _pop(self, source: Source, max_count: int, hold_ms: float) -> float:
         """Pop once; :returns: the wait before the next pop, in ms."""
-        member, client = self._member, self._client
-        subscription = member.subscriptions.get(source.queue.topic)
+        client = self._client
+        subscription = self._subscriptions.get(source.queue.topic)
         if subscription is None:
             return FAILED_MS
         address = client.routes.master(source.queue.broker_name)
         now_ms = client.tasks.now_ms
         source.popped_ms = client.tasks.clock.wall_ms()
         header = self._header(source, subscription, max_count, hold_ms)
-        under_way = member.flow.begin(now_ms)
+        under_way = self._flow.begin(now_ms)
         try:
             reply = await client.engine.invoke(
                 address, RequestCode.POP_MESSAGE, header, timeout_ms=hold_ms + _LATE_MS)
@@ -251,7 +267,7 @@ class PopLoop(Generic[T]):
                 self._popped(source, subscription, messages, duration_ms)
                 return 0
         finally:
-            member.flow.end(under_way)
+            self._flow.end(under_way)
         if reply.code in (ResponseCode.POLLING_FULL, ResponseCode.SUCCESS):
             return FAILED_MS
         return _SOON_MS if hold_ms > duration_ms < _SOON_MS else 0
@@ -259,17 +275,16 @@ class PopLoop(Generic[T]):
     def _header(
         self, source: Source, subscription: Subscription, max_count: int, hold_ms: float
     ) -> PopMessageRequestHeader:
-        member = self._member
-        if source.attempt_id is None and member.options.in_order:
+        if source.attempt_id is None and self._options.in_order:
             source.attempt_id = f"{self._client.client_id}-{next(_numbers)}"[-200:]
         # Without a birth time, the broker counts from the arrival of the request, so that this
         # machine's clock does not matter.
         return PopMessageRequestHeader(
-            consumer_group=member.group, topic=source.queue.topic, queue_id=source.queue.queue_id,
+            consumer_group=self._group, topic=source.queue.topic, queue_id=source.queue.queue_id,
             max_msg_nums=max_count, invisible_time=int(self.invisible_ms), poll_time=int(hold_ms),
-            init_mode=_INIT_MIN if member.options.start == "first" else _INIT_MAX, born_time=0,
+            init_mode=_INIT_MIN if self._options.start == "first" else _INIT_MAX, born_time=0,
             exp_type=subscription.kind, exp=subscription.expression,
-            order=member.options.in_order, attempt_id=source.attempt_id)
+            order=self._options.in_order, attempt_id=source.attempt_id)
 
     def _messages(
         self, source: Source, header: PopMessageRequestHeader, reply: RemotingCommand, address: str
@@ -288,16 +303,16 @@ class PopLoop(Generic[T]):
         damaged: list[DamagedMessage[T]] = []
         answer = reply.header(PopMessageResponseHeader)
         messages = popped_messages(
-            answer, reply.body, source.queue, self._member.group, source.public_queue.topic,
-            self._member.decode, self._client.tasks.now_ms + header.invisible_time, damaged)
+            answer, reply.body, source.queue, self._group, source.public_queue.topic,
+            self._decode, self._client.tasks.now_ms + header.invisible_time, damaged)
         for message in messages:
             message.requested_invisible_ms = header.invisible_time
         if messages and answer.invisible_time != header.invisible_time:
             self._log_other_time(header.invisible_time, answer.invisible_time, address)
-        self._member.damaged_count += len(damaged)
+        self._damage.count += len(damaged)
         for each in damaged:
-            self._member.log_damaged("group %s: %r is left to the retries of its broker: %s",
-                                     self._member.group, each, each.damage)
+            self._damage.log_error("group %s: %r is left to the retries of its broker: %s",
+                                   self._group, each, each.damage)
         return messages
 
     def _log_other_time(self, requested_ms: int, reported_ms: int, address: str) -> None:
@@ -306,23 +321,23 @@ class PopLoop(Generic[T]):
         if left_out is not None:
             log.warning("group %s: %s was asked to hide messages for %d ms, and reports that it "
                         "hides them for %d ms: the requested time applies here%s",
-                        self._member.group, address, requested_ms, reported_ms,
-                        lines_left_out(left_out))
+                        self._group, address, requested_ms, reported_ms,
+                        f" ({left_out} more since the last line)" if left_out else "")
 
     def _after(self, source: Source, error: BrokerError) -> float:
         """Return the wait after a failed pop, in ms."""
         code = error.response_code if isinstance(error, RequestRefused) else 0
         if not isinstance(error, RemotingError):
             source.attempt_id = None
-        if self._client.is_closed or self._member.is_closing:
+        if self._client.is_closed or self._closing.is_set:
             return 0
         if isinstance(error, Unsupported):
             log.error("broker %s has no pop consumption, which needs RocketMQ 5.0 or later: the "
                       "messages that it has of topic %s are not consumed by group %s",
-                      source.queue.broker_name, source.public_queue.topic, self._member.group)
+                      source.queue.broker_name, source.public_queue.topic, self._group)
             return _UNSUPPORTED_MS
         if code in UNKNOWN_GROUP:
-            log.info("group %s is announced again: %s", self._member.group, error)
+            log.info("group %s is announced again: %s", self._group, error)
             self._client.tasks.spawn(self._client.heartbeat_all(), "heartbeat")
         elif isinstance(error, NoRoute):
             log.debug("%s: %s", source.queue, error)

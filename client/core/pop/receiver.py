@@ -16,20 +16,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from twistmq.client.base.errors import Closed, OptionError, ReceiptExpired
 from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Future
-from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch, PopOptions
+from twistmq.client.core.consumer.assigned_queues import (
+    AssignedQueue,
+    AssignedQueues,
+    Batch,
+    PopOptions,
+)
+from twistmq.client.core.consumer.close_signal import CloseSignal
+from twistmq.client.core.consumer.delivery import Delivery
+from twistmq.client.core.consumer.outcome_reports import OutcomeReports
 from twistmq.client.core.pop.acknowledger import Acknowledger
+from twistmq.client.core.pop.pop_delivery import PopDelivery
 from twistmq.client.core.pop.pop_loop import PopLoop
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.client.core.pop.retries import PopRetries
 from twistmq.client.core.pop.retries import delay_ms as delay_of
-
-if TYPE_CHECKING:
-    from twistmq.client.core.consumer.member import Member
 
 __all__ = ["Receiver"]
 
@@ -42,18 +49,29 @@ _INVISIBLE_MAX_MS: Final = 3 * 86_400_000
 
 
 class Receiver(Generic[T]):
-    """The calls of programs to one member."""
+    """The calls of programs to one member.
+
+    :param delivery: counts the messages that were handed out.
+    :param source: hands the messages out.
+    :param reports: reports the decisions of the program.
+    """
 
     def __init__(
-        self, member: Member[T], options: PopOptions, popping: PopLoop[T], acks: Acknowledger,
-        retries: PopRetries,
+        self, client: ClientCore, options: PopOptions, closing: CloseSignal,
+        queues: AssignedQueues[T], delivery: Delivery[T], source: PopDelivery[T],
+        popping: PopLoop[T], acks: Acknowledger, retries: PopRetries, reports: OutcomeReports,
     ) -> None:
-        self._member = member
+        self._client = client
+        self._tasks = client.tasks
         self._options = options
-        self._client = member.client
+        self._closing = closing
+        self._queues = queues
+        self._delivery = delivery
+        self._source = source
         self._popping = popping
         self._acks = acks
         self._retries = retries
+        self._reports = reports
         #: The callers that wait for the end of any pop.
         self._ends: list[Future[None]] = []
 
@@ -70,15 +88,15 @@ class Receiver(Generic[T]):
         :raises OptionError: when the number of messages or a time is invalid.
         :raises Closed: when the consumer closes.
         """
-        member, popping = self._member, self._popping
+        popping = self._popping
         if max_count < 1 or wait_ms < 0:
             raise OptionError(f"{max_count} messages within {wait_ms / 1000:g} s cannot be "
                               "received: ask for at least 1 message, within 0 s or more")
         popping.invisible_ms = (self._options.invisible_ms if invisible_ms is None
                                 else _checked(invisible_ms, 1))
-        until_ms, begun = member.tasks.now_ms + wait_ms, popping.begun
+        until_ms, begun = self._tasks.now_ms + wait_ms, popping.begun
         while True:
-            if member.is_closing:
+            if self._closing.is_set:
                 raise Closed("the consumer is closed")
             batches = self._take_all(max_count)
             if batches or self._is_over(until_ms, begun):
@@ -89,14 +107,14 @@ class Receiver(Generic[T]):
     def _take_all(self, max_count: int) -> list[Batch[T]]:
         batches: list[Batch[T]] = []
         count = 0
-        while count < max_count and (batch := self._member.take(max_count - count)) is not None:
+        while count < max_count and (batch := self._source.take(max_count - count)) is not None:
             batches.append(batch)
             count += len(batch.messages)
             for message in batch.messages:
                 if isinstance(message, PoppedMessage):
                     message.is_received = True
         # A close does not wait for these messages, because no handler has them.
-        self._member.running -= count
+        self._delivery.running -= count
         return batches
 
     def unreceive(self, batches: Sequence[Batch[T]]) -> None:
@@ -106,11 +124,11 @@ class Receiver(Generic[T]):
                 if isinstance(message, PoppedMessage):
                     message.is_received = False
             batch.assigned.window.put_back(batch.messages)
-            self._member.arrived(batch.assigned)
+            self._delivery.arrived(batch.assigned)
 
     def _is_over(self, until_ms: float, begun: int) -> bool:
         """Whether a wait has ended: each source was asked at least once, or does not answer."""
-        now_ms, popping = self._member.tasks.now_ms, self._popping
+        now_ms, popping = self._tasks.now_ms, self._popping
         if now_ms < until_ms:
             return False
         return (not popping.sources or (popping.begun > begun and not popping.under_way)
@@ -122,15 +140,14 @@ class Receiver(Generic[T]):
         :param first: the number of the first pop of this demand. After the time is over, a pop that
             has ended is not repeated.
         """
-        member = self._member
         end: Future[None] = Future()
         self._ends.append(end)
-        remaining_ms = until_ms - member.tasks.now_ms
+        remaining_ms = until_ms - self._tasks.now_ms
         if remaining_ms <= 0:
             remaining_ms += self._client.options.timeout_ms
-        timer = member.tasks.call_later(remaining_ms, end.set_result, None)
+        timer = self._tasks.call_later(remaining_ms, end.set_result, None)
         try:
-            with self._popping.pop_until(until_ms, first), member.waiting(end):
+            with self._popping.pop_until(until_ms, first), self._delivery.waiting(end):
                 await end
         finally:
             timer.cancel()
@@ -175,7 +192,7 @@ class Receiver(Generic[T]):
             future = self._acks.add(message, is_patient=False)
             future.when_done(partial(self._answered, assigned, message))
             futures.append(future)
-        outcomes = await self._member.tasks.all_of(futures)
+        outcomes = await self._tasks.all_of(futures)
         errors = [each for each in outcomes if isinstance(each, BaseException)]
         if errors:
             raise errors[0]
@@ -204,9 +221,8 @@ class Receiver(Generic[T]):
             and after the last attempt the message goes to the dead letters.
         :raises: like :meth:`acknowledge`.
         """
-        member = self._member
         assigned, mine = self._one(message)
-        if delay_ms is None and mine.attempt > member.max_attempts:
+        if delay_ms is None and mine.attempt > self._options.attempts_max:
             await self._retries.bury(mine)
         else:
             await self._acks.change(
@@ -231,10 +247,10 @@ class Receiver(Generic[T]):
         for message in messages:
             if not isinstance(message, PoppedMessage):
                 raise OptionError(f"{message!r} was not popped")
-            assigned = self._member.assigned_queues.get(message.line)
+            assigned = self._queues.get(message.line)
             if assigned is None or message.lost or message.is_ending or (
                     message not in assigned.window.running()
-                    or message.expires_ms <= self._member.tasks.now_ms):
+                    or message.expires_ms <= self._tasks.now_ms):
                 expired.append(message)
             else:
                 mine.append((assigned, message))
@@ -248,9 +264,9 @@ class Receiver(Generic[T]):
 
     def finish(self, assigned: AssignedQueue[T], message: PoppedMessage[Any], outcome: str) -> None:
         """Finish a received message; ``outcome`` is the result for interceptors."""
-        self._member.report_outcome(assigned, [message], outcome)
+        self._reports.report(assigned, [message], outcome)
         assigned.window.done(message.offset)
-        self._member.arrived(assigned)
+        self._delivery.arrived(assigned)
         self._popping.wake()
 
 

@@ -436,6 +436,9 @@ class Sender:
     :param choice: chooses queues; with None, the queues take turns.
     """
 
+    #: The value of ``GroupMember`` for producers.
+    kind = "Sender"
+
     def __init__(
         self, client: ClientCore, options: ProducerOptions, make_id: Callable[[int], str],
         encode: Callable[[Any], bytes] | None = None, choice: Choice | None = None,

@@ -6,11 +6,13 @@ It answers as Apache's does, as far as members of a group ask. Records are held 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, cast
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
 from twistmq.client.core.consumer.assigned_queues import MemberOptions
 from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.push_consumer import push_member
+from twistmq.client.core.consumer.queue_intake import QueueIntake
 from twistmq.client.core.consumer.subscriptions import subscription
 from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
@@ -181,12 +183,18 @@ class GroupBox(Box):
         self.servers[NAMESRV] = lambda command: routes({"T": self.route})(command)
         self.member = self.new_member("g", **options)
 
+    @property
+    def intake(self) -> QueueIntake[bytes]:
+        """The part of the member that reads its queues."""
+        return cast(Any, self.member.intake)  # type: ignore[no-any-return]
+
     def new_member(self, group: str, **options: Any) -> Member[bytes]:
         """Another member of the client that reads the topic."""
+        file = options.pop("file", None)
         sender = Sender(self.core, ProducerOptions(), lambda _: "ID")
         wanted = subscription("T", options.pop("expression", None))
-        return Member(self.core, MemberOptions(group=group, **{"start": "first", **options}),
-                      {"T": wanted}, sender)
+        return push_member(self.core, MemberOptions(group=group, **{"start": "first", **options}),
+                           {"T": wanted}, sender, file=file)
 
     def start(self) -> None:
         """Let the member join, and read what there is."""

@@ -206,8 +206,9 @@ class PopBox(Box):
         self.broker = PopBroker(self.clock)
         self.servers[BROKER] = self.broker
         self.servers[NAMESRV] = routes({"T": route({"a": BROKER}, 2)})
-        self.member: PopMember[bytes] = build_pop_consumer(
+        self.pop: PopMember[bytes] = build_pop_consumer(
             self.core, "g", {"T": expression}, {"start": "first", **options})
+        self.member = self.pop.member
 
     def start(self) -> None:
         """Let the member join."""

@@ -78,7 +78,7 @@ class PopTests(ShellCase):
                     await consumer.receive()
 
                 waiting = loop.begin(receive())
-                await loop.until(lambda: consumer.member.popping.under_way > 0)
+                await loop.until(lambda: consumer._receiver._popping.under_way > 0)
                 waiting.cancel()
                 with self.assertRaises((asyncio.CancelledError, CancelledError)):
                     await waiting

@@ -183,10 +183,10 @@ class ValueTests(SynchronousTestCase):
                 member = consumer.member
                 self.assertEqual(member.options, options, msg=kind)
                 self.assertIs(member.decode, _decode, msg=kind)
-                self.assertIn(assigned.append, member.on_assigned, msg=kind)
-                self.assertIn(lost.append, member.on_lost, msg=kind)
+                self.assertIn(assigned.append, member.listeners.on_assigned, msg=kind)
+                self.assertIn(lost.append, member.listeners.on_lost, msg=kind)
                 if kind != "PullConsumer":
-                    self.assertIsNotNone(member.trace, msg=kind)
+                    self.assertIsNotNone(member._parts.trace, msg=kind)
 
 
 class ShellTests(SynchronousTestCase):

@@ -99,7 +99,7 @@ class PopClusterTests(SynchronousTestCase):
         for message in member.receive(chance.randint(1, 5), chance.choice((0, 300, 1500))):
             try:
                 if chance.random() < 0.2:
-                    member.client.run(member.member.receiving.retry(message, 0))
+                    member.client.run(member.receiver.retry(message, 0))
                 elif chance.random() < 0.9:
                     member.acknowledge([message])
                     processed.add(message.body)

@@ -290,8 +290,8 @@ class PopTests(SynchronousTestCase):
                 record(b"%d" % number, f"POP_CK\x01{start} 1 60000 0 0 a 0 {number}\x02",
                        offset=number) for number in (5, 6)), 2)
             self.assertIn("5", [offset for offset, _ in acks])
-            box.run(box.member.acks.flush())
-            self.assertEqual(box.member.acks.count, 0)
+            box.run(box.pop.acks.flush())
+            self.assertEqual(box.pop.acks.count, 0)
 
     def test_a_message_without_a_receipt_holds_up_no_other(self) -> None:
         """Its queue id may be damaged, which no CRC tells; the broker delivers it again."""
@@ -346,7 +346,7 @@ class PopTests(SynchronousTestCase):
             found = record(b"5", f"POP_CK\x01{forged}\x02", offset=5)
             box, acks = self.acknowledged(found + record(b"6", offset=6), 2, "0 0 5")
             self.assertEqual(acks[0], (base64.b64encode(b"\x03").decode(), "T 0 5"))
-            self.assertEqual(box.member.acks.count, 0)
+            self.assertEqual(box.pop.acks.count, 0)
 
     def test_a_start_and_a_count_are_no_greater_than_those_of_requests(self) -> None:
         """Attempts are an int32, and an offset is an int64."""

@@ -141,4 +141,4 @@ class AheadTests(SynchronousTestCase):
         """A pull counts no longer once it is void, though its answer is not read."""
         box = self.box(lambda offset, command: self.broker(command) if not offset else (
             ResponseCode.SYSTEM_ERROR, None, b"", "refused by the test"))
-        self.assertEqual(box.member.flow._counted, 0)
+        self.assertEqual(box.intake._flow._counted, 0)

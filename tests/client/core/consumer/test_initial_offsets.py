@@ -125,7 +125,7 @@ class BeginningTests(SynchronousTestCase):
             self.setUp()
             _, box = self.begin(start=start)
             self.broker.put(RETRIES, 0, b"0")
-            begin = box.run(box.member.rebalance.first_offset(MessageQueue(RETRIES, "a", 0)))
+            begin = box.run(box.intake.starts.first_offset(MessageQueue(RETRIES, "a", 0)))
             self.assertEqual(begin.offset, 0)
 
 

@@ -13,6 +13,7 @@ from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
 from twistmq.client.base.errors import Closed, OptionError
 from twistmq.client.core.connection.tasks import Cancelled, Task
 from twistmq.client.core.consumer.assigned_queues import Batch, MemberOptions
+from twistmq.client.core.consumer.retries import Retries
 from twistmq.client.core.consumer.strategies import Strategy
 from twistmq.client.core.consumer.subscriptions import subscription
 from twistmq.client.core.producer.outgoing_message import ProducerOptions
@@ -97,10 +98,10 @@ class ReadingTests(SynchronousTestCase):
     def test_a_new_queue_is_not_committed_before_it_is_pulled(self) -> None:
         """The group would be set back to where it was before."""
         box = self.new_member()
-        box.run(box.member.commit(again=True))
+        box.run(box.intake.committer.commit(again=True))
         self.assertEqual(self.broker.offsets, {("g", "T", 1): 7})
         box.advance(300)
-        box.run(box.member.commit(again=True))
+        box.run(box.intake.committer.commit(again=True))
         self.assertEqual([self.broker.offsets["g", "T", number] for number in range(4)],
                          [0, 7, 0, 0])
 
@@ -112,7 +113,7 @@ class ReadingTests(SynchronousTestCase):
         waits = [box.member.tasks.spawn(box.member.ready(), "wait") for _ in range(2)]
         box.advance(1)
         self.assertEqual([each.is_done for each in waits], [False, False])
-        box.member._notify()
+        box.member.delivery._notify()
         box.member.wake_all()
         box.advance(1)
         self.assertEqual([each.is_done for each in waits], [True, True])
@@ -243,7 +244,7 @@ class ReadingTests(SynchronousTestCase):
             box = GroupBox(broker)
             box.start()
             [message] = self.take(box, 1).messages
-            copy = box.member.retries.copy(message)
+            copy = Retries(box.core, "g", box.member.sender, 16).copy(message)
             self.assertEqual((copy.topic, copy.reconsume_times, copy.max_reconsume_times),
                              ("%RETRY%g", times + 1, 16))
             properties = parse_properties(copy.properties)
@@ -462,16 +463,16 @@ class ReadingTests(SynchronousTestCase):
                           if topic == "T"}, several)
         is_slow = True
         commits.clear()
-        box.engine.tasks.spawn(box.member.commit(again=True))
+        box.engine.tasks.spawn(box.intake.committer.commit(again=True))
         box.advance(100)
         self.assertLessEqual(several, set(commits))
         is_slow = False
         box.advance(20_000)
         # With a topic the broker forgets the offsets of groups.
-        box.member.rebalance.deleted(next(iter(box.member.assigned_queues.values())))
+        box.intake.moves.topic_deleted(next(iter(box.member.assigned_queues.values())))
         is_slow = True
         commits.clear()
-        box.engine.tasks.spawn(box.member.commit(again=True))
+        box.engine.tasks.spawn(box.intake.committer.commit(again=True))
         box.advance(50)
         self.assertEqual(len(commits), 1)
 
@@ -790,7 +791,7 @@ class RebalanceTests(SynchronousTestCase):
     def test_where_a_member_stopped_does_not_count_in_a_topic_that_was_made_anew(self) -> None:
         """The queue is shorter, and all its messages are new, wherever the group begins."""
         box = self.lose_two_queues()
-        box.member.options = MemberOptions(group="g", start="last")
+        self.patch(box.intake.beginnings, "_options", MemberOptions(group="g", start="last"))
         for number in (2, 3):
             del self.broker.records["T", number][2:]
         del self.broker.offsets["g", "T", 3]
@@ -814,7 +815,7 @@ class RebalanceTests(SynchronousTestCase):
 
         def moved(command: RemotingCommand) -> Answer:
             self.broker.offsets["g", "T", 2] = 2
-            box.member.rebalance.forget([queue(2)])
+            box.intake.stops.forget([queue(2)])
             return answer(command)
 
         self.patch(self.broker, "_get_max_offset", moved)
@@ -823,7 +824,7 @@ class RebalanceTests(SynchronousTestCase):
     def test_a_queue_that_a_tool_moved_begins_where_the_tool_says(self) -> None:
         """Also when another member had it then."""
         box = self.lose_two_queues()
-        box.run(box.member.move_to({queue(2): 1}))
+        box.run(box.intake.move_to({queue(2): 1}))
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 4])
 
     def test_an_offset_before_what_was_committed_is_a_tools(self) -> None:
@@ -840,7 +841,7 @@ class RebalanceTests(SynchronousTestCase):
     def test_a_tool_that_moves_a_queue_while_it_is_given_up_is_heard(self) -> None:
         """The commit of the lost queue is not remembered then."""
         box, batch = self.losing()
-        box.run(box.member.move_to({queue(2): 0, queue(3): 0}))
+        box.run(box.intake.move_to({queue(2): 0, queue(3): 0}))
         box.member.succeed(batch.assigned, batch.messages)
         box.advance(1_500)
         for number in (2, 3):

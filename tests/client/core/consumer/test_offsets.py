@@ -60,8 +60,8 @@ class FileBox(GroupBox):
     def __init__(self, **options: Any) -> None:
         broker = GroupBroker(queues=1)
         broker.put("T", 0, b"0")
-        super().__init__(broker, **options)
         self.file = File()
+        super().__init__(broker, file=self.file, **options)
         self.offsets = LocalOffsets(self.core, self.file)
         #: The work that waits; None: it is done at once.
         self.work: list[Work] | None = None
@@ -227,7 +227,6 @@ class NoticeTests(SynchronousTestCase):
     def test_a_broadcasting_member_commits_nothing_on_a_notice(self) -> None:
         """No other one reads its offsets."""
         box = FileBox(is_broadcast=True)
-        box.member.offsets = box.offsets
         box.start()
         batch = box.member.take(1)
         assert batch is not None

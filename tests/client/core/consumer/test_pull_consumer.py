@@ -62,15 +62,17 @@ class PullCase(SynchronousTestCase):
         self.box = Box()
         self.box.servers[BROKER] = self.broker
         self.box.servers[NAMESRV] = routes({"T": route({"a": BROKER}, 2)})
-        self.member: PullMember[Any] = build_pull_consumer(
+        self.pull: PullMember[Any] = build_pull_consumer(
             self.box.core, "g", self.topics, {"start": "first"})
+        self.member, self.poller = self.pull.member, self.pull.poller
+        self.positions, self.assignment = self.pull.positions, self.pull.assignment
         self.box.run(self.member.start())
         self.box.advance(600)
 
     def poll(self, most: int = 100, timeout_ms: float = 0) -> list[int]:
         """Poll as a shell does; :returns: the bodies as numbers."""
-        with self.member.polls.begin() as poll:
-            self.box.run(self.member.poll(poll, most, timeout_ms))
+        with self.poller.polls.begin() as poll:
+            self.box.run(self.poller.poll(poll, most, timeout_ms))
             return bodies(poll)
 
     def committed(self) -> dict[int, int]:
@@ -90,7 +92,7 @@ class PollTests(PullCase):
         self.box.run(self.member.commit())
         self.assertEqual(self.committed(), {0: 3, 1: 0})
         self.assertEqual(sorted(self.poll()), [6, 8, 9])
-        self.box.run(self.member.leave())
+        self.box.run(self.pull.leave())
         self.assertEqual(self.committed(), {0: 3, 1: 4})
         self.assertEqual(self.broker.members["g"], set())
         with self.assertRaises(Closed):
@@ -103,9 +105,9 @@ class PollTests(PullCase):
         self.assertEqual(self.poll(timeout_ms=700), [])
         self.assertEqual(self.box.clock.now_ms - begin_ms, 700)
         self.member.set_paused(None, True)
-        self.box.run(self.member.seek(queue(0), 3))
-        with self.member.polls.begin() as poll:
-            waiting = self.box.core.tasks.spawn(self.member.poll(poll, 10, 60_000))
+        self.box.run(self.positions.seek(queue(0), 3))
+        with self.poller.polls.begin() as poll:
+            waiting = self.box.core.tasks.spawn(self.poller.poll(poll, 10, 60_000))
             self.box.settle()
             waiting.cancel()
             self.box.settle()
@@ -115,15 +117,15 @@ class PollTests(PullCase):
 
     def test_messages_whose_poll_did_not_reach_the_program_come_again(self) -> None:
         """A shell may be cancelled at the last moment, after the core has answered."""
-        with contextlib.suppress(Cancelled), self.member.polls.begin() as poll:
-            self.box.run(self.member.poll(poll, 100, 0))
+        with contextlib.suppress(Cancelled), self.poller.polls.begin() as poll:
+            self.box.run(self.poller.poll(poll, 100, 0))
             raise Cancelled
         self.assertEqual(sorted(self.poll()), sorted(bodies(poll)))
 
     def test_a_poll_that_has_not_returned_keeps_its_messages(self) -> None:
         """Another one, of a second task or of a signal handler, gets others meanwhile."""
-        with self.member.polls.begin() as poll:
-            self.box.run(self.member.poll(poll, 3, 0))
+        with self.poller.polls.begin() as poll:
+            self.box.run(self.poller.poll(poll, 3, 0))
             others = self.poll()
         self.assertEqual(sorted(bodies(poll) + others), list(range(10)))
         self.box.run(self.member.commit())
@@ -146,34 +148,34 @@ class PollTests(PullCase):
     def test_a_seek_continues_a_queue_there(self) -> None:
         """Messages that were polled before are not acknowledged then."""
         self.poll()
-        for seek, left in ((self.member.seek(queue(0), 3), [6, 8]),
-                           (self.member.seek_to_end(queue(0)), []),
-                           (self.member.seek_to_begin(queue(0)), [0, 2, 4, 6, 8]),
-                           (self.member.seek_to_time(queue(0), 1), [4, 6, 8])):
+        for seek, left in ((self.positions.seek(queue(0), 3), [6, 8]),
+                           (self.positions.seek_to_end(queue(0)), []),
+                           (self.positions.seek_to_begin(queue(0)), [0, 2, 4, 6, 8]),
+                           (self.positions.seek_to_time(queue(0), 1), [4, 6, 8])):
             self.box.run(seek)
-            position = self.member.position(queue(0))
+            position = self.positions.position(queue(0))
             self.assertEqual(position, 5 - len(left))
             self.assertEqual(self.poll(timeout_ms=100), left)
-        self.box.run(self.member.seek(queue(0), 1))
+        self.box.run(self.positions.seek(queue(0), 1))
         self.poll()
         self.box.run(self.member.commit())
-        self.assertEqual(self.box.run(self.member.committed(queue(0))), 1)
-        self.box.run(self.member.seek_to_begin(queue(0)))
+        self.assertEqual(self.box.run(self.positions.committed(queue(0))), 1)
+        self.box.run(self.positions.seek_to_begin(queue(0)))
         self.box.run(self.member.commit())
-        self.assertEqual(self.box.run(self.member.committed(queue(0))), 0)
+        self.assertEqual(self.box.run(self.positions.committed(queue(0))), 0)
 
     def test_a_seek_to_where_nothing_is_is_an_error(self) -> None:
         """Before the first message, behind the end, and in a queue of another member."""
         self.broker.min_offset = 1
         for offset in (0, 6):
             with self.assertRaises(OptionError):
-                self.box.run(self.member.seek(queue(0), offset))
+                self.box.run(self.positions.seek(queue(0), offset))
         with self.assertRaises(NotAssigned):
-            self.box.run(self.member.seek(queue(7), 1))
+            self.box.run(self.positions.seek(queue(7), 1))
         with self.assertRaises(NotAssigned):
-            self.member.position(queue(7))
+            self.positions.position(queue(7))
         with self.assertRaises(OptionError):
-            self.box.run(self.member.assign([queue(0)]))
+            self.box.run(self.assignment.assign([queue(0)]))
 
 
     def test_a_tool_cannot_give_it_a_message(self) -> None:
@@ -196,21 +198,21 @@ class AssignTests(PullCase):
         """A second assignment drops the queues that it does not name, and commits them."""
         self.broker.members["g"].add("another")
         self.assertEqual(self.poll(), [])
-        self.box.run(self.member.assign([queue(1)]))
+        self.box.run(self.assignment.assign([queue(1)]))
         self.assertEqual(self.poll(timeout_ms=3000), [1, 3, 5, 7, 9])
         self.poll()
-        self.box.run(self.member.assign([queue(0)]))
+        self.box.run(self.assignment.assign([queue(0)]))
         self.assertEqual(self.poll(timeout_ms=3000), [0, 2, 4, 6, 8])
         self.assertEqual(self.member.assigned(), [queue(0)])
         self.assertEqual(self.committed()[1], 5)
-        self.box.run(self.member.assign([]))
+        self.box.run(self.assignment.assign([]))
         self.box.advance(2000)
         self.assertEqual(self.member.assigned(), [])
 
     def test_a_queue_that_is_not_there_is_an_error(self) -> None:
         """So is a subscription beside an assignment."""
         with self.assertRaises(OptionError):
-            self.box.run(self.member.assign([queue(2)]))
-        self.box.run(self.member.assign([queue(0)]))
+            self.box.run(self.assignment.assign([queue(2)]))
+        self.box.run(self.assignment.assign([queue(0)]))
         with self.assertRaises(OptionError):
             self.member.subscribe(self.member.subscriptions["T"])

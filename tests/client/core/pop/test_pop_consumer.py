@@ -165,7 +165,7 @@ class DemandTests(PopCase):
         box.demand()
         box.advance(7000)
         self.assertEqual(box.take_all(), [])
-        self.assertEqual(box.member.total.byte_count, 0)
+        self.assertEqual(box.member.assigned_queues.total.byte_count, 0)
         box.advance(1000)
         box.demand()
         self.assertEqual(sorted(box.take_all()), list(range(10)))
@@ -225,7 +225,7 @@ class ResultTests(PopCase):
         box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertEqual(sorted(box.broker.acks), list(range(10)))
-        self.assertEqual(box.member.acks.count, 0)
+        self.assertEqual(box.pop.acks.count, 0)
         for number in range(3):
             box.broker.put(b"%d" % number, 0)
         batch = self.take()
@@ -274,7 +274,7 @@ class ResultTests(PopCase):
         box.advance(5500)
         box.broker.refusals = {}
         box.advance(5000)
-        self.assertEqual((box.broker.acks, box.member.acks.count), ([], 0))
+        self.assertEqual((box.broker.acks, box.pop.acks.count), ([], 0))
         self.assertEqual(box.broker.open(), [0])
 
     def test_a_message_is_hidden_for_longer_while_its_handler_runs(self) -> None:
@@ -294,7 +294,7 @@ class ResultTests(PopCase):
         box = self.start(1, invisible_s=10)
         batch = self.take()
         [message] = batch.messages
-        changing = box.engine.tasks.spawn(box.member.acks.change(message, 9000))  # type: ignore[arg-type]
+        changing = box.engine.tasks.spawn(box.pop.acks.change(message, 9000))  # type: ignore[arg-type]
         box.member.succeed(batch.assigned, batch.messages)
         box.settle()
         self.assertTrue(changing.is_done)
@@ -336,7 +336,8 @@ class ResultTests(PopCase):
             elif end == "fail":
                 box.member.fail(batch.assigned, batch.messages)
             box.settle()
-            self.assertEqual((box.member.running, batch.assigned.window.count), (0, 0), msg=end)
+            self.assertEqual(box.member.delivery.running, 0, msg=end)
+            self.assertEqual(batch.assigned.window.count, 0, msg=end)
             self.assertIsNone(box.member.take(1))
             box.advance(5000)
             self.assertEqual(len(box.broker.changes), changes, msg="it is not hidden any more")
@@ -348,7 +349,7 @@ class ResultTests(PopCase):
         box.broker.silent = {RequestCode.CHANGE_MESSAGE_INVISIBLETIME}
         box.member.fail(batch.assigned, batch.messages)
         box.advance(10_000)
-        self.assertEqual(box.member.running, 0)
+        self.assertEqual(box.member.delivery.running, 0)
 
     def test_a_failed_message_waits_for_its_next_attempt(self) -> None:
         """By its attempts, or the level that the handler gives."""
@@ -359,7 +360,7 @@ class ResultTests(PopCase):
             box.member.fail(batch.assigned, [message], level)
             box.settle()
             self.assertEqual(box.broker.changes[-1].invisible_time, delay_ms)
-            self.assertEqual(box.member.running, 0)
+            self.assertEqual(box.member.delivery.running, 0)
             box.advance(delay_ms)
         self.assertEqual(self.take().messages[0].attempt, 4)
 
@@ -442,7 +443,7 @@ class OrderTests(PopCase):
         first, second = batch.messages
         box.broker.messages[first.record.queue_id, first.offset].pop_ms += 7
         box.advance(4000)
-        self.assertEqual((first.lost, second.lost, box.member.running), (True, True, 0))
+        self.assertEqual((first.lost, second.lost, box.member.delivery.running), (True, True, 0))
         box.member.release(batch.assigned, [second])
         following = [box.member.take(1), box.member.take(1)]
         self.assertNotIn(first.queue, [each.messages[0].queue for each in following if each])
@@ -688,7 +689,7 @@ class ToolTests(PopCase):
         box.settle()
         [answer] = [request for _, request in box.requests if request.is_response]
         self.assertIn(b"CR_SUCCESS", answer.body)
-        self.assertEqual(box.member.acks.count, 0)
+        self.assertEqual(box.pop.acks.count, 0)
 
     def record(self) -> bytes:
         """A message as a broker stores it."""

@@ -34,7 +34,7 @@ class ReceiveCase(SynchronousTestCase):
         """Start a member."""
         self.box = PopBox(invisible_s=10)
         self.broker = self.box.broker
-        self.receiving = self.box.member.receiving
+        self.receiving = self.box.pop.receiver
         for number in range(10):
             self.broker.put(b"%d" % number, number % 2)
         self.box.start()
@@ -120,7 +120,7 @@ class ReceiveTests(ReceiveCase):
         first = self.receive(1)[0]
         self.box.advance(11_500)
         self.assertTrue(first.lost)
-        self.assertEqual(self.box.member.running, 0)
+        self.assertEqual(self.box.member.delivery.running, 0)
         self.assertIn(int(first.body), self.broker.open())
         with self.assertRaises(ReceiptExpired):
             self.box.run(self.receiving.acknowledge([first]))
@@ -142,7 +142,7 @@ class ReceiveTests(ReceiveCase):
         self.box.settle()
         waiting.cancel()
         self.box.settle()
-        self.assertEqual(self.box.member.popping._demands, [])
+        self.assertEqual(self.box.pop.popping._demands, [])
 
     def test_what_a_program_did_not_get_is_handed_out_again(self) -> None:
         """A shell says it, when its caller was cancelled at the last moment."""
@@ -237,7 +237,7 @@ class DecisionTests(ReceiveCase):
         box.broker.put(b"1")
         box.broker.put(b"2")
         box.start()
-        receiving = box.member.receiving
+        receiving = box.pop.receiver
         for first, second in (box.run(receiving.receive(2, None, 0))[0].messages,):
             box.run(receiving.retry(first, 0))
             box.run(receiving.bury(second))
