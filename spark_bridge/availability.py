@@ -193,13 +193,13 @@ class Patience:
 
 def reach_name_server(client: Client) -> None:
     """Send a request to a name server; :raises RemotingError: when the last try fails."""
-    patience = Patience(0.0, client.options.retry_wait_ms / 1000)
+    patience = Patience(0.0, client._options.retry_wait_ms / 1000)
     while True:
         try:
             client.cluster_info()
             return
         except RemotingError as error:
-            if not patience.pause(str(error), least_tries=client.options.retries):
+            if not patience.pause(str(error), least_tries=client._options.retries):
                 raise
 
 
@@ -252,7 +252,7 @@ class Look:
         if queue in queues and not is_refused:
             return Verdict(Availability.THERE)
         # A queue of a static topic belongs to the broker that the last known route gives for it.
-        name = self._client.core.routes.broker_of(queue)
+        name = self._client._core.routes.broker_of(queue)
         master = self.master(name)
         if master is None:
             if name in self._removed and name not in self.registered():
@@ -287,7 +287,7 @@ class Look:
 
         :raises RemotingError: when the master does not answer.
         """
-        name = self._client.core.routes.broker_of(queue)
+        name = self._client._core.routes.broker_of(queue)
         master = self.master(name)
         if master is None:
             return None
@@ -301,7 +301,7 @@ class Look:
 
     def _at(self, address: str, queue: MessageQueue) -> Verdict:
         """Ask a broker about a topic that the name servers do not know on this broker."""
-        name = self._client.core.routes.broker_of(queue)
+        name = self._client._core.routes.broker_of(queue)
         try:
             self._client.ask(address, RequestCode.PULL_MESSAGE, pull_header(
                 queue, 0, self._group, max_count=1), accepted_codes=_PULL_CODES)

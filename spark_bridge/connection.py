@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from twistmq.client.blocking.client import Client
+from twistmq.client.shell.options import TIMESTAMP_S_MAX
 from twistmq.client.shell.tls import client_context
 from twistmq.protocol.addresses import split_addresses
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.signature import Credentials
 from twistmq.spark_bridge.options import BATCH_READ, STREAM_READ, OptionError, Options
 
-__all__ = ["ClientSettings", "TlsSettings", "client_settings"]
+__all__ = ["ClientSettings", "TlsSettings", "client_settings", "offset_at"]
 
 _READS: Final = (BATCH_READ, STREAM_READ)
 
@@ -107,3 +109,13 @@ def _tls(options: Options) -> TlsSettings | None:
     return TlsSettings(options.text("tls.caFile"), options.text("tls.certFile"),
                        options.text("tls.keyFile"), options.flag("tls.verify"),
                        options.flag("tls.checkHost"), options.text("tls.keyPassword"))
+
+
+def offset_at(client: Client, queue: MessageQueue, time_ms: int) -> int:
+    """Return the first offset of a queue that was stored at a time or later, or its end.
+
+    :param time_ms: the time in Unix ms, as Spark and records have it. A time after the year 9999
+        counts as its end, and one before that many years ago as the beginning.
+    """
+    bound_s = TIMESTAMP_S_MAX
+    return client.search_offset(queue, max(-bound_s, min(time_ms / 1000, bound_s)))

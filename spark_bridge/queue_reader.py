@@ -61,7 +61,7 @@ from twistmq.spark_bridge.availability import (
     is_passing,
 )
 from twistmq.spark_bridge.columns import COLUMNS, Column
-from twistmq.spark_bridge.connection import ClientSettings
+from twistmq.spark_bridge.connection import ClientSettings, offset_at
 from twistmq.spark_bridge.damaged_records import parts_of, record_without_body
 from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.errors import ShortError
@@ -464,8 +464,8 @@ class QueueReader:
         offset, mark = last
         while True:
             try:
-                end = offset + 1 if self._has(offset, mark) else self._client.search_offset(
-                    self._queue, mark[1] + 1)
+                end = offset + 1 if self._has(offset, mark) else offset_at(
+                    self._client, self._queue, mark[1] + 1)
             except (RemotingError, NoRoute) as error:
                 is_gone = self._unreached(error)
             except RequestRefused as error:
@@ -589,7 +589,7 @@ class QueueReader:
 
     def _is_from_master(self) -> bool:
         """Whether the responses to the pulls of this attempt come from a master."""
-        routes = self._client.core.routes
+        routes = self._client._core.routes
         ids = sorted(routes.brokers.get(routes.broker_of(self._queue), ()))
         return bool(ids) and ids[self._attempt % len(ids)] == MASTER_ID
 

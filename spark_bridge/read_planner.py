@@ -22,6 +22,7 @@ from twistmq.spark_bridge.availability import (
     is_passing,
     reach_name_server,
 )
+from twistmq.spark_bridge.connection import offset_at
 from twistmq.spark_bridge.offsets import queue_name
 from twistmq.spark_bridge.queue_reader import ReadFailed, ReadPlan
 from twistmq.spark_bridge.subscription import TopicMissing
@@ -78,7 +79,7 @@ def check_brokers(plan: ReadPlan, topic: str, brokers: Iterable[str], planned_ms
         try:
             late = [queue for queue in client.read_queues(topic, again=True)
                     if queue.broker_name not in brokers
-                    and client.min_offset(queue) < client.search_offset(queue, planned_ms)]
+                    and client.min_offset(queue) < offset_at(client, queue, planned_ms)]
             break
         except BrokerError as error:
             if not is_passing(error):

@@ -243,7 +243,7 @@ class Sender:
             return is_passing(failure)
 
     def _patience(self, wait_max_s: float = math.inf) -> Patience:
-        return Patience(min(self._wait_s, wait_max_s), self._client.options.retry_wait_ms / 1000)
+        return Patience(min(self._wait_s, wait_max_s), self._client._options.retry_wait_ms / 1000)
 
     # --- sending
 
@@ -262,18 +262,18 @@ class Sender:
             rows, queue or self._choice.choose(self._queues(rows)), is_fixed))
 
     def _send(self, rows: list[OutgoingRow], queue: MessageQueue, is_fixed: bool) -> _PendingSend:
-        future = self._producer.send_ready(self._ready(rows), queue)
+        future = self._producer._send_ready(self._ready(rows), queue)
         return _PendingSend(rows, queue, is_fixed, future, time.monotonic())
 
     def _ready(self, rows: list[OutgoingRow]) -> OutgoingMessage:
         """Encode rows as one request."""
-        topic = self._client.core.namespace.topic(rows[0].message.topic)
+        topic = self._client._core.namespace.topic(rows[0].message.topic)
         ids = [row.message.properties.get(UNIQ_KEY, "") for row in rows]
         parts = [(row.message.flag, row.message.body,
                   format_properties(cast("dict[str, str]", row.message.properties)))
                  for row in rows]
         if len(rows) > 1:
-            return self._producer.sender.preparer.batch(topic, parts, ids, self._waits)
+            return self._producer._sender.preparer.batch(topic, parts, ids, self._waits)
         [(flag, body, properties)] = parts
         return OutgoingMessage(topic, body, properties, ids[0], flag=flag,
                         sys_flag=rows[0].message.sys_flag, waits=self._waits)
@@ -282,7 +282,7 @@ class Sender:
         """Wait until rows are acknowledged, and send them again if they are not."""
         failure = self._outcome(sending)
         rows, queue, patience = sending.rows, sending.queue, self._patience()
-        retries = self._client.options.retries
+        retries = self._client._options.retries
         while failure is not None:
             if failure.refusal is not None:
                 self._each(sending, failure.refusal)

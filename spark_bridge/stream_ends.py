@@ -39,6 +39,7 @@ from twistmq.spark_bridge.availability import (
     Verdict,
     is_passing,
 )
+from twistmq.spark_bridge.connection import offset_at
 from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.offsets import Mark, queue_name
 from twistmq.spark_bridge.queue_reader import ReadPlan
@@ -308,7 +309,7 @@ class StreamEnds:
 
     def _after(self, queue: MessageQueue, mark: Mark) -> int:
         """Find the offset of the first message that was stored after the marked one."""
-        return self._client().search_offset(queue, mark[1] + 1)
+        return offset_at(self._client(), queue, mark[1] + 1)
 
     def _new_position(self, look: Look, queue: MessageQueue, offset: int, mark: Mark | None) -> int:
         """Find the new position in a queue that was created again or ends before its offset."""

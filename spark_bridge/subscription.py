@@ -22,6 +22,7 @@ from twistmq.protocol.topic_names import (
     topic_fault,
 )
 from twistmq.spark_bridge.availability import Look
+from twistmq.spark_bridge.connection import offset_at
 from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.offsets import (
@@ -227,7 +228,7 @@ class Subscription:
         :raises NothingSince: when a start has no such message and the option
             ``startingOffsetsByTimestampStrategy`` is "error".
         """
-        offset = client.search_offset(queue, time_ms)
+        offset = offset_at(client, queue, time_ms)
         if option.startswith("starting") and self._time_strategy == "error" and (
                 offset >= client.max_offset(queue)):
             raise NothingSince(

@@ -22,7 +22,6 @@ from twistmq.client.blocking.loop import Loop
 from twistmq.client.blocking.process_loop import shared_loop
 from twistmq.client.core.connection.tasks import Cancelled
 from twistmq.client.core.consumer.pull_request import PULL_BYTES, messages_of, pull_header
-from twistmq.client.core.consumer.queries import check_hold
 from twistmq.client.roles.client import BaseClient
 from twistmq.client.roles.waits import ForThreads
 from twistmq.client.shell.client_builder import build_client
@@ -61,9 +60,9 @@ class Client(ForThreads, BaseClient):
                  **options: Unpack[ClientArguments]) -> None:
         built = build_client(name_servers, SystemClock(), options)
         super().__init__(built.core)
-        self.options = self.core.options
-        self.loop: Loop = shared_loop()
-        self.loop.add(self.core.engine, built.tls, self._finish)
+        self._options = self._core.options
+        self._loop: Loop = shared_loop()
+        self._loop.add(self._core.engine, built.tls, self._finish)
 
     def __enter__(self) -> Self:
         return self
@@ -77,46 +76,44 @@ class Client(ForThreads, BaseClient):
     @property
     def name_servers(self) -> list[str]:
         """The addresses of the name servers that are currently known."""
-        return list(self.core.names.addresses)
+        return list(self._core.names.addresses)
 
     def close(self) -> None:
         """Leave all groups and close all connections; a second call does nothing.
 
         :raises RuntimeError: when it is called on the client's own thread.
         """
-        if not self.core.is_closed:
+        if not self._core.is_closed:
             # Another thread may close the client first.
             with suppress(Closed):
-                self.loop.call(self.core.engine, self.core.close)
-            self.loop.remove(self.core.engine)
+                self._loop.call(self._core.engine, self._core.close)
+            self._loop.remove(self._core.engine)
 
     async def _finish(self) -> None:
         """Deliver all pending work to the brokers at the end of the program."""
         # This module is loaded only at the end of a program.
         from twistmq.client.core.connection.exit_flush import finish
 
-        await finish(self.core)
+        await finish(self._core)
 
-    def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def _run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine of the core and wait for its result.
 
         :raises Closed: when the client is closed.
         """
-        if self.core.is_closed:
+        if self._core.is_closed:
             raise Closed("the client is closed")
         try:
-            return self.loop.call(self.core.engine, make)
+            return self._loop.call(self._core.engine, make)
         except Cancelled:
             raise Closed("the client is closed") from None
-
-    _run = run
 
     # --- requests
 
     @property
     def timeout_s(self) -> float:
         """The time-out of each request, seconds."""
-        return self.options.timeout_ms / 1000
+        return self._options.timeout_ms / 1000
 
     def ask(
         self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
@@ -129,7 +126,7 @@ class Client(ForThreads, BaseClient):
         :raises RemotingError: when the server does not answer; the text names the server.
         """
         timeout_ms = None if timeout_s is None else milliseconds(timeout_s)
-        return self.run(lambda: self.core.ask(address, code, header, body,
+        return self._run(lambda: self._core.ask(address, code, header, body,
                                               accepted_codes=accepted_codes,
                                               timeout_ms=timeout_ms))
 
@@ -139,7 +136,7 @@ class Client(ForThreads, BaseClient):
         :raises RequestRefused: when the name server answers with an error.
         :raises RemotingError: when no name server answers.
         """
-        return self.run(lambda: self.core.ask_name_server(code, header))
+        return self._run(lambda: self._core.ask_name_server(code, header))
 
     # --- topics and brokers
 
@@ -150,19 +147,19 @@ class Client(ForThreads, BaseClient):
         :raises RequestRefused: with TOPIC_NOT_EXIST when no name server knows the topic.
         :raises RemotingError: when no name server answers.
         """
-        return self.run(lambda: self.queries.route(topic, again=again))
+        return self._run(lambda: self._queries.route(topic, again=again))
 
     def cluster_info(self) -> ClusterInfo:
         """All clusters and brokers."""
-        return self.run(self.queries.cluster_info)
+        return self._run(self._queries.cluster_info)
 
     def broker_addresses(self) -> dict[str, str]:
         """The address of each broker's master, or of a slave without a master, by broker name."""
-        return self.run(self.queries.broker_addresses)
+        return self._run(self._queries.broker_addresses)
 
     def runtime_info(self, address: str) -> dict[str, str]:
         """A broker's runtime table, which ``mqadmin brokerStatus`` prints."""
-        return self.run(lambda: self.queries.runtime_info(address))
+        return self._run(lambda: self._queries.runtime_info(address))
 
     # --- pulling
 
@@ -190,7 +187,7 @@ class Client(ForThreads, BaseClient):
 
         if damaged not in DAMAGED:
             raise OptionError(f"damaged is {damaged!r}, not one of {', '.join(DAMAGED)}")
-        filter_ = subscription(self.core.namespace.topic(queue.topic), expression)
+        filter_ = subscription(self._core.namespace.topic(queue.topic), expression)
         at = self.min_offset(queue) if start is None else start
         end = self.max_offset(queue) if stop is None else stop
         is_alone = False
@@ -215,31 +212,32 @@ class Client(ForThreads, BaseClient):
     def pull_soon(
         self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
         max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
-        hold_ms: int = 0, attempt: int = 0, max_bytes: int = PULL_BYTES,
+        hold_s: float = 0.0, attempt: int = 0, max_bytes: int = PULL_BYTES,
     ) -> ThreadFuture[PullResult]:
         """Pull messages from one queue without waiting; a failed pull is not tried again.
 
+        :param hold_s: how long the broker may hold the request until a message arrives.
         :param attempt: the number of the attempt, from 0; later attempts also ask slaves, in turn.
         :param max_bytes: how many bytes to ask for; the broker has its own limits.
         :returns: a future of the result, or of the errors of :meth:`pull`.
         """
-        check_hold(hold_ms)
+        hold_ms = int(milliseconds(hold_s, "hold_s"))
         header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
                              expression_type=expression_type, hold_ms=hold_ms,
                              max_bytes=max_bytes)
-        self.loop.check_process()
+        self._loop.check_process()
         future: ThreadFuture[PullResult] = running_future()
-        self.loop.post(self._begin_pull, queue, header, future, attempt, hold_ms)
+        self._loop.post(self._begin_pull, queue, header, future, attempt, hold_ms)
         return future
 
     def _begin_pull(
         self, queue: MessageQueue, header: PullMessageRequestHeader,
         future: ThreadFuture[PullResult], attempt: int, hold_ms: int,
     ) -> None:
-        if self.core.is_closed:
+        if self._core.is_closed:
             future.set_exception(Closed("the client is closed"))
         else:
-            self.queries.begin_pull(queue, header, lambda outcome: finish(future, outcome),
+            self._queries.begin_pull(queue, header, lambda outcome: finish(future, outcome),
                                     attempt=attempt, hold_ms=hold_ms)
 
 

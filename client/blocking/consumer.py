@@ -68,13 +68,13 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         self._close_later: float | None = None
         #: Messages that iterations have finished and that were not reported to the engine yet.
         self._finished: deque[ReceivedMessage[Value]] = deque()
-        self.client.core.on_close.append(self._client_closed)
-        self.client.loop.before_end.add(self._finish)
+        self.client._core.on_close.append(self._client_closed)
+        self.client._loop.before_end.add(self._finish)
         # The iterations of a forked child end: their messages belong to the parent.
-        self.client.loop.at_fork.add(self._stopped.set)
+        self.client._loop.at_fork.add(self._stopped.set)
         self._handling = HandlerCalls(
-            self.member, parts.options.get("undecodable", "retry"),
-            Results(self.member, self._post).post,
+            self._member, parts.options.get("undecodable", "retry"),
+            Results(self._member, self._post).post,
             acknowledges=parts.options.get("auto_acknowledge", True))
 
     # --- iteration
@@ -89,7 +89,7 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         self._check_open()
         line: deque[tuple[AssignedQueue[Value], ReceivedMessage[Value]]] = deque()
         is_over = Flag()
-        turn = Turn(self.member, lambda: self._give_back(line))
+        turn = Turn(self._member, lambda: self._give_back(line))
         turn.begin()
         # A message stays in the line until it is finished: a Ctrl-C may come between any two steps.
         try:
@@ -130,18 +130,18 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         """
         async def take() -> bool:
             while not self._stopped.is_set() and not is_over.is_set():
-                batch = self.member.take(TAKE)
+                batch = self._member.take(TAKE)
                 if batch is not None:
                     self._handling.take(batch)
                     line.extend((batch.assigned, message) for message in batch.messages)
                     return True
                 try:
-                    await self.member.ready()
+                    await self._member.ready()
                 except Closed:
                     break
             return False
 
-        if not self.client.run(take):
+        if not self.client._run(take):
             self._set_stopped()
 
     def _finish(self) -> None:
@@ -194,10 +194,10 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         self._check_open()
         lines: SimpleQueue[Batch[Value] | None] = SimpleQueue()
         failures: list[BaseException] = []
-        feeder = Feeder(self.member, lines, workers, size)
+        feeder = Feeder(self._member, lines, workers, size)
 
         def worker() -> None:
-            turn = Turn(self.member)
+            turn = Turn(self._member)
             turn.begin()
             try:
                 while (batch := lines.get()) is not None:
@@ -219,7 +219,7 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
             self._stopped.wait()
         finally:
             self._set_stopped()
-            self.client.loop.call_in_loop(feeder.stop)
+            self.client._loop.call_in_loop(feeder.stop)
             for _ in threads:
                 lines.put(None)
             for thread in threads:
@@ -257,7 +257,7 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         :raises RuntimeError: when it is called on the client's own thread.
         """
         timeout_ms = milliseconds(timeout_s)
-        turns = Turn.running(self.member)
+        turns = Turn.running(self._member)
         if any(turn.give_back is None for turn in turns):
             self._close_later = timeout_s
             self.stop()
@@ -269,8 +269,8 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
             if turn.give_back is not None:
                 turn.give_back()
         with suppress(ValueError):
-            self.client.core.on_close.remove(self._client_closed)
-        self.client.loop.before_end.discard(self._finish)
-        self.client.loop.at_fork.discard(self._stopped.set)
+            self.client._core.on_close.remove(self._client_closed)
+        self.client._loop.before_end.discard(self._finish)
+        self.client._loop.at_fork.discard(self._stopped.set)
         self._post(self._handling.release_all)
-        self._leave(lambda: self.member.close(timeout_ms))
+        self._leave(lambda: self._member.close(timeout_ms))

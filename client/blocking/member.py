@@ -30,12 +30,12 @@ class BlockingMember(ForThreads, BaseMember[T]):
         :param topics: the topics to read; None: the consumer subscribes later.
         """
         self.client = parts.client
-        self._core = parts.client.core
+        self._core = parts.client._core
         self._owns_client = parts.is_own
         self._is_closed = False
         with closing_on_error(parts):
-            self.member = self._build(self.client.core, group, topics, parts.options)
-            self.client.run(self.member.start)
+            self._member = self._build(self.client._core, group, topics, parts.options)
+            self.client._run(self._member.start)
 
     def __enter__(self) -> Self:
         return self
@@ -49,25 +49,25 @@ class BlockingMember(ForThreads, BaseMember[T]):
     def _run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Run a coroutine function of the core; :raises Closed: when the consumer is closed."""
         self._check_open()
-        return self.client.run(make)
+        return self.client._run(make)
 
     def _apply(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.client.loop.call_in_loop(lambda: function(*args, **kwargs))
+        return self.client._loop.call_in_loop(lambda: function(*args, **kwargs))
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
-        self.client.loop.post(function, *arguments)
+        self.client._loop.post(function, *arguments)
 
     def close(self) -> None:
         """Leave the group; a second call does nothing.
 
         :raises RuntimeError: when it is called on the client's own thread.
         """
-        self._leave(lambda: self.member.close(0))
+        self._leave(lambda: self._member.close(0))
 
     def _check_thread(self) -> None:
         """:raises RuntimeError: on the client's own thread, which cannot wait for itself."""
-        if not self.client.core.is_closed:
-            self.client.loop.check_thread()
+        if not self.client._core.is_closed:
+            self.client._loop.check_thread()
 
     def _leave(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Leave the group by a coroutine of the core, and close the client if it is not shared.
@@ -77,10 +77,10 @@ class BlockingMember(ForThreads, BaseMember[T]):
         self._check_thread()
         self._is_closed = True
         try:
-            if not (self.client.core.is_closed or self.member.has_left):
+            if not (self.client._core.is_closed or self._member.has_left):
                 # Another thread may close the client first.
                 with suppress(Closed):
-                    self.client.run(make)
+                    self.client._run(make)
         finally:
             if self._owns_client:
                 self.client.close()

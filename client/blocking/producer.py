@@ -60,24 +60,24 @@ class Producer(ForThreads, BaseProducer):
     ) -> None:
         parts = parts_of(name_servers, client, Client, PRODUCER, options)
         self.client = parts.client
-        self._run = self.client.run
-        self._queries = self.client.queries
+        self._run = self.client._run
+        self._queries = self.client._queries
         self._owns_client = parts.is_own
         with closing_on_error(parts):
-            self.sender = build_producer(self.client.core, parts.options)
-        self._room = ThreadInFlightLimit(self.sender.options.in_flight_max,
-                                self.sender.options.in_flight_bytes_max,
-                                self.sender.options.group, self.client.loop.is_own_thread)
+            self._sender = build_producer(self.client._core, parts.options)
+        self._room = ThreadInFlightLimit(self._sender.options.in_flight_max,
+                                self._sender.options.in_flight_bytes_max,
+                                self._sender.options.group, self.client._loop.is_own_thread)
         self._batching: ThreadBatcher | None = None
-        if self.sender.options.auto_batch:
+        if self._sender.options.auto_batch:
             # Few producers need this module.
             from twistmq.client.blocking.thread_batcher import ThreadBatcher
 
-            self._batching = self.sender.batching = ThreadBatcher(
-                self.sender, self._room, self.client.loop.post)
+            self._batching = self._sender.batching = ThreadBatcher(
+                self._sender, self._room, self.client._loop.post)
         self._is_closed = False
-        self.client.loop.call_in_loop(lambda: self.client.core.add(self.sender))
-        self.client.loop.at_end.add(self._room.tell_lost)
+        self.client._loop.call_in_loop(lambda: self.client._core.add(self._sender))
+        self.client._loop.at_end.add(self._room.tell_lost)
 
     def __enter__(self) -> Self:
         return self
@@ -99,33 +99,33 @@ class Producer(ForThreads, BaseProducer):
         """
         batching = self._batching
         if batching is None:
-            return self.send_ready(
-                self.sender.prepare(message_of(topic, body, message, queue)), queue)
+            return self._send_ready(
+                self._sender.prepare(message_of(topic, body, message, queue)), queue)
         self._check_open()
         if type(body) is bytes and type(topic) is str and not message and queue is None:
             waiting = batching.add_plain(topic, body)
             if waiting is not None:
                 return waiting
         whole = message_of(topic, body, message, queue)
-        ready = self.sender.prepare(whole)
-        return batching.add(whole, ready, queue) or self.send_ready(ready, queue)
+        ready = self._sender.prepare(whole)
+        return batching.add(whole, ready, queue) or self._send_ready(ready, queue)
 
     def send_batch_soon(
         self, messages: Sequence[Message], queue: MessageQueue | None = None
     ) -> ThreadFuture[SendResult]:
         """Send a batch as :meth:`send_batch` does, without waiting for the result."""
         self._check_open()
-        return self.send_ready(self.sender.prepare_batch(messages), queue)
+        return self._send_ready(self._sender.prepare_batch(messages), queue)
 
-    def send_ready(
+    def _send_ready(
         self, ready: OutgoingMessage, queue: MessageQueue | None = None
     ) -> ThreadFuture[SendResult]:
         """Send a message or batch that is checked and encoded, as :meth:`send_soon` does."""
         self._check_open()
         size = ready.size
-        self._room.take(size, self.sender.options.timeout_ms / 1000)
+        self._room.take(size, self._sender.options.timeout_ms / 1000)
         future = _Sent(self._room, size)
-        self.client.loop.post(self.sender.begin, ready, future, queue)
+        self.client._loop.post(self._sender.begin, ready, future, queue)
         return future
 
     def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
@@ -152,7 +152,7 @@ class Producer(ForThreads, BaseProducer):
         :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
         ready = self._prepare_half(message_of(topic, body, message, queue))
-        return BlockingTransaction(self.sender, ready, queue, self.client.run)
+        return BlockingTransaction(self._sender, ready, queue, self.client._run)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all messages of :meth:`send_soon` have ended.
@@ -167,7 +167,7 @@ class Producer(ForThreads, BaseProducer):
         if timeout_s is not None:
             milliseconds(timeout_s)
         self._check_wait()
-        self.client.loop.post(self.sender.flush_batches)
+        self.client._loop.post(self._sender.flush_batches)
         self._room.wait_empty(timeout_s, self._interrupted())
 
     def close(self) -> None:
@@ -178,25 +178,25 @@ class Producer(ForThreads, BaseProducer):
         :raises RuntimeError: on the client's own thread, for example in the call-back of a future,
             and in a signal handler that interrupted the filling of a batch.
         """
-        if not self.client.core.is_closed:
+        if not self.client._core.is_closed:
             self._check_wait()
         self._is_closed = True
         try:
-            if self.sender in self.client.core.members:
+            if self._sender in self.client._core.members:
                 self._wait_for_all()
         finally:
-            self.client.loop.at_end.discard(self._room.tell_lost)
+            self.client._loop.at_end.discard(self._room.tell_lost)
             self._room.tell_lost()
             if self._owns_client:
                 self.client.close()
-            elif self.sender in self.client.core.members:
+            elif self._sender in self.client._core.members:
                 # Another thread may close the client first.
                 with suppress(Closed):
-                    self.client.run(self.sender.leave)
+                    self.client._run(self._sender.leave)
 
     def _check_wait(self) -> None:
         """:raises RuntimeError: where the caller must not wait for messages."""
-        self.client.loop.check_thread()
+        self.client._loop.check_thread()
         if self._batching is not None and self._batching.is_interrupted:
             raise RuntimeError(
                 "this signal handler interrupted a send_soon that fills a batch, so it cannot wait "
@@ -207,7 +207,7 @@ class Producer(ForThreads, BaseProducer):
 
         Their messages may already have taken room without being in flight.
         """
-        code = Producer.send_ready.__code__
+        code = Producer._send_ready.__code__
         frame: FrameType | None = sys._getframe()
         count = 0
         while frame is not None:
@@ -221,10 +221,10 @@ class Producer(ForThreads, BaseProducer):
         A signal that arrives between the steps of a send may leave its room taken forever, so the
         wait might never end without a limit. All attempts of a send share one time-out.
         """
-        bound_s = self.sender.options.timeout_ms / 1000 + _LATE_S
+        bound_s = self._sender.options.timeout_ms / 1000 + _LATE_S
         # The second pass is for sends of other threads that waited for room.
         for _ in range(2):
-            self.client.loop.call_in_loop(self.sender.flush_batches)
+            self.client._loop.call_in_loop(self._sender.flush_batches)
             with suppress(TimeoutError):
                 self._room.wait_empty(bound_s, self._interrupted())
                 break
@@ -232,7 +232,7 @@ class Producer(ForThreads, BaseProducer):
     def _check_open(self) -> None:
         if self._is_closed:
             raise Closed("the producer is closed")
-        self.client.loop.check_process()
+        self.client._loop.check_process()
 
 
 class _Sent(RunningFuture[SendResult]):

@@ -39,8 +39,8 @@ _PULL_HOLD_MS: Final = 500
 _ROUTE_S: Final = 5.0
 #: How long a broker that did not answer is not asked again, seconds.
 _AWAY_S: Final = 20.0
-#: How much earlier than the clock of this command a broker's clock may be, ms.
-_CLOCKS_MS: Final = 5000
+#: How much earlier than the clock of this command a broker's clock may be, seconds.
+_CLOCKS_S: Final = 5
 
 
 @click.command()
@@ -273,7 +273,7 @@ class _NewQueues:
         self._client = client
         self._topic = topic
         self._begin = begin
-        self._since_ms = int(time.time() * 1000) - _CLOCKS_MS
+        self._since_s = time.time() - _CLOCKS_S
         self._known: set[MessageQueue] = set()
         self._due_s = time.monotonic() + _ROUTE_S
         self.away = _Away()
@@ -305,7 +305,7 @@ class _NewQueues:
             return {}
         return self._offsets_of(
             queues, [], lambda queue: (
-                self._client.search_offset(queue, self._since_ms) if self._begin == "last"
+                self._client.search_offset(queue, self._since_s) if self._begin == "last"
                 else _start_offset(self._client, queue, self._begin)))
 
     def _offsets_of(
@@ -357,4 +357,4 @@ def _start_offset(client: Any, queue: Any, begin: str) -> int:
     if number is not None:
         return max(number, int(client.min_offset(queue)))
     moment = datetime.fromisoformat(begin)
-    return int(client.search_offset(queue, int(moment.timestamp() * 1000)))
+    return int(client.search_offset(queue, moment.timestamp()))

@@ -21,7 +21,7 @@ class LoopClient(BaseClient):
 
     def __init__(self, shell: Shell) -> None:
         super().__init__(shell.core)
-        self.shell = shell
+        self._shell = shell
 
     async def __aenter__(self) -> Self:
         return self
@@ -35,9 +35,9 @@ class LoopClient(BaseClient):
     @waits
     async def close(self) -> None:
         """Leave all groups and close all connections; a second call does nothing."""
-        await self.shell.close()
+        await self._shell.close()
 
     async def _call(
         self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return await self.shell.call(function(*args, **kwargs))
+        return await self._shell.call(function(*args, **kwargs))

@@ -37,7 +37,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
     def __init__(self, parts: Parts[C], group: str, topics: Topics | None) -> None:
         super().__init__(parts, group, topics)
         self._handling = HandlerCalls(
-            self.member, parts.options.get("undecodable", "retry"), self._post,
+            self._member, parts.options.get("undecodable", "retry"), self._post,
             acknowledges=parts.options.get("auto_acknowledge", True))
         #: The time-out of a close that a handler requested; the end of the run carries it out.
         self._close_later: float | None = None
@@ -51,12 +51,12 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
 
         async def take() -> None:
             while is_wanted and not self._handling.is_stopped:
-                batch = self.member.take(max_count)
+                batch = self._member.take(max_count)
                 if batch is not None:
                     batches.append(batch)
                     return
                 try:
-                    await self.member.ready()
+                    await self._member.ready()
                 except Closed:
                     return
 
@@ -64,12 +64,12 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
             return None
         await self.start()
         try:
-            await self.client.shell.call(take())
+            await self.client._shell.call(take())
         except BaseException:
             # The wait was cancelled, perhaps just after messages were taken.
             is_wanted = False
             for batch in batches:
-                self._post(self.member.release, batch.assigned, batch.messages)
+                self._post(self._member.release, batch.assigned, batch.messages)
             raise
         return batches[0] if batches else None
 
@@ -85,7 +85,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
         while (batch := await self._take(TAKE)) is not None:
             handling.take(batch)
             remaining = list(batch.messages)
-            turn = Turn(self.member, partial(self._give_back, remaining))
+            turn = Turn(self._member, partial(self._give_back, remaining))
             turn.begin()
             try:
                 while remaining:
@@ -146,11 +146,11 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
         """Run workers until the consumer stops."""
         check_run(handler, workers, size, is_awaited=True)
         await self.start()
-        call = self.client.shell.wrap_handler(handler)
+        call = self.client._shell.wrap_handler(handler)
         is_wanted = True
 
         async def worker() -> None:
-            turn = Turn(self.member)
+            turn = Turn(self._member)
             turn.begin()
             try:
                 while is_wanted and (batch := await self._take(size)) is not None:
@@ -159,7 +159,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
                 turn.end()
 
         try:
-            await self.client.shell.gather([worker() for _ in range(workers)])
+            await self.client._shell.gather([worker() for _ in range(workers)])
         finally:
             is_wanted = False
             if self._close_later is not None:
@@ -180,7 +180,7 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
         closes, and the message of the loop is delivered again.
         """
         timeout_ms = milliseconds(timeout_s)
-        turns = Turn.running(self.member)
+        turns = Turn.running(self._member)
         if any(turn.give_back is None for turn in turns):
             self._close_later = timeout_s
             self.stop()
@@ -190,4 +190,4 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
             if turn.give_back is not None:
                 turn.give_back()
         self._post(self._handling.release_all)
-        await self._leave(self.member.close(timeout_ms))
+        await self._leave(self._member.close(timeout_ms))

@@ -32,9 +32,9 @@ class LoopMember(BaseMember[T], Generic[C, T]):
 
     def __init__(self, parts: Parts[C], group: str, topics: Topics | None) -> None:
         self.client = parts.client
-        self._core = parts.client.core
+        self._core = parts.client._core
         self._owns_client = parts.is_own
-        self.member = self._build(parts.client.core, group, topics, parts.options)
+        self._member = self._build(parts.client._core, group, topics, parts.options)
         self._is_started = self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -59,13 +59,13 @@ class LoopMember(BaseMember[T], Generic[C, T]):
             raise Closed("the consumer is closed")
         if not self._is_started:
             self._is_started = True
-            await self.client.shell.call(self.member.start(), to_its_end=True)
+            await self.client._shell.call(self._member.start(), to_its_end=True)
 
     async def _call(
         self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         await self.start()
-        return await self.client.shell.call(function(*args, **kwargs))
+        return await self.client._shell.call(function(*args, **kwargs))
 
     def _call_inline(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         """Call a function of the core without a turn of the loop; the core runs soon.
@@ -74,31 +74,31 @@ class LoopMember(BaseMember[T], Generic[C, T]):
             loop needs a turn, for example because the program keeps the loop busy between its
             calls.
         """
-        tasks = self.member.tasks
-        if not self._is_started or self.client.core.is_closed or (
+        tasks = self._member.tasks
+        if not self._is_started or self.client._core.is_closed or (
                 tasks.clock.monotonic_ms() - tasks.now_ms > TURN_MS):
             return None
         result = function(*args, **kwargs)
-        self.client.shell.wake()
+        self.client._shell.wake()
         return result
 
     def _apply(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         result = function(*args, **kwargs)
-        self.client.shell.wake()
+        self.client._shell.wake()
         return result
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
-        if self.client.shell.is_elsewhere:
+        if self.client._shell.is_elsewhere:
             # A handler of asyncio that is a plain function runs on a thread.
-            self.client.shell.call_from_thread(lambda: self._post(function, *arguments))
+            self.client._shell.call_from_thread(lambda: self._post(function, *arguments))
             return
         function(*arguments)
-        self.client.shell.wake()
+        self.client._shell.wake()
 
     @waits
     async def close(self) -> None:
         """Leave the group; a second call does nothing."""
-        await self._leave(self.member.close(0))
+        await self._leave(self._member.close(0))
 
     async def _leave(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Leave the group by a coroutine of the core, and close the client if it is not shared.
@@ -110,11 +110,11 @@ class LoopMember(BaseMember[T], Generic[C, T]):
             coroutine.close()
             return
         self._is_closed = True
-        await self.client.shell.run_detached(self._finish_leaving(coroutine))
+        await self.client._shell.run_detached(self._finish_leaving(coroutine))
 
     async def _finish_leaving(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        if self._is_started and not self.client.core.is_closed:
-            await self.client.shell.call(coroutine)
+        if self._is_started and not self.client._core.is_closed:
+            await self.client._shell.call(coroutine)
         else:
             coroutine.close()
         if self._owns_client:

@@ -42,16 +42,16 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
 
     def __init__(self, parts: Parts[C]) -> None:
         self.client = parts.client
-        self._queries = parts.client.queries
+        self._queries = parts.client._queries
         self._owns_client = parts.is_own
-        self.sender = build_producer(self.client.core, parts.options)
-        checks = self.sender.checks
+        self._sender = build_producer(self.client._core, parts.options)
+        checks = self._sender.checks
         if checks is not None and inspect.iscoroutinefunction(checks.on_check):
             checks.decide = self._decide
-        options = self.sender.options
+        options = self._sender.options
         self._room = AwaitedInFlightLimit(
-            options.in_flight_max, options.in_flight_bytes_max, self.client.core.tasks)
-        self.client.shell.rooms[options.group] = self._room
+            options.in_flight_max, options.in_flight_bytes_max, self.client._core.tasks)
+        self.client._shell.rooms[options.group] = self._room
         self._is_started = self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -70,15 +70,15 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
         :raises WrongLoop: when the client runs in another loop.
         """
         if not self._is_started:
-            self.client.shell.check_loop()
+            self.client._shell.check_loop()
             self._is_started = True
-            self.client.core.add(self.sender)
-            self.client.shell.driver.run_soon()
+            self.client._core.add(self._sender)
+            self.client._shell.driver.run_soon()
 
     async def _call(
         self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return await self.client.shell.call(function(*args, **kwargs))
+        return await self.client._shell.call(function(*args, **kwargs))
 
     async def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
@@ -96,29 +96,29 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
         if not self._room.fits(size):
             await self._wait_for_room(size)
         future: SendFuture
-        future, end = self.client.shell.new_future()
+        future, end = self.client._shell.new_future()
         self._room.take(size)
 
         def done(outcome: SendResult | Exception) -> None:
             self._room.give(size)
             end(outcome)
 
-        self.client.core.tasks.call_soon(self.sender.begin_soon, ready, done, queue)
-        self.client.shell.driver.run_soon()
+        self.client._core.tasks.call_soon(self._sender.begin_soon, ready, done, queue)
+        self.client._shell.driver.run_soon()
         return future
 
     async def _wait_for_room(self, size: int) -> None:
-        tasks = self.client.core.tasks
-        deadline_ms = tasks.clock.monotonic_ms() + self.sender.options.timeout_ms
+        tasks = self.client._core.tasks
+        deadline_ms = tasks.clock.monotonic_ms() + self._sender.options.timeout_ms
         # Another message may take the room before this coroutine runs again.
         while not self._room.fits(size):
-            await self.client.shell.call(self._room.until_fits(size, deadline_ms))
+            await self.client._shell.call(self._room.until_fits(size, deadline_ms))
 
     @waits
     async def send_many(self, messages: Sequence[Message]) -> list[SendResult]:
         """Send messages in one request each, with many requests in flight at once."""
         futures = [await self.send_soon(message) for message in messages]
-        return await self.client.shell.results(futures)
+        return await self.client._shell.results(futures)
 
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
@@ -131,15 +131,15 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
         :raises OptionError: when the message cannot be sent, or the option ``on_check`` is not set.
         """
         ready = self._prepare_half(message_of(topic, body, message, queue))
-        return AsyncTransaction(self.sender, ready, queue, self.client.shell.call)
+        return AsyncTransaction(self._sender, ready, queue, self.client._shell.call)
 
     @waits
     async def flush(self) -> None:
         """Wait until all messages of :meth:`send_soon` have ended."""
-        self.client.core.tasks.call_soon(self.sender.flush_batches)
-        self.client.shell.wake()
+        self.client._core.tasks.call_soon(self._sender.flush_batches)
+        self.client._shell.wake()
         while self._room.count:
-            await self.client.shell.call(self._room.until_empty())
+            await self.client._shell.call(self._room.until_empty())
 
     @waits
     async def close(self) -> None:
@@ -150,20 +150,20 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
         if self._is_closed:
             return
         self._is_closed = True
-        await self.client.shell.run_detached(self._close())
+        await self.client._shell.run_detached(self._close())
 
     async def _close(self) -> None:
-        if not self.client.core.is_closed:
+        if not self.client._core.is_closed:
             await self.flush()
         if self._owns_client:
             await self.client.close()
-        elif self._is_started and not self.client.core.is_closed:
-            await self.client.shell.call(self.sender.leave())
+        elif self._is_started and not self.client._core.is_closed:
+            await self.client._shell.call(self._sender.leave())
 
     def _decide(self, message: ReceivedMessage[Any]) -> Future[Any]:
         """Run ``on_check``, a coroutine function, in the loop."""
-        assert self.sender.checks is not None
-        on_check = self.sender.checks.on_check
+        assert self._sender.checks is not None
+        on_check = self._sender.checks.on_check
         decided: Future[Any] = Future()
 
         async def decide() -> None:
@@ -171,9 +171,9 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
                 decided.set_result(await on_check(message))
             except Exception as error:
                 decided.set_error(error)
-            self.client.shell.wake()
+            self.client._shell.wake()
 
-        self.client.shell.spawn(decide())
+        self.client._shell.spawn(decide())
         return decided
 
     def _check_open(self) -> None:

@@ -10,6 +10,7 @@ from twistmq.client.base.messages import MessageQueue, PullResult, check_queue
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.queries import Queries
 from twistmq.client.roles.waits import waits
+from twistmq.client.shell.options import milliseconds, unix_ms
 
 __all__ = ["BaseClient"]
 
@@ -24,8 +25,8 @@ class BaseClient:
     """
 
     def __init__(self, core: ClientCore) -> None:
-        self.core = core
-        self.queries = Queries(core)
+        self._core = core
+        self._queries = Queries(core)
 
     @abstractmethod
     async def _call(
@@ -34,17 +35,17 @@ class BaseClient:
         """Run a coroutine function of the core."""
 
     def __repr__(self) -> str:
-        return repr(self.core)
+        return repr(self._core)
 
     @property
     def client_id(self) -> str:
         """The id under which brokers know the client."""
-        return self.core.client_id
+        return self._core.client_id
 
     @waits
     async def topics(self) -> list[str]:
         """The names of all topics, sorted."""
-        return await self._call(self.queries.topics)
+        return await self._call(self._queries.topics)
 
     @waits
     async def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
@@ -54,7 +55,7 @@ class BaseClient:
         :raises RequestRefused: with TOPIC_NOT_EXIST when no name server knows the topic.
         :raises RemotingError: when no name server answers.
         """
-        return await self._call(self.queries.read_queues, topic, again=again)
+        return await self._call(self._queries.read_queues, topic, again=again)
 
     @waits
     async def write_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
@@ -66,50 +67,56 @@ class BaseClient:
         :raises RequestRefused: with TOPIC_NOT_EXIST when no broker creates topics either.
         :raises RemotingError: when no name server answers.
         """
-        return await self._call(self.queries.write_queues, topic, again=again)
+        return await self._call(self._queries.write_queues, topic, again=again)
 
     @waits
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first offset that can be read."""
         check_queue(queue)
-        return await self._call(self.queries.min_offset, queue)
+        return await self._call(self._queries.min_offset, queue)
 
     @waits
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message will get."""
         check_queue(queue)
-        return await self._call(self.queries.max_offset, queue)
+        return await self._call(self._queries.max_offset, queue)
 
     @waits
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset stored at that time (Unix ms) or later, or the end of the queue."""
+    async def search_offset(self, queue: MessageQueue, timestamp_s: float) -> int:
+        """The first offset stored at a time or later, or the end of the queue.
+
+        :param timestamp_s: the time in seconds since 1970, as ``time.time()`` returns it.
+        :raises OptionError: when it is not a time before the year 10000, for example because it is
+            in milliseconds.
+        """
         check_queue(queue)
-        return await self._call(self.queries.search_offset, queue, timestamp_ms)
+        return await self._call(self._queries.search_offset, queue, unix_ms(timestamp_s))
 
     @waits
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The first offset that a group has not yet consumed; None when it never had the queue."""
         check_queue(queue)
-        return await self._call(self.queries.group_offset, group, queue)
+        return await self._call(self._queries.group_offset, group, queue)
 
     @waits
     async def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the offset of a group: the first offset that the group has not yet consumed."""
         check_queue(queue)
-        await self._call(self.queries.commit_group_offset, group, queue, offset)
+        await self._call(self._queries.commit_group_offset, group, queue, offset)
 
     @waits
     async def pull(
         self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
         max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
-        hold_ms: int = 0,
+        hold_s: float = 0.0,
     ) -> PullResult:
         """Pull messages from one queue.
 
-        :param hold_ms: how long the broker may hold the request until a message arrives.
+        :param hold_s: how long the broker may hold the request until a message arrives.
         :raises RequestRefused: with the broker's code and remark.
         """
         check_queue(queue)
         return await self._call(
-            self.queries.pull, queue, offset, group=group, max_count=max_count,
-            expression=expression, expression_type=expression_type, hold_ms=hold_ms)
+            self._queries.pull, queue, offset, group=group, max_count=max_count,
+            expression=expression, expression_type=expression_type,
+            hold_ms=int(milliseconds(hold_s, "hold_s")))

@@ -70,12 +70,12 @@ class BaseConsumer(BaseMember[T]):
         :raises SendFailed: when no broker answers.
         """
         check_message(message)
-        return await self._call(reply_to, self.member.sender, message, body)
+        return await self._call(reply_to, self._member.sender, message, body)
 
     def stop(self) -> None:
         """End ``run`` and the iteration once the messages that are being handled are finished."""
         self._set_stopped()
-        self._post(self.member.wake_all)
+        self._post(self._member.wake_all)
 
     def _set_stopped(self) -> None:
         self._handling.is_stopped = True

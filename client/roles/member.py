@@ -24,7 +24,7 @@ class BaseMember(Generic[T]):
     """A consumer, which is a member of its group."""
 
     #: The core of the consumer, and of its client.
-    member: Member[T]
+    _member: Member[T]
     _core: ClientCore
     _is_closed: bool
 
@@ -58,34 +58,34 @@ class BaseMember(Generic[T]):
     # --- the methods
 
     def __repr__(self) -> str:
-        return f"<{self.member!r}{', closed' if self._is_closed else ''}>"
+        return f"<{self._member!r}{', closed' if self._is_closed else ''}>"
 
     def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
         """Stop pulling some queues, or all; messages that were already read are still delivered."""
         check_queues(queues)
-        self._apply(self.member.set_paused, queues, True)
+        self._apply(self._member.set_paused, queues, True)
 
     def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
         """Undo :meth:`pause`."""
         check_queues(queues)
-        self._apply(self.member.set_paused, queues, False)
+        self._apply(self._member.set_paused, queues, False)
 
     def assigned(self) -> list[MessageQueue]:
         """The queues that are currently assigned to this member.
 
         After an assignment by the program, new queues appear shortly after the request.
         """
-        return self._apply(self.member.assigned)
+        return self._apply(self._member.assigned)
 
     @property
     def damaged_count(self) -> int:
         """The number of damaged messages that were left out, see the option ``damaged``."""
-        return self.member.damaged_count
+        return self._member.damaged_count
 
     @waits
     async def commit(self) -> None:
         """Commit the offsets now; otherwise they are committed every five seconds."""
-        await self._call(self.member.commit)
+        await self._call(self._member.commit)
 
     def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
         """Read one more topic, or change its expression.
@@ -94,12 +94,12 @@ class BaseMember(Generic[T]):
         """
         _check_topic(topic)
         name = self._core.namespace.topic(topic)
-        self._apply(self.member.subscribe, subscription(name, expression))
+        self._apply(self._member.subscribe, subscription(name, expression))
 
     def unsubscribe(self, topic: str) -> None:
         """Stop reading a topic."""
         _check_topic(topic)
-        self._apply(self.member.unsubscribe, self._core.namespace.topic(topic))
+        self._apply(self._member.unsubscribe, self._core.namespace.topic(topic))
 
 
 def check_queues(queues: object) -> None:

@@ -37,7 +37,7 @@ class BaseProducer:
     """A producer."""
 
     #: The core of the producer, and its client's.
-    sender: Sender
+    _sender: Sender
     _queries: Queries
     _is_closed: bool
 
@@ -56,12 +56,12 @@ class BaseProducer:
     # --- the methods
 
     def __repr__(self) -> str:
-        return f"<{self.sender!r}{', closed' if self._is_closed else ''}>"
+        return f"<{self._sender!r}{', closed' if self._is_closed else ''}>"
 
     @property
     def group(self) -> str:
         """The producer group."""
-        return self.sender.options.group
+        return self._sender.options.group
 
     @waits
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -82,9 +82,9 @@ class BaseProducer:
         :raises RequestRefused: when a broker refuses the message and it is not tried again.
         :raises OptionError: when the message cannot be sent to any broker.
         """
-        timeout_ms = time_out_ms(timeout_s, self.sender.options.timeout_ms)
+        timeout_ms = time_out_ms(timeout_s, self._sender.options.timeout_ms)
         ready = self._prepare(message_of(topic, body, message, queue))
-        return await self._call(self.sender.send, ready, queue, timeout_ms=timeout_ms)
+        return await self._call(self._sender.send, ready, queue, timeout_ms=timeout_ms)
 
     @waits
     async def send_batch(
@@ -92,8 +92,8 @@ class BaseProducer:
     ) -> SendResult:
         """Send messages of one topic in one request: either all are stored, or none."""
         self._check_open()
-        ready = self.sender.prepare_batch(messages)
-        return await self._call(self.sender.send, ready, queue)
+        ready = self._sender.prepare_batch(messages)
+        return await self._call(self._sender.send, ready, queue)
 
     @waits
     async def send_oneway(
@@ -105,7 +105,7 @@ class BaseProducer:
         :raises NoRoute: when no broker takes the topic.
         """
         ready = self._prepare(message_of(topic, body, message, queue))
-        await self._call(self.sender.send_oneway, ready, queue)
+        await self._call(self._sender.send_oneway, ready, queue)
 
     @waits
     async def request(
@@ -120,9 +120,9 @@ class BaseProducer:
         :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
         """
         self._check_open()
-        timeout_ms = time_out_ms(timeout_s, self.sender.options.timeout_ms)
-        ready = prepare_request(self.sender, message_of(topic, body, message, queue), timeout_ms)
-        return await self._call(request, self.sender, ready, queue, timeout_ms)
+        timeout_ms = time_out_ms(timeout_s, self._sender.options.timeout_ms)
+        ready = prepare_request(self._sender, message_of(topic, body, message, queue), timeout_ms)
+        return await self._call(request, self._sender, ready, queue, timeout_ms)
 
     @waits
     async def recall(self, result: SendResult) -> None:
@@ -133,14 +133,14 @@ class BaseProducer:
             late.
         """
         self._check_open()
-        await self._call(recall, self.sender, result)
+        await self._call(recall, self._sender, result)
 
     def _prepare(self, message: Message) -> OutgoingMessage:
         """Check and encode a message."""
         self._check_open()
-        return self.sender.prepare(message)
+        return self._sender.prepare(message)
 
     def _prepare_half(self, message: Message) -> OutgoingMessage:
         """Check and encode the half message of a transaction."""
         self._check_open()
-        return prepare_half(self.sender, message)
+        return prepare_half(self._sender, message)

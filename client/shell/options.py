@@ -21,6 +21,7 @@ __all__ = [
     "POP_CONSUMER",
     "PRODUCER",
     "PULL_CONSUMER",
+    "TIMESTAMP_S_MAX",
     "NameServers",
     "Option",
     "check_object",
@@ -28,6 +29,7 @@ __all__ = [
     "milliseconds",
     "option_page",
     "time_out_ms",
+    "unix_ms",
     "values_of",
 ]
 
@@ -40,6 +42,8 @@ T = TypeVar("T")
 _DAY_S: Final = 86_400
 #: The longest time that a call can wait, seconds.
 _SECONDS_MAX: Final = 365 * _DAY_S
+#: The end of the year 9999, in seconds since 1970. A time of today in ms is greater.
+TIMESTAMP_S_MAX: Final = 253_402_300_799.999
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -305,6 +309,18 @@ def milliseconds(seconds: float, name: str = "timeout_s") -> float:
     if not isinstance(seconds, int | float) or not 0 <= seconds <= _SECONDS_MAX:
         raise OptionError(f"{name} is {seconds!r}: give seconds, a number from 0 to {_SECONDS_MAX}")
     return seconds * 1000
+
+
+def unix_ms(timestamp_s: float) -> int:
+    """Return a point in time that a program gave to a call, in Unix ms.
+
+    :param timestamp_s: the time in seconds since 1970.
+    :raises OptionError: when it is not a number, or after the year 9999.
+    """
+    if not isinstance(timestamp_s, int | float) or not abs(timestamp_s) <= TIMESTAMP_S_MAX:
+        raise OptionError(f"timestamp_s is {timestamp_s!r}: give seconds since 1970, not "
+                          "milliseconds")
+    return round(timestamp_s * 1000)
 
 
 def option_page() -> str:

@@ -41,7 +41,7 @@ class ConsumerService(Service):
         self._running = self.consumer.run(self._handler, workers=self._workers)
         self._running.addErrback(
             lambda failure: self.log.failure("the consumer of group {group} ended", failure,
-                                             group=self.consumer.member.options.group))
+                                             group=self.consumer._member.options.group))
 
     def stopService(self) -> Deferred[None]:
         """Stop, wait for handlers, commit and leave; the Deferred fires when all is done.
@@ -54,7 +54,7 @@ class ConsumerService(Service):
 
     async def _stop(self) -> None:
         # Inside a handler, waiting for the end of the run would wait for that handler itself.
-        is_handling = bool(Turn.running(self.consumer.member))
+        is_handling = bool(Turn.running(self.consumer._member))
         self.consumer.stop()
         await self.consumer.close()
         if self._running is not None and not is_handling:

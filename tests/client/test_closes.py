@@ -55,8 +55,8 @@ class BlockingCloseTests(CloseCase):
         self.assertLess(time.monotonic() - begin, AT_ONCE_S)
         self.assertEqual(len(took), 1)
         self.assertLess(took[0], AT_ONCE_S)
-        self.assertTrue(consumer.member.has_left)
-        self.assertTrue(consumer.client.core.is_closed)
+        self.assertTrue(consumer._member.has_left)
+        self.assertTrue(consumer.client._core.is_closed)
         if committed is not None:
             self.assertEqual(self.committed(), committed)
 
@@ -108,9 +108,9 @@ class BlockingCloseTests(CloseCase):
                 consumer.stop()
 
             consumer.run(handle, workers=1)
-            self.assertFalse(consumer.member.has_left)
+            self.assertFalse(consumer._member.has_left)
             contexts[0].run(consumer.close)
-            self.assertTrue(consumer.member.has_left)
+            self.assertTrue(consumer._member.has_left)
 
         return self.in_thread(run)
 
@@ -126,7 +126,7 @@ class BlockingCloseTests(CloseCase):
                     if count == 2:
                         consumer.close()
                 self.assertLess(time.monotonic() - begin, AT_ONCE_S)
-                self.assertEqual((count, consumer.member.delivery.running), (2, 0))
+                self.assertEqual((count, consumer._member.delivery.running), (2, 0))
             self.assertEqual(self.committed(), 1)
             kept = PopConsumer(self.where, group="popping", topics="T")
             self.assertEqual(len(kept.receive(3, wait_s=10)), 2)
@@ -222,10 +222,10 @@ class BlockingCloseTests(CloseCase):
                 took.append(time.monotonic() - begin)
 
             producer = Producer(self.where, on_check=lambda message: None)
-            checks = producer.sender.checks
+            checks = producer._sender.checks
             assert checks is not None
-            working = producer.client.loop.call_in_loop(
-                lambda: producer.client.core.engine.in_thread(check))
+            working = producer.client._loop.call_in_loop(
+                lambda: producer.client._core.engine.in_thread(check))
             begin = time.monotonic()
             while not took and time.monotonic() < begin + 20:
                 time.sleep(0.01)

@@ -114,7 +114,7 @@ class CommandTests(TestCase):
         """
         self.patch(consume_module, "_ROUTE_S", 0.1)
         # A queue that was there before, at a broker that was away, is read from the start on.
-        self.patch(consume_module, "_CLOCKS_MS", 0)
+        self.patch(consume_module, "_CLOCKS_S", 0)
         seen: list[bytes] = []
 
         def read() -> None:

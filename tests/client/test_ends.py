@@ -45,12 +45,12 @@ class LostTests(ShellCase):
                             producer.send("T", b"more", queue=first.assigned()[0])
                         next(found)
                     wait_until("nothing runs but the last",
-                               lambda: first.member.delivery.running <= 64)
+                               lambda: first._member.delivery.running <= 64)
                     begin = time.monotonic()
                     found.close()
                     first.close()
                     self.assertLess(time.monotonic() - begin, AT_ONCE_S)
-                    self.assertEqual(first.member.delivery.running, 0)
+                    self.assertEqual(first._member.delivery.running, 0)
 
         return self.in_thread(run)
 
@@ -59,19 +59,19 @@ class LostTests(ShellCase):
         def run() -> None:
             self.fill()
             with Consumer(self.where, group="g", topics="T", start="first") as consumer:
-                call = consumer.client.run
+                call = consumer.client._run
 
                 def interrupted(make: Any) -> None:
                     call(make)
                     raise KeyboardInterrupt
 
-                self.patch(consumer.client, "run", interrupted)
+                self.patch(consumer.client, "_run", interrupted)
                 self.assertRaises(KeyboardInterrupt, next, iter(consumer))
-                self.patch(consumer.client, "run", call)
+                self.patch(consumer.client, "_run", call)
                 begin = time.monotonic()
                 consumer.close()
                 self.assertLess(time.monotonic() - begin, AT_ONCE_S)
-                self.assertEqual(consumer.member.delivery.running, 0)
+                self.assertEqual(consumer._member.delivery.running, 0)
 
         return self.in_thread(run)
 
@@ -95,7 +95,7 @@ class LostTests(ShellCase):
                     await found.aclose()
                     await first.close()
                     self.assertLess(time.monotonic() - begin, AT_ONCE_S)
-                    self.assertEqual(first.member.delivery.running, 0)
+                    self.assertEqual(first._member.delivery.running, 0)
 
         def run() -> None:
             self.fill()
@@ -162,11 +162,11 @@ class InterruptedTests(ShellCase):
                 for shared in (client, None):
                     consumer: Consumer[bytes] = Consumer(
                         None if shared else self.where, client=shared, group="g", topics="T")
-                    call = consumer.client.run
-                    self.patch(consumer.client, "run", interrupted)
+                    call = consumer.client._run
+                    self.patch(consumer.client, "_run", interrupted)
                     self.assertRaises(KeyboardInterrupt, consumer.close)
-                    self.patch(consumer.client, "run", call)
-                    core = consumer.client.core
+                    self.patch(consumer.client, "_run", call)
+                    core = consumer.client._core
                     self.assertEqual(core.is_closed, shared is None)
                     consumer.close()
                     self.assertEqual((core.members, core.is_closed), ([], shared is None))
@@ -186,7 +186,7 @@ class InterruptedTests(ShellCase):
 
     def close_twice(self, client: Client, close: Callable[[], None]) -> None:
         """Close, and again while the first close waits for the core."""
-        core = client.core
+        core = client._core
         may_end: Future[None] = Future()
         begun: list[None] = []
         flushed: list[None] = []
@@ -215,7 +215,7 @@ class InterruptedTests(ShellCase):
         wait_until("the first one waits", lambda: flushed)
         threads[1].start()
         wait_until("the second one has begun", lambda: len(begun) == 2)
-        client.loop.call_in_loop(lambda: may_end.set_result(None))
+        client._loop.call_in_loop(lambda: may_end.set_result(None))
         for thread in threads:
             thread.join(20)
         self.assertEqual([thread.is_alive() for thread in threads], [False, False])
@@ -229,7 +229,7 @@ class InterruptedTests(ShellCase):
         def run() -> None:
             self.patch(twistmq.client.blocking.producer, "_LATE_S", 0.1)
             producer = Producer(self.where, timeout_s=0.5)
-            loop = producer.client.loop
+            loop = producer.client._loop
             post = loop.post
             self.patch(loop, "post", interrupted)
             self.assertRaises(KeyboardInterrupt, producer.send_soon, "T", b"x")
@@ -238,7 +238,7 @@ class InterruptedTests(ShellCase):
             closing.start()
             closing.join(20)
             self.assertFalse(closing.is_alive())
-            self.assertTrue(producer.client.core.is_closed)
+            self.assertTrue(producer.client._core.is_closed)
 
         return self.in_thread(run)
 

@@ -191,7 +191,7 @@ class DeafServerTests(TestCase):
     async def fill(self, client: Any) -> None:
         """Ask with more bytes than the system takes."""
         with contextlib.suppress(RemotingError):
-            await client.shell.call(client.core.ask(
+            await client._shell.call(client._core.ask(
                 self.address, 1, None, bytes(8 << 20), timeout_ms=500))
 
     def test_a_connection_of_asyncio_is_gone(self) -> Deferred[Any]:

@@ -109,7 +109,7 @@ class TimeTests(TestCase):
                 async with style.opened(client):
                     producer = module.Producer(client=client, **options)
                     async with style.opened(producer):
-                        self.assertEqual(producer.sender.options.timeout_ms,
+                        self.assertEqual(producer._sender.options.timeout_ms,
                                          1000 * (producer_s or client_s))
                         begin = time.monotonic()
                         with self.assertRaises(SendFailed):

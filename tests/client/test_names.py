@@ -7,7 +7,9 @@ import inspect
 import subprocess
 import sys
 from concurrent.futures import Future as ThreadFuture
+from typing import Any
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 import twistmq.broker.api
@@ -16,7 +18,7 @@ import twistmq.client.aio
 import twistmq.client.testing
 import twistmq.client.tx
 from twistmq.broker.testing import running_broker
-from twistmq.client import Client, Consumer, Producer
+from twistmq.client import Client, Consumer, Producer, aio, tx
 from twistmq.client.blocking.futures import running_future
 from twistmq.client.shell.options import CLIENT, CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER
 
@@ -100,6 +102,25 @@ class ShownTests(SynchronousTestCase):
                     elif state == "left to on_check":
                         raise KeyError
                 self.assertEqual(repr(transaction), f"{before}{state}>")
+
+    def test_attributes_that_are_not_promised_have_an_underscore(self) -> None:
+        """The client of a producer or consumer can be shared, so it is promised."""
+        with running_broker() as broker:
+            where = broker.namesrv_address
+            for module in (twistmq.client, aio, tx):
+                options: dict[str, dict[str, Any]] = {
+                    "Client": {}, "Producer": {"group": "p"},
+                    **{name: {"group": name, "topics": "T"}
+                       for name in ("Consumer", "PullConsumer", "PopConsumer")}}
+                for name, arguments in options.items():
+                    if module is tx:
+                        arguments["reactor"] = Clock()
+                    made = getattr(module, name)(where, **arguments)
+                    public = {each for each in vars(made) if not each.startswith("_")}
+                    self.assertEqual(public, set() if name == "Client" else {"client"},
+                                     msg=f"{module.__name__}.{name}")
+                    if module is twistmq.client:
+                        made.close()
 
     def test_a_client_that_was_never_closed(self) -> None:
         """The end of the program warns of it, if the program shows such warnings."""

@@ -110,7 +110,7 @@ class ThreadTests(SynchronousTestCase):
                 run.start()
             wait_until("each consumer has both", lambda: Counter(seen) == dict.fromkeys(GROUPS, 2))
             self.assertEqual(len(self.workers()), 6)
-            counts = client.loop.call_in_loop(client.core.engine.debug_counts)
+            counts = client._loop.call_in_loop(client._core.engine.debug_counts)
             self.assertEqual(counts["connections"], 2)
             consumers[0].close()
             producers[0].close()

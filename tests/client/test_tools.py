@@ -51,7 +51,7 @@ class ToolTests(AdminCase):
     def test_the_state_of_a_member_is_shown(self) -> None:
         """All members, and one in full."""
         [row] = self.rows("consumerStatus", "-g", "g")
-        client = self.producer.client.core.client_id
+        client = self.producer.client.client_id
         self.assertEqual((row["client"], row["type"]), (client, "CONSUME_PASSIVELY"))
         self.assertIn("T: *", row["subscriptions"])
         out = self.rows("consumerStatus", "-g", "g", "-i", client, "-s")
@@ -61,7 +61,7 @@ class ToolTests(AdminCase):
 
     def test_a_message_is_consumed_once_more_for_a_tool(self) -> None:
         """Its result is printed."""
-        client = self.producer.client.core.client_id
+        client = self.producer.client.client_id
         [row] = self.rows("queryMsgById", "-i", self.sent[3].id, "-t", "T", "-g", "g",
                           "-d", client)
         self.assertEqual((row["client"], row["result"]), (client, "CR_SUCCESS"))

@@ -94,7 +94,7 @@ class Reader:
 
     def sources(self) -> set[int]:
         """The ids of the brokers that the queues of the pair are read from now."""
-        return {held.broker_id for held in list(self.consumer.member.assigned_queues.values())
+        return {held.broker_id for held in list(self.consumer._member.assigned_queues.values())
                 if held.queue.topic == TOPIC and held.queue.broker_name == "pair"}
 
     def close(self) -> None:

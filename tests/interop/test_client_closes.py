@@ -73,7 +73,7 @@ class CloseTests(ClientTestCase):
         closing = threading.Thread(target=consumer.close, args=(10 if number % 2 else 0.2,))
         closing.start()
         if number % 2:
-            wait_until("it closes", lambda: consumer.member.is_closing)
+            wait_until("it closes", lambda: consumer._member.is_closing)
         else:
             closing.join()
         may_fail.set()

@@ -64,10 +64,10 @@ def rss_mib() -> float:
 
 def sample(consumer: Consumer[bytes], pulls: Pulls) -> Sample:
     """The figures of the consumer now; runs on the client's thread."""
-    windows = [held.window for held in consumer.member.assigned_queues.values()]
+    windows = [held.window for held in consumer._member.assigned_queues.values()]
     return {
         "rss_mib": rss_mib(), "queues": len(windows), "pulls": pulls.count,
-        "cached_mib": consumer.member.assigned_queues.total.byte_count / (1 << 20),
+        "cached_mib": consumer._member.assigned_queues.total.byte_count / (1 << 20),
         "messages": sum(window.count for window in windows),
         "count_max": max((window.count for window in windows), default=0),
         "bytes_max": max((window.byte_count for window in windows), default=0),
@@ -83,7 +83,7 @@ def member(namesrv: str, seconds: float) -> None:
 
     def handle(message: Any) -> None:
         time.sleep(1)
-        found = consumer.client.loop.call_in_loop(lambda: sample(consumer, pulls))
+        found = consumer.client._loop.call_in_loop(lambda: sample(consumer, pulls))
         print(json.dumps(found), flush=True)
         if time.monotonic() > end:
             consumer.stop()

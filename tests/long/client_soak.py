@@ -80,7 +80,7 @@ class Soak:
     def note(self, client: Client) -> None:
         """Note the figures of now."""
         found: Sample = {"rss_mib": rss_mib(), "objects": sys.getallocatedblocks(),
-                         **client.loop.call_in_loop(client.core.engine.debug_counts),
+                         **client._loop.call_in_loop(client._core.engine.debug_counts),
                          "threads": threading.active_count(), "behind": self.behind}
         self.samples.append(found)
         print(json.dumps({"sent": self.sent, **{

@@ -67,7 +67,7 @@ class Session(Client):
     @property
     def name_servers(self) -> list[str]:
         """The addresses of all name servers, in the order in which they were given."""
-        return list(self.options.name_servers) or super().name_servers
+        return list(self._options.name_servers) or super().name_servers
 
     def ask(
         self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,

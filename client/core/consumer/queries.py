@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from twistmq.client.base.answers import checked_offset
-from twistmq.client.base.errors import Closed, NoRoute, OptionError, RemotingError
+from twistmq.client.base.errors import Closed, NoRoute, RemotingError
 from twistmq.client.base.messages import PullResult
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.link import Outcome
@@ -20,14 +20,7 @@ from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.headers import offset as offsets
 from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
-__all__ = ["Queries", "check_hold"]
-
-
-def check_hold(hold_ms: int) -> None:
-    """:raises OptionError: when a pull cannot be held for so long."""
-    # The compiled function that makes the header raises TypeError for anything but an int.
-    if not isinstance(hold_ms, int) or hold_ms < 0:
-        raise OptionError(f"hold_ms is {hold_ms!r}: give milliseconds, an int of at least 0")
+__all__ = ["Queries"]
 
 
 class Queries:
@@ -141,9 +134,7 @@ class Queries:
         """Pull messages of one queue, and try again if there is no answer.
 
         :param hold_ms: how long the broker may wait for a message.
-        :raises OptionError: when that is not an int of at least 0.
         """
-        check_hold(hold_ms)
         header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
                              expression_type=expression_type, hold_ms=hold_ms)
 

@@ -18,7 +18,16 @@ from tests.client.scripted_server import (
 from tests.interop.servers import wait_until
 from twistmq.broker.testing import running_broker
 from twistmq.broker.testing.raw_client import records_of
-from twistmq.client import Busy, Client, Message, NoRoute, Producer, PullStatus, SendFailed
+from twistmq.client import (
+    Busy,
+    Client,
+    Message,
+    NoRoute,
+    OptionError,
+    Producer,
+    PullStatus,
+    SendFailed,
+)
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -127,7 +136,7 @@ class BrokerTests(SynchronousTestCase):
                 broker.namesrv_address, timeout_s=10) as client:
             producer = Producer(client=client)
             queue = producer.send("orders", b"1").queue
-            pending = client.pull_soon(queue, 1, group="g", max_count=1, hold_ms=8000)
+            pending = client.pull_soon(queue, 1, group="g", max_count=1, hold_s=8.0)
             producer.send("orders", b"2", queue=queue)
             result = pending.result()
             self.assertEqual([one.body for one in records_of(result.body)], [b"2"])
@@ -137,9 +146,12 @@ class BrokerTests(SynchronousTestCase):
         with running_broker() as broker, Client(broker.namesrv_address) as client:
             queue = Producer(client=client).send("orders", b"1").queue
             [record] = records_of(client.pull(queue, 0, group="readers").body)
-            stored = record.store_timestamp
-            self.assertEqual(client.search_offset(queue, stored), 0)
-            self.assertEqual(client.search_offset(queue, stored + 60_000), 1)
+            stored_s = record.store_timestamp / 1000
+            self.assertEqual(client.search_offset(queue, stored_s), 0)
+            self.assertEqual(client.search_offset(queue, stored_s + 0.001), 1)
+            for wrong in (record.store_timestamp, float("nan"), "now"):
+                with self.assertRaisesRegex(OptionError, "seconds since 1970, not milliseconds"):
+                    client.search_offset(queue, wrong)  # type: ignore[arg-type]
             self.assertIsNone(client.group_offset("strangers", queue))
             client.commit_group_offset("readers", queue, 1)
             self.assertEqual(client.group_offset("readers", queue), 1)

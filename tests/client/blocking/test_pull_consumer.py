@@ -49,15 +49,15 @@ class PullTests(ShellCase):
         def run() -> None:
             with PullConsumer(self.where, group="n", topics="T", start="first") as consumer:
                 seen: list[Any] = []
-                run_core = consumer.client.run
+                run_core = consumer.client._run
 
                 def interrupted(make: Any) -> Any:
-                    consumer.client.run = run_core  # type: ignore[method-assign]
+                    consumer.client._run = run_core  # type: ignore[method-assign]
                     while not seen:
                         seen.extend(consumer.poll(3))
                     return run_core(make)
 
-                consumer.client.run = interrupted  # type: ignore[method-assign]
+                consumer.client._run = interrupted  # type: ignore[method-assign]
                 seen += consumer.poll(3)
                 self.assertGreater(len(seen), 3)
                 rest = consumer.poll(100, 0)

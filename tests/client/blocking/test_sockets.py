@@ -65,8 +65,8 @@ class FailureTests(SynchronousTestCase):
             raise ZeroDivisionError("a fault")
 
         with self.assertLogs("twistmq.client", "ERROR") as logs:
-            tasks = self.client.core.engine.tasks
-            self.client.loop.call_in_loop(lambda: tasks.call_soon(fail))
+            tasks = self.client._core.engine.tasks
+            self.client._loop.call_in_loop(lambda: tasks.call_soon(fail))
             self.assertEqual(self.ask().code, 0)
         self.assertIn("the client failed, and continues", logs.output[0])
         self.assertEqual(self.ask().code, 0)
@@ -76,7 +76,7 @@ class FailureTests(SynchronousTestCase):
         context = mock.Mock()
         context.wrap_socket.side_effect = ValueError("server_hostname cannot start with a dot")
         with Client(self.server.address, timeout_s=30.0, retries=0) as client:
-            engine = client.core.engine
-            client.loop.call_in_loop(lambda: client.loop._engines.update({engine: context}))
+            engine = client._core.engine
+            client._loop.call_in_loop(lambda: client._loop._engines.update({engine: context}))
             error = self.assertRaises(RemotingError, client.ask, self.server.address, 1)
             self.assertIn("no certificate can have the name", str(error))

@@ -168,7 +168,7 @@ class LoopTests(TestCase):
                         undecodable="raise") as consumer:
                     with self.assertRaises(Undecodable):
                         await consumer.run(lambda message: None, workers=3)
-                    self.assertEqual(consumer.member.delivery.running, 0)
+                    self.assertEqual(consumer._member.delivery.running, 0)
 
         return self.both(main)
 

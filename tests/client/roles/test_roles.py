@@ -129,7 +129,7 @@ class ClientTests(RolesCase):
                     async with style.opened(consumer):
                         await got(consumer.run(lambda message, each=consumer: each.stop()))
                         self.assertEqual(self.broker.call(ids_of, group),
-                                         [client.core.client_id])
+                                         [client.client_id])
                 await got(first.send(topic, b"x"))
                 self.assertEqual(connections(), count)
                 await got(first.close())
@@ -308,7 +308,7 @@ class ProducerTests(RolesCase):
         async def main(style: Style) -> None:
             topic, got = style.name, style.got
             for kind, options, calls in (
-                    ("Client", {}, [("pull", (MessageQueue(topic, "b", 0), 0), "hold_ms")]),
+                    ("Client", {}, [("pull", (MessageQueue(topic, "b", 0), 0), "hold_s")]),
                     ("Producer", {}, [("send", (topic, b"x"), "timeout_s"),
                                       ("request", (topic, b"x"), "timeout_s")]),
                     ("PullConsumer", {"group": f"n-{topic}", "topics": topic},

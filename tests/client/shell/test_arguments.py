@@ -324,7 +324,7 @@ class LoopTests(BrokerCase):
         client = aio.Client("127.0.0.1:9")
 
         async def start() -> None:
-            client.shell.make_loop(None)
+            client._shell.make_loop(None)
 
         asyncio.run(start())
         for make in (client.topics, client.close):

@@ -137,7 +137,7 @@ class ValueTests(SynchronousTestCase):
             "encode": str.encode, "on_check": _decode, "trace": True}
         self.assertEqual(set(own), {row.name for row in PRODUCER})
         for producer in self.made("Producer", **own, timeout_s=1.5, retries=7):
-            sender = producer.sender
+            sender = producer._sender
             self.assertEqual(sender.options, ProducerOptions(
                 group="p", timeout_ms=1500, retries=7, attempt_timeout_ms=250, require_safe=True,
                 compress_over=77, codec="lz4", in_flight_max=5, in_flight_bytes_max=6000,
@@ -180,7 +180,7 @@ class ValueTests(SynchronousTestCase):
         ):
             self.assertEqual(set(own), {row.name for row in rows}, msg=kind)
             for consumer in self.made(kind, group="g", topics="T", **own):
-                member = consumer.member
+                member = consumer._member
                 self.assertEqual(member.options, options, msg=kind)
                 self.assertIs(member.decode, _decode, msg=kind)
                 self.assertIn(assigned.append, member.listeners.on_assigned, msg=kind)
@@ -195,9 +195,9 @@ class ShellTests(SynchronousTestCase):
     def test_the_shells_have_the_same_methods_and_parameters(self) -> None:
         """But for the reactor, and what only threads need; a task or a Deferred is a future."""
         only_blocking = {
-            "Client": {"run", "ask", "ask_name_server", "route", "runtime_info", "timeout_s",
+            "Client": {"ask", "ask_name_server", "route", "runtime_info", "timeout_s",
                        "broker_addresses", "cluster_info", "name_servers", "pull_soon", "read"},
-            "Producer": {"send_batch_soon", "send_ready"}, "Consumer": set(),
+            "Producer": {"send_batch_soon"}, "Consumer": set(),
             "PullConsumer": set(), "PopConsumer": set()}
         for name in ("Client", "Producer", "Consumer", "PullConsumer", "PopConsumer"):
             ours = self.methods(getattr(client, name))

@@ -103,8 +103,7 @@ class RecordingTests(SynchronousTestCase):
     def test_it_has_the_signatures_of_a_producer(self) -> None:
         """Names, kinds, defaults and types of parameters; so a program cannot tell them apart."""
         for name, method in inspect.getmembers(Producer, inspect.isfunction):
-            # The last one takes what is encoded already, which only the Spark bridge has.
-            if (name.startswith("_") and name != "__init__") or name == "send_ready":
+            if name.startswith("_") and name != "__init__":
                 continue
             own = inspect.signature(getattr(RecordingProducer, name))
             self.assertEqual(list(own.parameters.values()),
