@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from tests.client.core.consumer.member_case import MemberCase
 from tests.client.core.consumer.part_case import PartCase, queue
+from tests.client.core.group_box import GroupBox
 from twistmq.client.core.consumer.assigned_queues import AssignedQueue, MemberOptions
 from twistmq.client.core.consumer.committer import ALL_COMMITTED_EVERY, Committer
 from twistmq.client.core.consumer.offsets import OffsetStore
@@ -127,3 +129,49 @@ class CommitterTests(PartCase):
             loop.cancel()
             self.advance(1000)
             self.assertEqual(self.offsets.writes, expected)
+
+
+class MemberCommitTests(MemberCase):
+    """The commits of a whole member."""
+
+    def test_a_new_queue_is_not_committed_before_it_is_pulled(self) -> None:
+        """The group would be set back to where it was before."""
+        box = self.new_member()
+        box.run(box.intake.committer.commit(again=True))
+        self.assertEqual(self.broker.offsets, {("g", "T", 1): 7})
+        box.advance(300)
+        box.run(box.intake.committer.commit(again=True))
+        self.assertEqual([self.broker.offsets["g", "T", number] for number in range(4)],
+                         [0, 7, 0, 0])
+
+    def test_what_is_finished_is_committed_and_nothing_beyond(self) -> None:
+        """The offset is that of the first message that is not finished.
+
+        A new member commits as often as later: another one may have its queues at any time.
+        """
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 4)
+        box.member.succeed(batch.assigned, batch.messages[:2])
+        box.advance(box.member.options.commit_ms)
+        number = batch.assigned.queue.queue_id
+        self.assertEqual(self.broker.offsets["g", "T", number], 2)
+        box.member.succeed(batch.assigned, batch.messages[3:])
+        box.advance(6_000)
+        self.assertEqual(self.broker.offsets["g", "T", number], 2)
+        box.member.succeed(batch.assigned, batch.messages[2:3])
+        box.advance(6_000)
+        self.assertEqual(self.broker.offsets["g", "T", number], 4)
+
+    def test_a_queue_that_was_set_back_is_committed_again(self) -> None:
+        """As by a late commit of the member before, within three commits."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 3)
+        box.member.succeed(batch.assigned, batch.messages)
+        box.advance(12_000)
+        key = "g", "T", batch.assigned.queue.queue_id
+        self.assertEqual(self.broker.offsets[key], 3)
+        self.broker.offsets[key] = 1
+        box.advance(16_000)
+        self.assertEqual(self.broker.offsets[key], 3)

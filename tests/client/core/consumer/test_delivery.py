@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.client.core.consumer.member_case import MemberCase
 from tests.client.core.consumer.part_case import PartCase, queue
+from tests.client.core.group_box import GroupBox
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.interceptors import Interceptor, Interceptors
 from twistmq.client.core.connection.tasks import Cancelled, Future
@@ -209,3 +211,20 @@ class IdleTests(DeliveryCase):
         part.stop_waiting()
         self.advance(1)
         waiting.result()
+
+
+class MemberWaitTests(MemberCase):
+    """The callers of a whole member."""
+
+    def test_a_stop_reaches_a_wait_that_was_just_woken(self) -> None:
+        """A message that another one takes wakes it, and the stop comes before it looks again."""
+        box = GroupBox(self.broker)
+        box.start()
+        box.take_all()
+        waits = [box.member.tasks.spawn(box.member.ready(), "wait") for _ in range(2)]
+        box.advance(1)
+        self.assertEqual([each.is_done for each in waits], [False, False])
+        box.member.delivery._notify()
+        box.member.wake_all()
+        box.advance(1)
+        self.assertEqual([each.is_done for each in waits], [True, True])

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from tests.client.core.consumer.member_case import OrderCase
 from tests.client.core.consumer.part_case import PartCase
+from tests.client.core.group_box import GroupBox
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.tasks import Task
 from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch, MemberOptions
@@ -18,6 +20,7 @@ from twistmq.client.core.consumer.failures import (
     OrderedFailures,
 )
 from twistmq.client.core.consumer.retries import DEAD_LEVEL, Retries
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 
 class _Retries:
@@ -202,3 +205,70 @@ class DeadLetterTests(FailureCase):
         self.advance(1)
         self.assertTrue(burying.is_done)
         self.assertEqual(self.assigned.window.committable, 0)
+
+
+class MemberOrderTests(OrderCase):
+    """A whole member that consumes in order."""
+
+    def test_nothing_is_handed_out_while_a_message_of_the_queue_runs(self) -> None:
+        """The next comes when the one before is finished."""
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        seen = []
+        for _ in range(10):
+            batch = box.member.take(1)
+            assert batch is not None
+            self.assertIsNone(box.member.take(1))
+            seen.append(int(batch.messages[0].body))
+            box.member.succeed(batch.assigned, batch.messages)
+        self.assertEqual(seen, list(range(10)))
+
+    def test_a_failed_message_comes_again_before_the_next(self) -> None:
+        """After the wait of a suspension, and never sent back."""
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        batch = box.member.take(3)
+        assert batch is not None
+        box.member.fail(batch.assigned, batch.messages)
+        box.settle()
+        self.assertIsNone(box.member.take(3))
+        box.advance(1_100)
+        again = box.member.take(3)
+        assert again is not None
+        self.assertEqual([int(each.body) for each in again.messages], [0, 1, 2])
+        self.assertEqual({each.attempt for each in again.messages}, {2})
+        self.assertEqual(self.broker.sent_back, [])
+
+    def test_a_message_with_too_many_attempts_leaves_the_order(self) -> None:
+        """It goes to the dead letters, and the next one follows."""
+        box = GroupBox(self.broker, in_order=True, max_attempts=1)
+        box.start()
+        for _ in range(2):
+            batch = box.member.take(1)
+            assert batch is not None
+            self.assertEqual(int(batch.messages[0].body), 0)
+            box.member.fail(batch.assigned, batch.messages)
+            box.advance(1_200)
+        self.assertEqual([header.delay_level for header in self.broker.sent_back], [-1])
+        batch = box.member.take(1)
+        assert batch is not None
+        self.assertEqual(int(batch.messages[0].body), 1)
+
+    def test_a_close_does_not_wait_for_the_dead_letters(self) -> None:
+        """A broker that refuses a dead message holds it up no longer than an answer takes."""
+        self.broker.refusals[RequestCode.CONSUMER_SEND_MSG_BACK] = ResponseCode.SYSTEM_ERROR
+        self.broker.refusals[RequestCode.SEND_MESSAGE_V2] = ResponseCode.NO_PERMISSION
+        for fails_in_close in (False, True):
+            box = GroupBox(self.broker, in_order=True, max_attempts=0)
+            box.start()
+            batch = box.member.take(1)
+            assert batch is not None
+            if fails_in_close:
+                box.tasks_later(100, box.member.fail, batch.assigned, batch.messages)
+            else:
+                box.member.fail(batch.assigned, batch.messages)
+                box.advance(1_000)
+            begin = box.clock.now_ms
+            box.run(box.member.close())
+            self.assertEqual(box.clock.now_ms - begin, 100 if fails_in_close else 0)
+            self.assertEqual((self.broker.offsets["g", "T", 0], self.broker.locks), (0, {}))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import Answer
+from tests.client.core.consumer.member_case import MemberCase
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
 from twistmq.client.core.consumer.fetcher import AHEAD_MAX
 from twistmq.client.core.consumer.flow_control import PullLimits
@@ -142,3 +144,55 @@ class AheadTests(SynchronousTestCase):
         box = self.box(lambda offset, command: self.broker(command) if not offset else (
             ResponseCode.SYSTEM_ERROR, None, b"", "refused by the test"))
         self.assertEqual(box.intake._flow._counted, 0)
+
+
+class FailureTests(MemberCase):
+    """Pulls that fail, and the first pull."""
+
+    def test_a_new_queue_begins_where_the_member_before_ended(self) -> None:
+        """The other member commits while the queue waits for its first pull."""
+        box = self.new_member()
+        box.advance(300)
+        self.assertEqual(sorted(box.take_all(1000)), sorted(
+            number for number in range(40) if number % 4 != 1 or number // 4 >= 7))
+
+    def test_a_pull_that_fails_is_tried_again(self) -> None:
+        """A cut connection costs a second, and no message."""
+        box = GroupBox(self.broker)
+        box.start()
+        box.take_all()
+        box.cut(BROKER)
+        self.broker.put("T", 2, b"41")
+        box.advance(3_000)
+        self.assertEqual(box.take_all(), [41])
+
+    def test_a_broker_that_forgot_the_group_hears_of_it_at_once(self) -> None:
+        """Each answer that says so is followed by a heartbeat, not by a half minute."""
+        for code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                     ResponseCode.SUBSCRIPTION_PARSE_FAILED):
+            self.setUp()
+            box = GroupBox(self.broker)
+            box.start()
+            before = self.broker.heartbeats
+            self.broker.refusals[RequestCode.PULL_MESSAGE] = code
+            # A pull that is refused, and not the new connection, is what it follows.
+            self.broker.put("T", 0, b"40")
+            box.cut(BROKER)
+            box.advance(1_500)
+            self.assertGreater(self.broker.heartbeats, before + 1, msg=code.name)
+
+    def test_an_unexpected_error_does_not_end_the_pulls(self) -> None:
+        """It is logged, and the queue is pulled again soon."""
+        box = GroupBox(self.broker)
+        box.start()
+        for number in range(4):
+            self.broker.put("T", number, b"%d" % (40 + number))
+        # The pulls that are held time out; the next ones fail.
+        with mock.patch.object(box.core.routes, "reader", side_effect=ZeroDivisionError), (
+                self.assertLogs("twistmq.client", "ERROR")) as logged:
+            box.advance(35_000)
+        failed = [line for line in logged.output if "a pull of MessageQueue" in line]
+        self.assertIn("failed, and is tried again", failed[0])
+        box.advance(5_000)
+        self.assertEqual(sorted(box.take_all()), list(range(44)))

@@ -8,11 +8,21 @@ from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.client.core.group_box import GroupBox, GroupBroker
+from tests.client.core.box import Answer
+from tests.client.core.consumer.member_case import MemberCase
+from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
 from twistmq.client.core.connection.engine import Effect, Work
 from twistmq.client.core.connection.tasks import Cancelled, Task
 from twistmq.client.core.consumer.offsets import LocalOffsets, OffsetTable
 from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.flags import PULL_COMMIT_OFFSET
+from twistmq.protocol.headers.offset import (
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 R = TypeVar("R")
 
@@ -237,3 +247,97 @@ class NoticeTests(SynchronousTestCase):
         self.assertEqual(box.file.writes, writes)
         box.advance(6_000)
         self.assertEqual((box.file.offset, box.file.writes > writes), (1, True))
+
+
+class RemoteTests(MemberCase):
+    """Commits to a broker."""
+
+    def test_a_commit_waits_for_the_one_before(self) -> None:
+        """A broker may handle the later of two first; a pull commits nothing for that reason."""
+        box = GroupBox(self.broker)
+        commits: list[int | None] = []
+        pulls: list[int] = []
+
+        is_slow = False
+
+        def first_unanswered(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.PULL_MESSAGE:
+                pulls.append(command.header(PullMessageRequestHeader).sys_flag)
+            if is_slow and command.code == RequestCode.UPDATE_CONSUMER_OFFSET and (
+                    command.header(UpdateConsumerOffsetRequestHeader).queue_id
+                    == first.assigned.queue.queue_id):
+                commits.append(command.header(UpdateConsumerOffsetRequestHeader).commit_offset)
+                if commits == [1]:
+                    return None
+            return self.broker(command)
+
+        box.servers[BROKER] = first_unanswered
+        box.start()
+        first = self.take(box, 1)
+        second = box.member.take(1)
+        while second is not None and second.assigned is not first.assigned:
+            second = box.member.take(1)
+        assert second is not None
+        is_slow = True
+        box.member.succeed(first.assigned, first.messages)
+        while not commits:
+            box.advance(100)
+        box.member.succeed(second.assigned, second.messages)
+        closing = box.engine.tasks.spawn(box.member.close(1_000))
+        box.advance(4_000)
+        self.assertEqual((commits, closing.is_done), ([1], False))
+        box.advance(2_000)
+        self.assertEqual((commits, closing.is_done), ([1, 2], True))
+        self.assertEqual(self.broker.offsets["g", "T", first.assigned.queue.queue_id], 2)
+        self.assertTrue(pulls)
+        self.assertFalse(any(flag & PULL_COMMIT_OFFSET for flag in pulls))
+
+    def test_the_first_commit_of_a_topic_is_made_alone(self) -> None:
+        """Apache's broker may keep one of several first ones; later ones are made together.
+
+        That of 4.9.4 says 0 of a group without an offset.
+        """
+        box = GroupBox(self.broker)
+        commits: list[int] = []
+
+        def unanswered(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.UPDATE_CONSUMER_OFFSET and is_slow:
+                commits.append(command.header(UpdateConsumerOffsetRequestHeader).queue_id)
+                return None
+            if command.code == RequestCode.QUERY_CONSUMER_OFFSET and not self.broker.offsets:
+                return (ResponseCode.SUCCESS, QueryConsumerOffsetResponseHeader(offset=0),
+                        b"", None)
+            return self.broker(command)
+
+        is_slow = False
+        box.servers[BROKER] = unanswered
+        box.start()
+        is_slow = True
+        for _ in range(4):
+            batch = self.take(box, 1)
+            box.member.succeed(batch.assigned, batch.messages)
+        several = {assigned.queue.queue_id for assigned in box.member.assigned_queues.values()
+                   if assigned.window.committable}
+        self.assertGreater(len(several), 1)
+        committing = box.engine.tasks.spawn(box.member.commit())
+        box.advance(1_000)
+        self.assertEqual(len(commits), 1)
+        is_slow = False
+        box.advance(20_000)
+        self.assertTrue(committing.is_done)
+        self.assertEqual({queue_id for _, topic, queue_id in self.broker.offsets
+                          if topic == "T"}, several)
+        is_slow = True
+        commits.clear()
+        box.engine.tasks.spawn(box.intake.committer.commit(again=True))
+        box.advance(100)
+        self.assertLessEqual(several, set(commits))
+        is_slow = False
+        box.advance(20_000)
+        # With a topic the broker forgets the offsets of groups.
+        box.intake.moves.topic_deleted(next(iter(box.member.assigned_queues.values())))
+        is_slow = True
+        commits.clear()
+        box.engine.tasks.spawn(box.intake.committer.commit(again=True))
+        box.advance(50)
+        self.assertEqual(len(commits), 1)
