@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import Future as ThreadFuture
 from typing import Any
 
-from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 import twistmq.broker.api
@@ -113,9 +113,12 @@ class ShownTests(SynchronousTestCase):
                     **{name: {"group": name, "topics": "T"}
                        for name in ("Consumer", "PullConsumer", "PopConsumer")}}
                 for name, arguments in options.items():
+                    reactor = MemoryReactorClock()
                     if module is tx:
-                        arguments["reactor"] = Clock()
+                        arguments["reactor"] = reactor
                     made = getattr(module, name)(where, **arguments)
+                    # A producer of Twisted begins at once.
+                    reactor.advance(0.1)
                     public = {each for each in vars(made) if not each.startswith("_")}
                     self.assertEqual(public, set() if name == "Client" else {"client"},
                                      msg=f"{module.__name__}.{name}")
