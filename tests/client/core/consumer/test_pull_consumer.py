@@ -205,9 +205,18 @@ class AssignTests(PullCase):
         self.assertEqual(self.poll(timeout_ms=3000), [0, 2, 4, 6, 8])
         self.assertEqual(self.member.assigned(), [queue(0)])
         self.assertEqual(self.committed()[1], 5)
+        self.assertEqual(self.topics_of_the_group(), ["T"])
         self.box.run(self.assignment.assign([]))
         self.box.advance(2000)
         self.assertEqual(self.member.assigned(), [])
+        self.assertEqual(self.topics_of_the_group(), [])
+
+    def topics_of_the_group(self) -> list[str]:
+        """The topics of the last heartbeat."""
+        beats = [HeartbeatData.decode(request.body) for _, request in self.box.requests
+                 if request.code == RequestCode.HEART_BEAT]
+        [data] = beats[-1].consumer_data_set
+        return [each.topic for each in data.subscription_data_set]
 
     def test_a_queue_that_is_not_there_is_an_error(self) -> None:
         """So is a subscription beside an assignment."""
