@@ -1,105 +1,80 @@
-"""The results of handlers, as interceptors are told of them."""
+"""The results of handlers."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from twisted.trial.unittest import SynchronousTestCase
-
-from tests.client.core.group_box import GroupBox, GroupBroker
-from twistmq.client.base.handlers import Dead, NoResult, Retry, failure_level
-from twistmq.client.base.interceptors import Interceptor, Interceptors
+from tests.client.core.consumer.part_case import PartCase
 from twistmq.client.base.messages import ReceivedMessage
-from twistmq.client.core.consumer.assigned_queues import Batch
+from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.consumer.assigned_queues import AssignedQueue, MemberOptions
+from twistmq.client.core.consumer.delivery import Delivery
+from twistmq.client.core.consumer.outcome_reports import OutcomeReports
+from twistmq.client.core.consumer.results import Results
+from twistmq.client.core.consumer.stats import MemberStats
 
-#: Errors of handlers, and how they are told.
-ERRORS = ((Retry(), "retry"), (Retry(4), "retry"), (Dead(), "retry"),
-          (ValueError("a fault"), "exception"), (NoResult("a text"), "no result"))
 
-
-class _Outcomes(Interceptor):
-    """Notes the results of messages."""
+class _Failures:
+    """Notes the failed messages."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, str]] = []
+        self.handled: list[tuple[list[int], int]] = []
 
-    def after_consume(
-        self, group: str, queue: Any, messages: Any, outcome: str
+    def handle(
+        self, assigned: AssignedQueue[bytes], messages: Sequence[ReceivedMessage[bytes]], level: int
     ) -> None:
-        """See ``Interceptor``."""
-        self.told += [(int(message.body), outcome) for message in messages]
+        """See ``Failures``."""
+        self.handled.append(([message.offset for message in messages], level))
 
 
-class OutcomeTests(SynchronousTestCase):
-    """Ten messages in one queue, whose handlers may take a minute."""
+class ResultTests(PartCase):
+    """Three messages of one queue that are running for a second."""
 
     def setUp(self) -> None:
-        """Make the broker."""
-        self.broker = GroupBroker(queues=1)
-        for number in range(10):
-            self.broker.put("T", 0, b"%d" % number)
-        self.note_queues = _Outcomes()
-
-    def box(self, **options: Any) -> GroupBox:
-        """A member that is watched."""
-        box = GroupBox(self.broker, consume_timeout_ms=60_000, **options)
-        box.core.interceptors = Interceptors((self.note_queues,))
-        box.start()
-        return box
-
-    def take(self, box: GroupBox, most: int) -> Batch[bytes]:
-        """Take a batch that must be there."""
-        batch = box.member.take(most)
+        """Hand them out."""
+        super().setUp()
+        options = MemberOptions(group="g")
+        self.stats, self.failures = MemberStats(), _Failures()
+        self.delivery: Delivery[bytes] = Delivery(self.client, options, self.closing)
+        self.results: Results[bytes] = Results(
+            self.delivery, OutcomeReports(self.client, options, self.stats), self.failures)
+        self.assigned = self.assign(3)
+        self.delivery.arrived(self.assigned)
+        batch = self.delivery.take(3)
         assert batch is not None
-        return batch
+        self.messages = batch.messages
+        self.advance(1000)
 
-    def handler_raises(self, box: GroupBox, batch: Batch[bytes], error: Exception) -> None:
-        """End a handler with an error, as the shells do."""
-        message: ReceivedMessage[Any] = batch.messages[0]
-        box.member.fail(batch.assigned, batch.messages, failure_level(message, error))
-        box.settle()
+    def counts(self) -> tuple[float, float, float]:
+        """The time of a handler in ms, and the messages that succeeded and failed."""
+        table = self.stats.topics["T"].table(self.tasks.now_ms)
+        return table["consumeRT"], table["consumeOKTPS"] * 60, table["consumeFailedMsgs"]
 
-    def test_each_end_of_a_handler_has_its_word(self) -> None:
-        """Also in a group that keeps order, where one message fails in each way in turn."""
-        box = self.box()
-        for error, _ in ERRORS:
-            self.handler_raises(box, self.take(box, 1), error)
-        good = self.take(box, 2)
-        box.member.succeed(good.assigned, good.messages)
-        words = [word for _, word in ERRORS]
-        self.assertEqual(self.note_queues.told, [*enumerate(words), (5, "success"), (6, "success")])
-        self.note_queues.told.clear()
-        box = self.box(in_order=True)
-        for error, _ in ERRORS:
-            if not isinstance(error, Dead):
-                self.handler_raises(box, self.take(box, 1), error)
-                box.advance(1_200)
-        self.assertEqual(self.note_queues.told, [(0, word) for error, word in ERRORS
-                                          if not isinstance(error, Dead)])
+    def test_processed_messages_are_finished_and_counted(self) -> None:
+        """The others run on."""
+        self.results.succeed(self.assigned, self.messages[:2])
+        self.assertEqual((self.delivery.running, self.assigned.window.committable), (1, 2))
+        self.assertEqual(self.counts(), (1000.0, 2.0, 0))
 
-    def test_a_handler_that_took_too_long_is_told_so_whatever_its_result(self) -> None:
-        """It ended before its message was sent back, and so its result counts."""
-        box = self.box()
-        done, failed = self.take(box, 1), self.take(box, 1)
-        box.advance(60_000)
-        self.assertEqual(self.note_queues.told, [])
-        box.member.succeed(done.assigned, done.messages)
-        self.handler_raises(box, failed, Retry())
-        self.assertEqual(self.note_queues.told, [(0, "time-out"), (1, "time-out")])
-        self.assertEqual([header.delay_level for header in self.broker.sent_back], [0])
-        raised = self.take(box, 1)
-        box.advance(60_000)
-        self.handler_raises(box, raised, ValueError("late"))
-        self.assertEqual(self.note_queues.told[2:], [(2, "exception")])
+    def test_failed_messages_are_counted_and_left_to_the_group(self) -> None:
+        """With the level that the handler gave."""
+        self.results.fail(self.assigned, self.messages[:2], 7)
+        self.assertEqual(self.failures.handled, [([0, 1], 7)])
+        self.assertEqual((self.delivery.running, self.assigned.window.committable), (3, 0))
+        self.assertEqual(self.counts(), (1000.0, 0.0, 2))
 
-    def test_a_result_after_the_message_was_sent_back_is_not_told(self) -> None:
-        """The message has its outcome; those that it was handed out with have theirs."""
-        box = self.box()
-        first, second = self.take(box, 1), self.take(box, 1)
-        box.advance(130_000)
-        self.assertEqual(self.note_queues.told, [(0, "time-out"), (1, "time-out")])
-        box.member.succeed(first.assigned, first.messages)
-        self.handler_raises(box, second, ValueError("late"))
-        box.advance(1_000)
-        self.assertEqual(self.note_queues.told, [(0, "time-out"), (1, "time-out")])
-        self.assertEqual([header.delay_level for header in self.broker.sent_back], [3, 3])
+    def test_released_messages_have_no_result(self) -> None:
+        """They are handed out again, and nothing is counted."""
+        self.results.release(self.assigned, self.messages)
+        self.assertEqual((self.delivery.running, self.assigned.window.waiting_count), (0, 3))
+        self.assertEqual((self.stats.topics, self.failures.handled), ({}, []))
+
+    def test_a_message_of_a_tool_is_finished_in_any_case(self) -> None:
+        """The tool learns the result, and the group's retries do not."""
+        for is_success, offset in ((True, 0), (False, 1)):
+            outcome: Future[bool] = Future()
+            self.assigned.outcome = outcome
+            end = self.results.succeed if is_success else self.results.fail
+            end(self.assigned, self.messages[offset:offset + 1])
+            self.assertEqual(outcome.result(), is_success)
+        self.assertEqual((self.delivery.running, self.failures.handled), (1, []))

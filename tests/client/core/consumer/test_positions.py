@@ -1,0 +1,43 @@
+"""The positions of a member that is polled."""
+
+from __future__ import annotations
+
+from tests.client.core.consumer.part_case import queue
+from tests.client.core.consumer.pull_case import PullCase
+from twistmq.client.base.errors import NotAssigned, OptionError
+
+
+class SeekTests(PullCase):
+    """Queues that continue elsewhere."""
+
+    def test_a_seek_continues_a_queue_there(self) -> None:
+        """Messages that were polled before are not acknowledged then."""
+        self.poll()
+        for seek, left in ((self.positions.seek(queue(0), 3), [6, 8]),
+                           (self.positions.seek_to_end(queue(0)), []),
+                           (self.positions.seek_to_begin(queue(0)), [0, 2, 4, 6, 8]),
+                           (self.positions.seek_to_time(queue(0), 1), [4, 6, 8])):
+            self.box.run(seek)
+            position = self.positions.position(queue(0))
+            self.assertEqual(position, 5 - len(left))
+            self.assertEqual(self.poll(timeout_ms=100), left)
+        self.box.run(self.positions.seek(queue(0), 1))
+        self.poll()
+        self.box.run(self.member.commit())
+        self.assertEqual(self.box.run(self.positions.committed(queue(0))), 1)
+        self.box.run(self.positions.seek_to_begin(queue(0)))
+        self.box.run(self.member.commit())
+        self.assertEqual(self.box.run(self.positions.committed(queue(0))), 0)
+
+    def test_a_seek_to_where_nothing_is_is_an_error(self) -> None:
+        """Before the first message, behind the end, and in a queue of another member."""
+        self.broker.min_offset = 1
+        for offset in (0, 6):
+            with self.assertRaises(OptionError):
+                self.box.run(self.positions.seek(queue(0), offset))
+        with self.assertRaises(NotAssigned):
+            self.box.run(self.positions.seek(queue(7), 1))
+        with self.assertRaises(NotAssigned):
+            self.positions.position(queue(7))
+        with self.assertRaises(OptionError):
+            self.box.run(self.assignment.assign([queue(0)]))
