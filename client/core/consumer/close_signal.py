@@ -1,4 +1,4 @@
-"""The close of a member, for the parts that behave differently from then on."""
+"""The signal by which the parts of a member learn that the member closes."""
 
 from __future__ import annotations
 

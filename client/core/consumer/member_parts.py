@@ -1,7 +1,7 @@
 """The parts that members of all kinds have, with the objects that the parts share.
 
 The makers of members (``push_consumer.py``, ``pull_consumer.py``, ``core/pop/pop_consumer.py``)
-give these parts to the other ones, each of which gets only what it uses.
+give these parts to the other ones. Each part gets only the parts and options that it uses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rounds of a member: again and again it determines what it reads.
+"""The rounds of a member: at intervals it determines which queues it reads.
 
 A round is due every 20 s, when a broker reports that the members of the group changed (request 40),
 when a route changes, and every second while something is missing: a lock, a first offset, or the

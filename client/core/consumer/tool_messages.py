@@ -1,6 +1,6 @@
 """Messages that tools send to a member, which one of its handlers processes at once.
 
-Such a message waits in a queue of its own, so that every style of consumption handles it. It does
+Such a message waits in a separate queue, so that every style of consumption handles it. It does
 not affect offsets, and is not sent back.
 
 Source: ConsumeMessageDirectlyResult, ConsumeMessageService.consumeMessageDirectly @5.3.3.
