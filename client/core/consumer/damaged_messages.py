@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 from twistmq.client.base.messages import PullResult, ReceivedMessage
 from twistmq.client.base.received_message import DamagedMessage
 from twistmq.client.core.connection.tasks import Scheduler
-from twistmq.protocol.log_rate import LineRate
+from twistmq.protocol.log_rate import LineRate, lines_left_out
 
 __all__ = ["DAMAGED", "DamageLog", "Sorted", "sort_out"]
 
@@ -47,8 +47,7 @@ class DamageLog:
         """Log an error about a damaged message; above a rate, only the number of lines is kept."""
         left_out = self._lines.left_out(int(self._tasks.now_ms))
         if left_out is not None:
-            more = f" ({left_out} more since the last line)" if left_out else ""
-            log.error(text + "%s", *arguments, more)
+            log.error(text + "%s", *arguments, lines_left_out(left_out))
 
 
 class Sorted(NamedTuple):

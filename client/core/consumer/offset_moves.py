@@ -17,7 +17,7 @@ from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Assigned
 from twistmq.client.core.consumer.offsets import OffsetStore
 from twistmq.client.core.consumer.stop_positions import StopPositions
 from twistmq.protocol.bodies import MessageQueue
-from twistmq.protocol.log_rate import LineRate
+from twistmq.protocol.log_rate import LineRate, lines_left_out
 
 __all__ = ["OffsetMoves"]
 
@@ -62,7 +62,7 @@ class OffsetMoves:
         if left_out is not None:
             log.warning("group %s: these queues continue at other offsets: %s%s", self._group,
                         ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()),
-                        f" ({left_out} more since the last line)" if left_out else "")
+                        lines_left_out(left_out))
         for queue, offset in (await self._offsets.write(moved)).items():
             if queue in self._queues and self._queues[queue].window.is_dropped:
                 self._queues[queue].committed = offset

@@ -322,7 +322,7 @@ class PopLoop(Generic[T]):
             log.warning("group %s: %s was asked to hide messages for %d ms, and reports that it "
                         "hides them for %d ms: the requested time applies here%s",
                         self._group, address, requested_ms, reported_ms,
-                        f" ({left_out} more since the last line)" if left_out else "")
+                        lines_left_out(left_out))
 
     def _after(self, source: Source, error: BrokerError) -> float:
         """Return the wait after a failed pop, in ms."""
