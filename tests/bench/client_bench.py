@@ -3,6 +3,7 @@
 
   client_bench.py [--twistmq .venv/bin/twistmq] [--apache 5.3.3] [--seconds 5] [--rounds 3]
                   [--messages 200000] [--only async,batch16,...] [--without java,go]
+                  [--before PYTHON LOADS]
 
 Starts the broker of the installation, or Apache's of a release, fills a topic of 4 queues, and runs
 each load of each client in a process of its own: bodies of 128 bytes, medians of the rounds. The
@@ -12,8 +13,9 @@ of the client's process, all threads. Loads: 1,024 messages under way (``async``
 the client batches (``auto``; client-go cannot), 64 batches of 16 or 32 under way, one and 64
 threads that wait (``sync1``, ``sync64``), 64 tasks of asyncio (``tasks``; beside Java's threads),
 and push consumers with 20 workers, a call for 32 messages or for each (``consume_batch``,
-``consume_one``). Prints a Markdown table with the bounds. A busy machine says little of the rates,
-more of the CPU. The exit status is 1 when a send failed.
+``consume_one``). ``--before`` adds our client of another commit: the Python that it is installed
+for, and the client_loads.py of that commit. Prints a Markdown table with the bounds. A busy machine
+says little of the rates, more of the CPU. The exit status is 1 when a send failed.
 """
 
 from __future__ import annotations
@@ -62,18 +64,20 @@ Command = Callable[[str, float], list[str | Path]]
 
 def clients(
     program: Path, namesrv: str, home: Path, without: Sequence[str], seconds: float, messages: int,
+    before: Sequence[Path],
 ) -> dict[str, Command]:
     """How each client's load is started, by the client's name."""
-    python = program.with_name("python")
-
-    def ours(load: str, warm_seconds: float) -> list[str | Path]:
-        return [python, HERE / "client_loads.py", load, namesrv, topic_of(load), "--warm-seconds",
-                str(warm_seconds), "--seconds", str(seconds), "--messages", str(messages)]
+    def of_python(python: Path, loads: Path, load: str, warm_seconds: float) -> list[str | Path]:
+        return [python, loads, load, namesrv, topic_of(load), "--warm-seconds", str(warm_seconds),
+                "--seconds", str(seconds), "--messages", str(messages)]
 
     def numbers(warm_seconds: float) -> list[str]:
         return [str(warm_seconds), str(seconds), str(messages)]
 
-    found: dict[str, Command] = {"twistmq": ours}
+    found: dict[str, Command] = {
+        "twistmq": partial(of_python, program.with_name("python"), HERE / "client_loads.py")}
+    if before:
+        found["before"] = partial(of_python, *before)
     if "java" not in without:
         classes = java_classes("5.3.3", HERE / "client_java", "ClientLoad")
         java = java_command(home, [str(classes), class_path("5.3.3")], "1g", short_lived=False)
@@ -185,6 +189,8 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=PORT_FIRST)
     parser.add_argument("--only", default=",".join(LOADS), help="these loads")
     parser.add_argument("--without", default="", help="these clients: java, go")
+    parser.add_argument("--before", nargs=2, type=Path, default=(), metavar=("PYTHON", "LOADS"),
+                        help="our client of another commit")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="client-bench-")))
@@ -205,7 +211,7 @@ def measure(arguments: argparse.Namespace, home: Path) -> int:
     print(f"{version.stdout.strip()}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
           f"broker {arguments.apache or 'twistmq'}", flush=True)
     starts = clients(program, namesrv, home, arguments.without.split(","), arguments.seconds,
-                     arguments.messages)
+                     arguments.messages, arguments.before)
     results: dict[str, dict[str, Values]] = {}
     failed = 0.0
     for load in loads:
