@@ -111,7 +111,7 @@ _METHODS: Final = {
 def check_object(what: str, value: object, kind: str) -> None:
     """Check that an object has the methods of its kind.
 
-    :param what: what the object is for, for the error.
+    :param what: the purpose of the object, which the error names.
     :raises OptionError: when it lacks a method, or is a class in place of an object.
     """
     methods = _METHODS[kind]
@@ -229,7 +229,7 @@ CONSUMER: Final = (
     Option("trace", ("bool",), False, "send traces to the brokers", "enableTrace"),
 )
 
-#: A consumer that is polled takes some of a consumer's options.
+#: A consumer that is polled takes some of the options of other consumers.
 PULL_CONSUMER: Final = tuple(row for row in CONSUMER if row.name in {
     "start", "strategy", "cache_bytes_max", "limits", "pull_count", "decode", "damaged",
     "on_assigned", "on_lost"})
@@ -244,7 +244,7 @@ _POP: Final = (
            "not finished",
            "popThresholdForQueue", 1),
 )
-#: A consumer that pops takes some of a consumer's options, and has options of its own.
+#: A consumer that pops takes some of the options of other consumers, and has further options.
 POP_CONSUMER: Final = (*_POP, *(row for row in CONSUMER if row.name in {
     "order", "start", "strategy", "max_attempts", "consume_timeout_s", "suspend_s",
     "cache_bytes_max", "decode", "undecodable", "auto_acknowledge", "on_assigned", "on_lost",
@@ -257,7 +257,7 @@ def values_of(
     """Return the values of options.
 
     :param arguments: values by name; all other options have their defaults.
-    :param others: other names that the same call accepts, for the error text.
+    :param others: other names that the same call accepts; the error may suggest one of them.
     :raises OptionError: when a name has no row or a value is not valid for its option.
     """
     rows_by_name = {row.name: row for row in rows}
@@ -271,7 +271,7 @@ def values_of(
 def lists_options(rows: Sequence[Option]) -> Callable[[type[T]], type[T]]:
     """Add the options of a class to its docstring, so that ``help`` shows them.
 
-    :param rows: the options of the class, without those of a client.
+    :param rows: the options of the class, without the options of a client.
     """
     lines = ["", "    Options, with their defaults:", ""]
     for row in rows:
@@ -283,7 +283,7 @@ def lists_options(rows: Sequence[Option]) -> Callable[[type[T]], type[T]]:
     text = "\n".join(lines) + "\n    "
 
     def add(described: type[T]) -> type[T]:
-        # Python leaves the docstrings out when it is told to.
+        # With the option -OO, Python leaves the docstrings out.
         if described.__doc__ is not None:
             described.__doc__ += text
         return described
@@ -303,7 +303,7 @@ def time_out_ms(timeout_s: float | None, default_ms: float) -> float:
 def milliseconds(seconds: float, name: str = "timeout_s") -> float:
     """Return a time that a program gave to a call, in ms.
 
-    :param name: the name of the argument, for the error.
+    :param name: the name of the argument, which the error contains.
     :raises OptionError: when it is not a number from 0 to a year.
     """
     if not isinstance(seconds, int | float) or not 0 <= seconds <= _SECONDS_MAX:
