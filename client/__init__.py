@@ -113,4 +113,4 @@ _MODULES: Final = {
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES, ("aio", "testing", "tx"))
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, ("aio", "codecs", "testing", "tx"))

@@ -37,7 +37,7 @@ class NameTests(SynchronousTestCase):
         for package in (twistmq.client, twistmq.client.aio, twistmq.client.tx,
                         twistmq.broker.api, twistmq.client.testing):
             listed = {name for name in dir(package) if not name.startswith("__")}
-            modules = {"aio", "testing", "tx"} if package is twistmq.client else set()
+            modules = {"aio", "codecs", "testing", "tx"} if package is twistmq.client else set()
             self.assertEqual(listed, {*package.__all__, *modules}, msg=package.__name__)
 
     def test_the_modules_of_the_other_styles_are_attributes(self) -> None:
