@@ -101,12 +101,13 @@ class RocketMQDataSource(DataSource):
         return BatchReader(options, message_columns(schema))
 
     def streamReader(self, schema: Any) -> Any:
-        from twistmq.spark_bridge.stream_source import StreamReader
+        from twistmq.spark_bridge.stream_source import StreamReader, reader_or_refusal
 
         traces = self._trace_view()
         if traces is not None:
             return traces.streamReader(schema)
-        return StreamReader(Options(self.options, STREAM_READ), message_columns(schema))
+        return reader_or_refusal(lambda: StreamReader(
+            Options(self.options, STREAM_READ), message_columns(schema)))
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from twistmq.spark_bridge.sink import BatchWriter

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,7 +25,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.errors import BrokerError
-from twistmq.spark_bridge.columns import Column
+from twistmq.spark_bridge.columns import Column, ColumnsError
+from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.offsets import (
     Mark,
     offsets_json,
@@ -47,7 +48,7 @@ from twistmq.spark_bridge.spark_api import (
 from twistmq.spark_bridge.stream_ends import Ends, StreamEnds
 from twistmq.spark_bridge.subscription import Subscription
 
-__all__ = ["StreamReader"]
+__all__ = ["RefusedStreamReader", "StreamReader", "reader_or_refusal"]
 
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 #: The number of queues from which the size of messages is sampled, and of messages in each sample.
@@ -93,6 +94,51 @@ def _delay(options: Options) -> _Delay | None:
         raise OptionError(f"option minOffsetsPerTrigger: {min_count} is more than "
                           f"maxOffsetsPerTrigger allows, {max_count}")
     return _Delay(min_count, options.duration_ms("maxTriggerDelay") / 1000)
+
+
+def reader_or_refusal(make_reader: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
+    """Make the reader of a stream, or a stand-in that raises the error about a wrong option.
+
+    :param make_reader: makes the reader; an ``OptionError`` or ``ColumnsError`` of it is kept.
+    """
+    try:
+        return make_reader()
+    except (OptionError, ColumnsError) as error:
+        return RefusedStreamReader(error)
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises an error when Spark calls it for the first time.
+
+    An error that ``DataSource.streamReader`` raises never reaches the user alone: the process in
+    which Spark runs the reader then ends with an ``UnboundLocalError`` of its own, which is the
+    last line of the query's error.
+    """
+
+    def __init__(self, error: ShortError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def getDefaultReadLimit(self) -> Any:
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any] | None = None,
+                     limit: Any = None) -> dict[str, Any]:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        raise self._error
+
+    def commit(self, end: dict[str, Any]) -> None:
+        raise self._error
+
+    def read(self, partition: Any) -> Any:
+        raise self._error
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -30,7 +30,7 @@ from twistmq.spark_bridge.options import BATCH_READ, STREAM_READ, OptionError, O
 from twistmq.spark_bridge.source import BatchReader
 from twistmq.spark_bridge.store_options import StoreOptions
 from twistmq.spark_bridge.store_source import StoreReader
-from twistmq.spark_bridge.stream_source import StreamReader
+from twistmq.spark_bridge.stream_source import StreamReader, reader_or_refusal
 from twistmq.spark_bridge.trace_events import MESSAGE_COLUMNS, TraceEvents
 
 __all__ = ["TraceReader", "TraceSource", "TraceStreamReader"]
@@ -61,8 +61,9 @@ class TraceSource(DataSource):
         return TraceReader(Options(given, BATCH_READ), columns)
 
     def streamReader(self, schema: Any) -> Any:
-        return TraceStreamReader(Options(message_options(self.options), STREAM_READ),
-                                 columns_of_schema(schema, TRACE_COLUMNS))
+        return reader_or_refusal(lambda: TraceStreamReader(
+            Options(message_options(self.options), STREAM_READ),
+            columns_of_schema(schema, TRACE_COLUMNS)))
 
 
 def message_options(given: Mapping[str, str]) -> dict[str, str]:

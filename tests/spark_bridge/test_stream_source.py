@@ -17,7 +17,9 @@ from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import BROKER, Topics
 from twistmq.spark_bridge.data_loss import DataLoss
 from twistmq.spark_bridge.lag import query_lag
+from twistmq.spark_bridge.options import OptionError
 from twistmq.spark_bridge.source import RocketMQDataSource
+from twistmq.spark_bridge.trace_source import TraceSource
 
 
 class Driver:
@@ -311,6 +313,25 @@ class AvailableNowTests(StreamCase):
             error = self.assertRaises(ValueError, lambda options=options: Driver(
                 self.box, **options).begin())
             self.assertIn(expected, str(error))
+
+
+    def test_the_error_of_a_query_names_the_wrong_option_alone(self) -> None:
+        """No error of Spark's own process hides it, and every method of the reader raises it."""
+        source = RocketMQDataSource({**self.box.options, "subscribe": "orders", "starting": "x"})
+        refused: Any = source.streamReader(source.schema())
+        for call in (refused.initialOffset, refused.getDefaultReadLimit, refused.latestOffset,
+                     refused.prepareForTriggerAvailableNow, lambda: refused.partitions({}, {}),
+                     lambda: refused.commit({}), lambda: refused.read(None)):
+            self.assertIn("option starting: ", str(self.assertRaises(OptionError, call)))
+        traced: Any = TraceSource({**self.box.options, "starting": "x"})
+        self.assertIn("option starting: ", str(self.assertRaises(
+            OptionError, traced.streamReader(traced.schema()).initialOffset)))
+        for available_now in (True, False):
+            query = begun(lambda now=available_now: self.start(
+                available_now=now, subscribe="orders", maxOffsetsPerTrigger="x"), lambda _: False)
+            error = str(query.exception())
+            self.assertIn("option maxOffsetsPerTrigger: 'x' is not a whole number", error)
+            self.assertNotIn("UnboundLocalError", error)
 
 
 class ProcessingTimeTests(StreamCase):
