@@ -152,7 +152,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
           "it"),
     # --- which messages
     _text("subExpression", _READS, "a tag expression, `a || b`, or with subExpressionType=SQL92 "
-          "`a > 1 AND b IS NOT NULL`; the broker does not send messages that it excludes",
+          "`a > 1 AND b IS NOT NULL`; the broker does not send messages that it excludes. A "
+          "broker accepts SQL92 only with its setting enablePropertyFilter=true",
           default="*", aliases=("tags",)),
     _choice("subExpressionType", ("TAG", "SQL92"), _READS, "the language of the expression"),
     _text("columns", _READS, "the columns in their order, separated by commas; see COLUMNS.md",
@@ -228,8 +229,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _int("serverWaitMs", "120000", _ALL, "the longest time for which a query waits for a broker or "
          "a name server that does not answer. The query logs one warning that names the server, "
          "and it fails when the time is over. The messages of a server that does not answer never "
-         "count as lost. A new query fails at once if none of its name servers answers. A sink "
-         "waits at most 40 s for a topic that no name server knows",
+         "count as lost. A new batch fails at once if none of its name servers answers; a stream "
+         "waits, because it may be a query that starts again. A sink waits at most 40 s for a "
+         "topic or a queue that no name server knows",
          maximum=86_400_000),
     _int("deletionCheckMs", "5000", _READS, "the time between two looks at a topic or queue that "
          "its broker does not have; it counts as deleted when the second look confirms this",

@@ -77,6 +77,13 @@ class Sent(NamedTuple):
     physical_offset: int
 
 
+def _activity_ms(entry: Sent | TraceRecord) -> int:
+    """Return the time of the activity that a record is about, Unix ms."""
+    if isinstance(entry, Sent):
+        return entry.store_timestamp
+    return entry.time_ms or 0
+
+
 class ServerTrace:
     """The plugin that is registered while the broker traces."""
 
@@ -104,6 +111,8 @@ class ServerTrace:
         self._dropped_logged = 0
         self._logged_ms = broker.steady.now_ms()
         self._looked_ms = 0
+        #: Whether the last write left records out that it might have written.
+        self._is_behind = False
 
     # --- calls from requests
 
@@ -224,7 +233,8 @@ class ServerTrace:
     # --- writing to the trace topic
 
     def period_ms(self) -> int:
-        return PERIOD_BUSY_MS if len(self._buffer) >= WRITE_MAX else PERIOD_MS
+        return (PERIOD_BUSY_MS if self._is_behind or len(self._buffer) >= WRITE_MAX
+                else PERIOD_MS)
 
     def write(self, now_ms: int, max_count: int = WRITE_MAX) -> None:
         """Write waiting records; records of watched clients wait for the decision on the client."""
@@ -232,7 +242,7 @@ class ServerTrace:
         if steady_ms - self._looked_ms >= PERIOD_MS:
             self._looked_ms = steady_ms
             self._look_for_consumed(now_ms)
-        self._append(self._take_pages(steady_ms, max_count), now_ms)
+        self._append(self._take_pages(now_ms, steady_ms, max_count), now_ms)
         if steady_ms - self._logged_ms >= LOG_PERIOD_MS:
             self._look_back(steady_ms)
 
@@ -253,17 +263,18 @@ class ServerTrace:
             pages = Pages()
             for _ in range(min(len(self._buffer), WRITE_MAX)):
                 client, host, entry = self._buffer.popleft()
-                if self.clients.verdict(client, steady_ms) is not Verdict.SKIP:
+                verdict = self.clients.verdict(client, steady_ms, now_ms - _activity_ms(entry))
+                if verdict is not Verdict.SKIP:
                     pages.add(host, self._record(entry))
             self._append(pages, now_ms)
 
-    def _take_pages(self, steady_ms: int, remaining_count: int) -> Pages:
+    def _take_pages(self, now_ms: int, steady_ms: int, remaining_count: int) -> Pages:
         """Remove the records for this write from the buffer."""
         pages = Pages()
         watched = self._watched
         while watched and remaining_count > 0:
             client, host, entry = watched[0]
-            verdict = self.clients.verdict(client, steady_ms)
+            verdict = self.clients.verdict(client, steady_ms, now_ms - _activity_ms(entry))
             if verdict is Verdict.WAIT:
                 break
             watched.popleft()
@@ -274,12 +285,13 @@ class ServerTrace:
             if remaining_count <= 0:
                 break
             client, host, entry = self._buffer.popleft()
-            verdict = self.clients.verdict(client, steady_ms)
+            verdict = self.clients.verdict(client, steady_ms, now_ms - _activity_ms(entry))
             if verdict is Verdict.WAIT:
                 watched.append((client, host, entry))
             elif verdict is Verdict.RECORD:
                 pages.add(host, self._record(entry))
                 remaining_count -= 1
+        self._is_behind = remaining_count <= 0
         return pages
 
     def _record(self, entry: Sent | TraceRecord) -> TraceRecord:

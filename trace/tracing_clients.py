@@ -7,6 +7,10 @@ itself; sends and consumption are recognised separately. Clients may delay recor
 seconds. Therefore the decision on a new client is made after six seconds, and its records wait
 until then. A client whose trace topic is on another broker cannot be recognised.
 
+A program that does not trace may have the ip and the group of one that does and starts later. What
+the first program did more than six seconds before the other one's first record is recorded, because
+no record about it can still be on its way.
+
 Source: AsyncTraceDispatcher @4.4.0 to @5.3.3 (flushTraceInterval, genGroupNameForTrace); trace.go
 @v2.1.2.
 """
@@ -64,11 +68,12 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class _Activity:
-    """The first and last activity of a client, ms, and whether it traces."""
+    """The first and last activity of a client, ms."""
 
     first_ms: int
     last_ms: int
-    traces: bool = False
+    #: The client traces its activities from this time on, ms; None if it does not trace.
+    traces_from_ms: int | None = None
 
 
 def client_key(host: bytes, group: str, is_consumer: bool) -> ClientKey:
@@ -104,16 +109,22 @@ class TracingClients:
         for group, is_consumer in groups:
             activity = self._find(client_key(host, group, is_consumer), now_ms)
             if activity is not None:
-                activity.traces, activity.last_ms = True, now_ms
+                activity.last_ms = now_ms
+                if activity.traces_from_ms is None:
+                    activity.traces_from_ms = now_ms - WATCH_MS
 
-    def verdict(self, client: ClientKey, now_ms: int) -> Verdict:
-        """Decide whether to record an activity of a client."""
+    def verdict(self, client: ClientKey, now_ms: int, age_ms: int = 0) -> Verdict:
+        """Decide whether to record an activity of a client.
+
+        :param age_ms: the time since the activity.
+        """
         activity = self._find(client, now_ms)
         if activity is None:
             return Verdict.RECORD
         activity.last_ms = now_ms
-        if activity.traces:
-            return Verdict.SKIP
+        if activity.traces_from_ms is not None:
+            was_before = now_ms - age_ms < activity.traces_from_ms
+            return Verdict.RECORD if was_before else Verdict.SKIP
         return Verdict.WAIT if now_ms - activity.first_ms < WATCH_MS else Verdict.RECORD
 
     def _find(self, client: ClientKey, now_ms: int) -> _Activity | None:

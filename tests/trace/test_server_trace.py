@@ -36,6 +36,7 @@ from twistmq.protocol.trace_records import (
     encode_records,
 )
 from twistmq.trace import plugin
+from twistmq.trace.server_trace import WRITE_MAX
 from twistmq.trace.tracing_clients import WATCH_MS
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -350,6 +351,16 @@ class TracedByClientTests(TraceTestCase):
         self.assertEqual(self.records(), [self.pub()])
         self.assertEqual(self.info()["traceRecordsWaiting"], 0)
 
+    def test_a_program_that_began_earlier_is_recorded(self) -> None:
+        """A program of the same address and group that traces cannot have traced an older send."""
+        self.send()
+        self.box.now_ms += WATCH_MS + 2000
+        self.send(properties={"UNIQ_KEY": "u2"})
+        self.trace(self.pub(), topic="MyTraces")
+        self.let_pass()
+        self.assertEqual([record.message_id for record in self.records()
+                          if isinstance(record, Pub)], ["u1"])
+
     def test_trace_topic_of_its_own(self) -> None:
         """The group of a trace producer gives it away."""
         self.send()
@@ -429,6 +440,22 @@ class BoundTests(TraceTestCase):
         self.assertEqual(self.info()["traceDeliveriesWaiting"], 8)
         self.assertEqual(self.info()["traceRecordsWaiting"], 8)
         self.assertGreater(self.info()["traceRecordsDropped"], 4)
+
+    def test_many_records_are_written_fast_when_their_client_is_decided_on(self) -> None:
+        """The records that waited for the decision take no second for each hundred of them."""
+        for number in range(3 * WRITE_MAX):
+            self.send(properties={"UNIQ_KEY": f"u{number}"})
+        task = next(task for task in self.kernel.periodic_tasks
+                    if task.name == "write trace records")
+        assert callable(task.period_ms)
+        periods = []
+        self.let_pass(WATCH_MS)
+        while self.info()["traceRecordsWaiting"]:
+            periods.append(task.period_ms())
+            self.box.now_ms += periods[-1]
+            task.run(self.box.now_ms)
+        self.assertLess(sum(periods), 1500)
+        self.assertEqual(self.info()["traceRecordsWritten"], 3 * WRITE_MAX)
 
     def test_records_of_clients_that_are_watched_count(self) -> None:
         """They wait until their client is decided on."""

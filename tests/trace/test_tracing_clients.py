@@ -57,6 +57,14 @@ class VerdictTests(SynchronousTestCase):
         self.assertIs(self.verdict(4001, OTHER), Verdict.WAIT)
         self.assertIs(self.verdict(4001, group="h"), Verdict.WAIT)
 
+    def test_an_activity_that_the_client_cannot_have_traced(self) -> None:
+        """A record is late by six seconds at most; what is older is of another program."""
+        self.verdict(0)
+        self.clients.traced(HOST, [PUB], NOW_MS + 60_000)
+        client, now_ms = client_key(HOST, "g", False), NOW_MS + 61_000
+        self.assertIs(self.clients.verdict(client, now_ms, 1000 + WATCH_MS), Verdict.SKIP)
+        self.assertIs(self.clients.verdict(client, now_ms, 1001 + WATCH_MS), Verdict.RECORD)
+
     def test_records_that_came_first(self) -> None:
         """A client whose record is there before what it is about."""
         self.clients.traced(HOST, [PUB], NOW_MS)
