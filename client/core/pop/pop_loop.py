@@ -200,8 +200,9 @@ class PopLoop(Generic[T]):
         return added, lost
 
     async def _pop_always(self, source: Source) -> None:
-        """Pop a source while a caller waits, until it is dropped or the member closes."""
-        while not source.is_dropped and not self._closing.is_set:
+        """Pop a source while a caller waits, until it is dropped, or the member or client closes.
+        """
+        while not (source.is_dropped or self._closing.is_set or self._client.is_closed):
             max_count, hold_ms = self._room(), self._hold_ms(source)
             if hold_ms is None or max_count < 1 or self.is_paused or source.is_paused:
                 sleeping: Future[None] = Future()

@@ -10,7 +10,15 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from tests.client.test_shells import ShellCase
-from twistmq.client import Client, PopConsumer, Producer, ReceiptExpired, ReceivedMessage, Retry
+from twistmq.client import (
+    Client,
+    Closed,
+    PopConsumer,
+    Producer,
+    ReceiptExpired,
+    ReceivedMessage,
+    Retry,
+)
 from twistmq.protocol.topic_names import TRACE_TOPIC
 from twistmq.protocol.trace_records import SubAfter, SubBefore, decode_records
 
@@ -60,6 +68,33 @@ class BlockingTests(PopCase):
                 self.assertEqual(len(again), len(left))
                 dead = producer.client.read(producer.client.read_queues("%DLQ%g")[0])
                 self.assertEqual([each.body for each in dead], [found[13].body])
+
+        return self.in_thread(run)
+
+    def test_a_shared_client_that_closes_ends_a_receive(self) -> Deferred[Any]:
+        """The pops end with their client, whose thread goes on for other clients."""
+        def run() -> None:
+            with Producer(self.where) as producer:
+                self.send(producer, 1)
+                client = Client(self.where)
+                consumer = PopConsumer(client=client, group="g", topics="T", start="first")
+                self.assertEqual(len(consumer.receive()), 1)
+                ends: list[BaseException] = []
+
+                def receive() -> None:
+                    try:
+                        consumer.receive()
+                    except Closed as error:
+                        ends.append(error)
+
+                thread = threading.Thread(target=receive, daemon=True)
+                thread.start()
+                while not consumer._member.delivery._waiting:
+                    time.sleep(0.01)
+                client.close()
+                thread.join(10)
+                self.assertEqual(len(ends), 1)
+                self.send(producer, 1)
 
         return self.in_thread(run)
 
