@@ -77,13 +77,6 @@ class Sent(NamedTuple):
     physical_offset: int
 
 
-def _activity_ms(entry: Sent | TraceRecord) -> int:
-    """Return the time of the activity that a record is about, Unix ms."""
-    if isinstance(entry, Sent):
-        return entry.store_timestamp
-    return entry.time_ms or 0
-
-
 class ServerTrace:
     """The plugin that is registered while the broker traces."""
 
@@ -263,10 +256,16 @@ class ServerTrace:
             pages = Pages()
             for _ in range(min(len(self._buffer), WRITE_MAX)):
                 client, host, entry = self._buffer.popleft()
-                verdict = self.clients.verdict(client, steady_ms, now_ms - _activity_ms(entry))
-                if verdict is not Verdict.SKIP:
+                if self._verdict(client, entry, now_ms, steady_ms) is not Verdict.SKIP:
                     pages.add(host, self._record(entry))
             self._append(pages, now_ms)
+
+    def _verdict(
+        self, client: ClientKey, entry: Sent | TraceRecord, now_ms: int, steady_ms: int
+    ) -> Verdict:
+        """Decide whether to write a record, by its client and the time of its activity."""
+        activity_ms = entry.store_timestamp if isinstance(entry, Sent) else entry.time_ms or 0
+        return self.clients.verdict(client, steady_ms, now_ms - activity_ms)
 
     def _take_pages(self, now_ms: int, steady_ms: int, remaining_count: int) -> Pages:
         """Remove the records for this write from the buffer."""
@@ -274,7 +273,7 @@ class ServerTrace:
         watched = self._watched
         while watched and remaining_count > 0:
             client, host, entry = watched[0]
-            verdict = self.clients.verdict(client, steady_ms, now_ms - _activity_ms(entry))
+            verdict = self._verdict(client, entry, now_ms, steady_ms)
             if verdict is Verdict.WAIT:
                 break
             watched.popleft()
@@ -285,7 +284,7 @@ class ServerTrace:
             if remaining_count <= 0:
                 break
             client, host, entry = self._buffer.popleft()
-            verdict = self.clients.verdict(client, steady_ms, now_ms - _activity_ms(entry))
+            verdict = self._verdict(client, entry, now_ms, steady_ms)
             if verdict is Verdict.WAIT:
                 watched.append((client, host, entry))
             elif verdict is Verdict.RECORD:
