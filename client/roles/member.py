@@ -28,7 +28,7 @@ class BaseMember(Generic[T]):
     _core: ClientCore
     _is_closed: bool
 
-    # --- what the kind of consumer supplies
+    # --- Each kind of consumer defines these.
 
     @abstractmethod
     def _build(

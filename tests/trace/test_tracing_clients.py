@@ -58,7 +58,7 @@ class VerdictTests(SynchronousTestCase):
         self.assertIs(self.verdict(4001, group="h"), Verdict.WAIT)
 
     def test_an_activity_that_the_client_cannot_have_traced(self) -> None:
-        """A record is late by six seconds at most; what is older is of another program."""
+        """Records arrive within six seconds, so an older activity belongs to another program."""
         self.verdict(0)
         self.clients.traced(HOST, [PUB], NOW_MS + 60_000)
         client, now_ms = client_key(HOST, "g", False), NOW_MS + 61_000

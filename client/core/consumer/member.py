@@ -95,7 +95,7 @@ class MessageSource(Protocol[T]):
     """The part of a member from which a shell takes messages."""
 
     def take(self, max_count: int) -> Batch[T] | None:
-        """Hand out the next messages of one queue; None when there are none at present."""
+        """Hand out the next messages of one queue, or return None if there are none to hand out."""
 
     async def ready(self) -> None:
         """Wait for messages; :raises Closed: when the consumer stops or closes."""

@@ -1,4 +1,4 @@
-"""Lost messages: popped messages that run although their receipts are no longer valid."""
+"""The lost messages of a member: their receipts expired while their handlers ran."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class PopTests(PopTestCase):
 
 
 class _Hooks:
-    """A plugin that notes what it is told."""
+    """A plugin that records the calls of its hooks."""
 
     def __init__(self) -> None:
         self.before: list[tuple[str, str, int]] = []

@@ -84,7 +84,7 @@ class ConcurrentTests(FailureCase):
             lambda: self.calls.append("sent back"))
 
     def test_a_message_that_is_sent_back_is_finished(self) -> None:
-        """Each with the level; somebody looks for the retry topic."""
+        """Each message is sent back with its level, and then the retry topic is looked up."""
         self.failures.handle(self.assigned, self.batch.messages[:2], 5)
         self.advance(1)
         self.assertEqual(self.retries.sent, [(0, 5), (1, 5)])

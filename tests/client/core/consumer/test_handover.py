@@ -8,7 +8,7 @@ from tests.client.core.group_box import GroupBox
 
 
 class HandoverTests(LosingCase):
-    """What becomes of them, also when the member closes meanwhile."""
+    """Handlers still run when another member gets their queue, or when the member closes."""
 
     def test_handlers_that_end_soon_after_the_change_have_their_results_committed(self) -> None:
         """The member that has the queue now looks where it begins half a second after it took it.

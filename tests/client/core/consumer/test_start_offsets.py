@@ -99,7 +99,7 @@ class ReturnTests(LosingCase):
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 4])
 
     def test_an_offset_before_what_was_committed_is_a_tools(self) -> None:
-        """No member can have found it: the messages behind it are to come again.
+        """A member cannot have found such an offset, so the messages after it are delivered again.
 
         A reset at the broker alone tells no member.
         """

@@ -14,7 +14,7 @@ class CloseTests(PopCase):
     """A close."""
 
     def test_a_close_waits_for_handlers_and_gives_back_the_rest(self) -> None:
-        """Nothing is hidden afterwards, and what is finished is acknowledged."""
+        """After the close, no message is hidden, and the finished messages are acknowledged."""
         box = self.start()
         batch = self.take(3)
         closing = box.engine.tasks.spawn(box.member.close(10_000), "close")

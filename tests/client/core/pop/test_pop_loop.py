@@ -15,7 +15,7 @@ from twistmq.protocol.command import RemotingCommand
 
 
 class DemandTests(PopCase):
-    """While somebody waits."""
+    """A member pops only while a caller waits for messages."""
 
     def test_nothing_is_popped_before_something_waits(self) -> None:
         """A popped message is hidden from the other members."""
@@ -49,7 +49,7 @@ class DemandTests(PopCase):
         self.assertEqual([pop.max_msg_nums for pop in box.broker.pops], [4, 1])
 
     def test_bytes_that_are_popped_and_not_finished_are_bounded(self) -> None:
-        """A pop counts with what it may bring, 256 KiB; a finished message makes room."""
+        """A pop reserves 256 KiB, its largest answer, and a finished message makes room."""
         box = self.start(0, cache_bytes_max=300_000, pop_count=1)
         for _ in range(3):
             box.broker.put(b"1".ljust(100_000))
