@@ -17,25 +17,24 @@ from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-import msgspec
-
 from twistmq.acl.access_table import ACCESS, Action, CodeAccess, Kind, needs_administrator
-from twistmq.acl.errors import AclError
-from twistmq.acl.permissions import Permission
-from twistmq.broker.api import BrokerError, RequestCode, parse_properties
-from twistmq.broker.api.bodies import (
-    Body,
-    CheckClientRequestBody,
-    HeartbeatData,
-    UnlockBatchRequestBody,
+from twistmq.acl.named import (
+    BODY_CODES,
+    Named,
+    has_mark,
+    named_in_body,
+    popped_topic,
+    property_topics,
+    topics_of_batch,
+    topics_of_properties,
 )
-from twistmq.broker.api.errors import WireError
+from twistmq.acl.permissions import Permission
+from twistmq.broker.api import RequestCode
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, retry_topic
-from twistmq.broker.api.wire import TIMER_DEL_UNIQKEY, decode_batch
-from twistmq.broker.api.wire import properties as names
 
-__all__ = ["CLUSTER", "NAMES_MAX", "DecidingValues", "Fields", "Needed", "PopRetries", "Resource",
-           "deciding_values", "needed_by_batch_header", "needed_resources", "touched_resources"]
+__all__ = ["CLUSTER", "DecidingValues", "Fields", "Needed", "PopRetries", "Resource",
+           "deciding_values", "is_set", "needed_by_batch_header", "needed_resources",
+           "touched_resources"]
 
 
 class _Whole(Enum):
@@ -118,13 +117,14 @@ def _named(
 def _pops(topic: str | None, group: str | None) -> Needed:
     if topic is None or group is None:
         return _reads(topic, group)
-    return {**_popped(topic, group), PopRetries(_popped_topic(topic, group), group): Permission.SUB}
+    return {**_popped(topic, group), PopRetries(popped_topic(topic, group), group): Permission.SUB}
 
 
 def _old_send(fields: Fields, body: bytes) -> Needed:
-    needed = {**_old_header(fields), **_named_by_properties([fields.get("properties") or ""])}
-    if _is_batch(fields, "batch") and _has_mark(body):
-        needed |= _named_by_batch(body)
+    needed = {**_old_header(fields), **_published(topics_of_properties(
+        [fields.get("properties") or ""]))}
+    if is_set(fields, "batch") and has_mark(body):
+        needed |= _published(topics_of_batch(body))
     return needed
 
 
@@ -132,8 +132,8 @@ def _old_header(fields: Fields) -> Needed:
     return _sends(fields.get("topic"), fields.get("group"), fields.get("producerGroup"))
 
 
-def _is_batch(fields: Fields, name: str) -> bool:
-    """Whether a send declares that its body is a batch of messages, whatever its code is."""
+def is_set(fields: Fields, name: str) -> bool:
+    """Whether a field is present and not "false": handlers read flags in this way."""
     return (fields.get(name) or "false").lower() != "false"
 
 
@@ -142,88 +142,29 @@ def _is_said_later(topic: str | None, group: str | None) -> Needed:
     return {}
 
 
-def _named_by_properties(texts: Iterable[str]) -> Needed:
-    """Return the permissions for the topics that the properties of messages name.
-
-    :param texts: the properties of each message.
-    :raises AclError: when the properties name too many topics, or when one of them could mean any
-        of too many topics.
-    """
-    # The names are collected first, because each message of a batch may name the same topics.
-    topics: dict[str, None] = {}
-    for text in texts:
-        if TIMER_DEL_UNIQKEY not in text and names.INNER_MULTI_DISPATCH not in text:
-            continue
-        fields = parse_properties(text)
-        topics.update(dict.fromkeys(_recalled_topics(fields.get(TIMER_DEL_UNIQKEY))))
-        topics.update(dict.fromkeys((fields.get(names.INNER_MULTI_DISPATCH) or "").split(",")))
-        if len(topics) > NAMES_MAX:
-            raise AclError(f"the properties name more than {NAMES_MAX} topics")
-    topics.pop("", None)
+def _published(topics: Iterable[str]) -> Needed:
+    """Return the permissions to write to topics."""
     resources: Needed = {}
     for topic in topics:
         resources |= _sends(topic)
     return resources
 
 
-def _recalled_topics(text: str | None) -> list[str]:
-    """Return the possible topics of the timed message that a message recalls."""
-    if text is None:
-        return []
-    # The topic's name and the message's key may contain a plus, so every reading is considered.
-    parts = text.split("+")
-    if len(parts) > _PLUS_MAX:
-        raise AclError(f"{TIMER_DEL_UNIQKEY} has more than {_PLUS_MAX - 1} plus signs")
-    return ["+".join(parts[:count]) for count in range(1, len(parts))]
-
-
-def _named_by_batch(body: bytes) -> Needed:
-    """Return the resources named by the properties of the messages of a batch."""
-    try:
-        messages = decode_batch(body)
-    except BrokerError as error:
-        raise AclError(str(error)) from None
-    return _named_by_properties([properties for _, _, properties in messages])
-
-
-def _locks(fields: Fields, body: bytes) -> Needed:
-    try:
-        request_body = UnlockBatchRequestBody.decode(body)
-    except WireError as error:
-        raise AclError(str(error)) from None
-    resources = _reads(None, request_body.consumer_group)
-    for queue in request_body.mq_set:
-        resources |= _popped(queue.topic or "", request_body.consumer_group or "")
+def _consumed(named: Iterable[Named]) -> Needed:
+    """Return the permissions to read topics and to act for groups."""
+    resources: Needed = {}
+    for each in named:
+        name = each.name if each.kind is Kind.TOPIC else retry_topic(each.name)
+        resources[name] = Permission.SUB
+        if each.popped is not None:
+            resources[PopRetries(each.popped, each.name)] = Permission.SUB
     return resources
-
-
-def _assigns(fields: Fields, body: bytes) -> Needed:
-    """Return the permission to ask for queues, or to set how they are shared."""
-    try:
-        request_body = _Assignment.decode(body)
-    except WireError as error:
-        raise AclError(str(error)) from None
-    if request_body.topic is None or request_body.consumer_group is None:
-        return _reads(request_body.topic, request_body.consumer_group)
-    return _popped(request_body.topic, request_body.consumer_group)
-
-
-def _checks_client(fields: Fields, body: bytes) -> Needed:
-    """Return the permission to ask whether the broker accepts a subscription."""
-    if not body:
-        return {}
-    try:
-        request_body = CheckClientRequestBody.decode(body)
-    except WireError as error:
-        raise AclError(str(error)) from None
-    subscription = request_body.subscription_data
-    return _reads(None if subscription is None else subscription.topic, request_body.group)
 
 
 def _running_info(fields: Fields, body: bytes) -> Needed:
     """Return the permission to ask for a consumer's state; stacks show its whole process."""
     needed = _reads(None, fields.get("consumerGroup"))
-    if (fields.get("jstackEnable") or "false").lower() != "false":
+    if is_set(fields, "jstackEnable"):
         needed[CLUSTER] = Permission.ANY
     return needed
 
@@ -239,76 +180,11 @@ def _clones(fields: Fields, body: bytes) -> Needed:
             **_reads(None, fields.get("destGroup"))}
 
 
-def _heartbeat(fields: Fields, body: bytes) -> Needed:
-    try:
-        heartbeat = HeartbeatData.decode(body)
-    except WireError as error:
-        raise AclError(str(error)) from None
-    resources: Needed = {}
-    for consumer in heartbeat.consumer_data_set:
-        resources[retry_topic(consumer.group_name)] = Permission.SUB
-        for subscription in consumer.subscription_data_set:
-            resources[subscription.topic] = Permission.SUB
-    return resources
-
-
 def _popped(topic: str, group: str) -> Needed:
-    """Return the permission to pop a topic.
-
-    :param topic: the topic, or its retry topic for the group: %RETRY%GROUP_TOPIC or
-        %RETRY%GROUP+TOPIC.
-    """
-    return {_popped_topic(topic, group): Permission.SUB, retry_topic(group): Permission.SUB}
+    """Return the permission to pop a topic, or its retry topic for the group."""
+    return {popped_topic(topic, group): Permission.SUB, retry_topic(group): Permission.SUB}
 
 
-def _popped_topic(topic: str, group: str) -> str:
-    beginning = retry_topic(group)
-    if topic.startswith((f"{beginning}_", f"{beginning}+")):
-        return topic[len(beginning) + 1:]
-    return topic
-
-
-def _batch_ack(fields: Fields, body: bytes) -> Needed:
-    try:
-        acks = msgspec.json.decode(body, type=_BatchAcks).acks
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise AclError(f"a batch of acknowledgements: {error}") from None
-    resources: Needed = {}
-    for ack in acks:
-        # If both names are present, the handler uses the later one, so both are considered.
-        for topic in {ack.t, ack.topic} - {""} or {""}:
-            for group in {ack.c, ack.consumer_group} - {""} or {""}:
-                resources |= _pops(topic, group)
-    return resources
-
-
-class _BatchAck(msgspec.Struct):
-    """The topic and group of an acknowledgement, under short or long names."""
-
-    t: str = ""
-    c: str = ""
-    topic: str = ""
-    consumer_group: str = msgspec.field(name="consumerGroup", default="")
-
-
-class _Assignment(Body):
-    """The topic and group in the bodies of 400 and 401."""
-
-    topic: str | None = None
-    consumer_group: str | None = None
-
-
-class _BatchAcks(msgspec.Struct):
-    acks: list[_BatchAck] = msgspec.field(default_factory=list)
-
-
-#: The properties of a message that name topics, as they occur in bodies.
-_MARKS: Final = (TIMER_DEL_UNIQKEY.encode("ascii"), names.INNER_MULTI_DISPATCH.encode("ascii"))
-#: Limit of parts in a TIMER_DEL_UNIQKEY; the text of a real message has fewer.
-_PLUS_MAX: Final = 8
-#: Limit of topics named by the properties of one request; a message has room for about 4,700 light
-#: queues. Other connections wait while the names are checked.
-NAMES_MAX: Final = 5000
 _OF_ACTION: Final = {
     Action.PUB: Permission.PUB, Action.SUB: Permission.SUB, Action.GET: Permission.ANY}
 
@@ -319,16 +195,9 @@ _POPS_CODES: Final = frozenset({
 _SENDS_FIELDS: Final = {
     RequestCode.SEND_MESSAGE_V2: ("a", "i", "m"), RequestCode.SEND_BATCH_MESSAGE: ("a", "i", "m"),
     RequestCode.RECALL_MESSAGE: ("", "", "")}
-#: Codes whose requests name resources in more than two fields, or in their body.
+#: Codes whose requests name resources in more than two fields.
 _OTHERS: Final[dict[int, Callable[[Fields, bytes], Needed]]] = {
     RequestCode.SEND_MESSAGE: _old_send,
-    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
-    RequestCode.HEART_BEAT: _heartbeat,
-    RequestCode.CHECK_CLIENT_CONFIG: _checks_client,
-    RequestCode.LOCK_BATCH_MQ: _locks,
-    RequestCode.UNLOCK_BATCH_MQ: _locks,
-    RequestCode.QUERY_ASSIGNMENT: _assigns,
-    RequestCode.SET_MESSAGE_REQUEST_MODE: _assigns,
     RequestCode.GET_CONSUMER_RUNNING_INFO: _running_info,
     RequestCode.GET_CONSUME_STATS: _consume_stats,
     RequestCode.CLONE_GROUP_OFFSET: _clones,
@@ -353,7 +222,8 @@ def _rows() -> Iterator[tuple[int, _Row]]:
     # The handlers of reply messages check their topic, unless it is the cluster's reply topic.
     yield RequestCode.SEND_REPLY_MESSAGE, _Row("", "", _is_said_later, "properties")
     yield RequestCode.SEND_REPLY_MESSAGE_V2, _Row("", "", _is_said_later, "i")
-    special_codes = {*_OTHERS, RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
+    special_codes = {*_OTHERS, *BODY_CODES, RequestCode.SEND_REPLY_MESSAGE,
+                     RequestCode.SEND_REPLY_MESSAGE_V2}
     for code, access in ACCESS.items():
         if code not in special_codes and access.needs and not needs_administrator(code):
             yield code, _row(code, access)
@@ -376,10 +246,10 @@ def touched_resources(
     for group in groups:
         resources |= _reads(None, group)
         for topic in consumes:
-            popped = _popped_topic(topic, group)
+            popped = popped_topic(topic, group)
             if popped != topic:
                 resources[PopRetries(popped, group)] = Permission.SUB
-        consumes = [_popped_topic(topic, group) for topic in consumes]
+        consumes = [popped_topic(topic, group) for topic in consumes]
     for topic in consumes:
         resources |= _reads(topic, None)
     return resources
@@ -399,17 +269,12 @@ def deciding_values(code: int, fields: Fields, body: bytes) -> DecidingValues | 
 def _names_more(row: _Row, fields: Fields, body: bytes) -> bool:
     """Whether the properties of a send may name other topics."""
     properties = fields.get(row.properties_field) or ""
-    return (TIMER_DEL_UNIQKEY in properties or names.INNER_MULTI_DISPATCH in properties
-            or _batch_names_more(row, fields, body))
+    return property_topics(properties) or _batch_names_more(row, fields, body)
 
 
 def _batch_names_more(row: _Row, fields: Fields, body: bytes) -> bool:
     """Whether the properties of a message in a batch may name other topics."""
-    return bool(row.batch_field) and _is_batch(fields, row.batch_field) and _has_mark(body)
-
-
-def _has_mark(body: bytes) -> bool:
-    return any(mark in body for mark in _MARKS)
+    return bool(row.batch_field) and is_set(fields, row.batch_field) and has_mark(body)
 
 
 def needed_by_batch_header(code: int, fields: Fields, body: bytes) -> Needed | None:
@@ -418,7 +283,7 @@ def needed_by_batch_header(code: int, fields: Fields, body: bytes) -> Needed | N
     :returns: None if the request is not a batch, or if its messages name no other topics.
     """
     if code == RequestCode.SEND_MESSAGE:
-        return _old_header(fields) if _is_batch(fields, "batch") and _has_mark(body) else None
+        return _old_header(fields) if is_set(fields, "batch") and has_mark(body) else None
     row = _ROWS.get(code)
     if row is None or not _batch_names_more(row, fields, body):
         return None
@@ -435,11 +300,12 @@ def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
     if row is not None:
         needed = row.needed(fields.get(row.topic_field), fields.get(row.group_field))
         if row.properties_field and _names_more(row, fields, body):
-            needed = {**needed, **_named_by_properties([fields.get(row.properties_field) or ""])}
+            needed = {**needed, **_published(topics_of_properties(
+                [fields.get(row.properties_field) or ""]))}
             if _batch_names_more(row, fields, body):
-                needed |= _named_by_batch(body)
+                needed |= _published(topics_of_batch(body))
         return needed
     if needs_administrator(code):
         return {CLUSTER: Permission.ANY}
     other = _OTHERS.get(code)
-    return {} if other is None else other(fields, body)
+    return _consumed(named_in_body(code, body)) if other is None else other(fields, body)

@@ -111,11 +111,11 @@ accounts:
     def test_rows_can_be_read_by_another_scheme(self) -> None:
         """A need of the cluster names nothing, any other one says what names its resource."""
         for code, access in ACCESS.items():
-            for need in access.needs:
+            for need in (*access.needs, *access.of_users):
                 self.assertEqual(bool(need.field or need.named_by), need.kind is not Kind.CLUSTER,
                                  msg=str(code))
                 self.assertFalse(need.field and need.named_by, msg=str(code))
-                if need.action in (Action.PUB, Action.SUB):
+                if {Action.PUB, Action.SUB} & {need.action, *need.actions}:
                     self.assertIsNot(need.kind, Kind.CLUSTER)
 
     def test_the_page_shows_the_table(self) -> None:

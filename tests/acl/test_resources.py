@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl.errors import AclError
+from twistmq.acl.named import NAMES_MAX
 from twistmq.acl.permissions import Permission
 from twistmq.acl.resources import (
     CLUSTER,
-    NAMES_MAX,
     Needed,
     PopRetries,
     deciding_values,

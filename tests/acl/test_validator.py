@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.acl.box import ADMIN, ALICE, BOB, PREFIX, AclTestCase
-from twistmq.acl import resources, validator
+from twistmq.acl import named, validator
 from twistmq.acl.resources import needed_resources
 from twistmq.acl.validator import host_of
 from twistmq.broker.testing.raw_client import pull_header, send_header
@@ -145,7 +145,7 @@ class ValidatorTests(AclTestCase):
             calls.append(body)
             return decode_batch(body)
 
-        self.patch(resources, "decode_batch", count)
+        self.patch(named, "decode_batch", count)
         body_max = self.box.kernel.settings.int("maxMessageSize")
         batch = encode_batch([(0, b"x", "INNER_MULTI_DISPATCH\x01%LMQ%a\x02")])
         for code, topic, is_batch in (
