@@ -6,6 +6,7 @@ A patch release keeps these names; a minor release may change them and lists thi
 from __future__ import annotations
 
 from twistmq.protocol.bodies import (
+    AclInfo,
     Body,
     BrokerStatsData,
     BrokerStatsItem,
@@ -34,6 +35,8 @@ from twistmq.protocol.bodies import (
     MessageQueue,
     MessageQueueForC,
     OffsetWrapper,
+    PolicyEntryInfo,
+    PolicyInfo,
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
@@ -55,6 +58,9 @@ from twistmq.protocol.bodies import (
     TopicRouteData,
     TopicStatsTable,
     UnlockBatchRequestBody,
+    UserInfo,
+    decode_infos,
+    encode_infos,
     next_counter,
 )
 from twistmq.protocol.bodies.body import DIALECT_SIZE_MAX
@@ -62,6 +68,7 @@ from twistmq.protocol.bodies.rows import encode_with_rows, map_row
 
 __all__ = [
     "DIALECT_SIZE_MAX",
+    "AclInfo",
     "Body",
     "BrokerStatsData",
     "BrokerStatsItem",
@@ -90,6 +97,8 @@ __all__ = [
     "MessageQueue",
     "MessageQueueForC",
     "OffsetWrapper",
+    "PolicyEntryInfo",
+    "PolicyInfo",
     "ProducerConnection",
     "ProducerInfo",
     "ProducerTableInfo",
@@ -111,6 +120,9 @@ __all__ = [
     "TopicRouteData",
     "TopicStatsTable",
     "UnlockBatchRequestBody",
+    "UserInfo",
+    "decode_infos",
+    "encode_infos",
     "encode_with_rows",
     "map_row",
     "next_counter",

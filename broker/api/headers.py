@@ -17,6 +17,13 @@ from twistmq.protocol.headers.admin import (
     UpdateGroupForbiddenRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
+from twistmq.protocol.headers.auth import (
+    AclRequestHeader,
+    DeleteAclRequestHeader,
+    ListAclsRequestHeader,
+    ListUsersRequestHeader,
+    UserRequestHeader,
+)
 from twistmq.protocol.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerConnectionListRequestHeader,
@@ -81,6 +88,7 @@ from twistmq.protocol.headers.transaction import (
 
 __all__ = [
     "AckMessageRequestHeader",
+    "AclRequestHeader",
     "BrokerHeartbeatRequestHeader",
     "ChangeInvisibleTimeRequestHeader",
     "ChangeInvisibleTimeResponseHeader",
@@ -89,6 +97,7 @@ __all__ = [
     "ConsumeMessageDirectlyResultRequestHeader",
     "ConsumerSendMsgBackRequestHeader",
     "CreateTopicRequestHeader",
+    "DeleteAclRequestHeader",
     "EndTransactionRequestHeader",
     "ExchangeHAInfoRequestHeader",
     "ExchangeHAInfoResponseHeader",
@@ -103,6 +112,8 @@ __all__ = [
     "GetSubscriptionGroupConfigRequestHeader",
     "GetTopicConfigRequestHeader",
     "GetTopicStatsInfoRequestHeader",
+    "ListAclsRequestHeader",
+    "ListUsersRequestHeader",
     "NotificationRequestHeader",
     "NotificationResponseHeader",
     "NotifyBrokerRoleChangedRequestHeader",
@@ -133,6 +144,7 @@ __all__ = [
     "SendMessageResponseHeader",
     "SendRefusedResponseHeader",
     "UpdateGroupForbiddenRequestHeader",
+    "UserRequestHeader",
     "ViewBrokerStatsDataRequestHeader",
     "ViewMessageRequestHeader",
     "offset",

@@ -17,6 +17,14 @@ from twistmq.protocol.bodies.admin import (
     QueueTimeSpan,
     ResetOffsetBodyForC,
 )
+from twistmq.protocol.bodies.auth import (
+    AclInfo,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+    decode_infos,
+    encode_infos,
+)
 from twistmq.protocol.bodies.body import (
     Body,
     ConsumeFromWhere,
@@ -81,6 +89,7 @@ from twistmq.protocol.bodies.topic import (
 )
 
 __all__ = [
+    "AclInfo",
     "Body",
     "BrokerData",
     "BrokerMemberGroup",
@@ -120,6 +129,8 @@ __all__ = [
     "MessageQueue",
     "MessageQueueForC",
     "OffsetWrapper",
+    "PolicyEntryInfo",
+    "PolicyInfo",
     "ProducerConnection",
     "ProducerData",
     "ProducerInfo",
@@ -146,6 +157,9 @@ __all__ = [
     "TopicRouteData",
     "TopicStatsTable",
     "UnlockBatchRequestBody",
+    "UserInfo",
+    "decode_infos",
+    "encode_infos",
     "next_counter",
     "wants_standard_json",
 ]

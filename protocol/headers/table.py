@@ -11,6 +11,7 @@ from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.header import CommandHeader, EmptyHeader
 from twistmq.protocol.headers import (
     admin,
+    auth,
     client,
     namesrv,
     offset,
@@ -178,6 +179,19 @@ _NAME_SERVER: Final = {
     RequestCode.BROKER_HEARTBEAT: _pair(namesrv.BrokerHeartbeatRequestHeader),
 }
 
+_USERS: Final = {
+    RequestCode.AUTH_CREATE_USER: _pair(auth.UserRequestHeader),
+    RequestCode.AUTH_UPDATE_USER: _pair(auth.UserRequestHeader),
+    RequestCode.AUTH_DELETE_USER: _pair(auth.UserRequestHeader),
+    RequestCode.AUTH_GET_USER: _pair(auth.UserRequestHeader),
+    RequestCode.AUTH_LIST_USER: _pair(auth.ListUsersRequestHeader),
+    RequestCode.AUTH_CREATE_ACL: _pair(auth.AclRequestHeader),
+    RequestCode.AUTH_UPDATE_ACL: _pair(auth.AclRequestHeader),
+    RequestCode.AUTH_DELETE_ACL: _pair(auth.DeleteAclRequestHeader),
+    RequestCode.AUTH_GET_ACL: _pair(auth.AclRequestHeader),
+    RequestCode.AUTH_LIST_ACL: _pair(auth.ListAclsRequestHeader),
+}
+
 _POP: Final = {
     RequestCode.POP_MESSAGE: _pair(pop.PopMessageRequestHeader, pop.PopMessageResponseHeader),
     RequestCode.ACK_MESSAGE: _pair(pop.AckMessageRequestHeader),
@@ -196,5 +210,5 @@ _POP: Final = {
 
 #: The header classes of every request that is served, or that the broker sends to clients.
 HEADERS: Final[dict[RequestCode, HeaderPair]] = {
-    **_MESSAGES, **_OFFSETS, **_CLIENTS, **_BROKER, **_NAME_SERVER, **_POP
+    **_MESSAGES, **_OFFSETS, **_CLIENTS, **_BROKER, **_NAME_SERVER, **_USERS, **_POP
 }
