@@ -68,7 +68,7 @@ class AclInfo(Body):
 
 def encode_infos(infos: Sequence[Body]) -> bytes:
     """Write the body of an answer with several users or policies."""
-    return json_dialect.encode(list(infos), quote_int_keys=True)
+    return json_dialect.encode(list(infos), quote_int_keys=False)
 
 
 def decode_infos(kind: type[B], data: bytes) -> list[B]:
