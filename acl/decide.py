@@ -64,7 +64,7 @@ class Denial(NamedTuple):
     :param entry: the entry that decided; None if there is none.
     """
 
-    wanted: Wanted
+    access: Wanted
     reason: str
     entry: Entry | None = None
 
@@ -73,7 +73,7 @@ class Denial(NamedTuple):
 
         :param host: the address from which the request came, without the port.
         """
-        resource = resource_key(self.wanted.kind, self.wanted.name)
+        resource = resource_key(self.access.kind, self.access.name)
         return f"User:{user} has no permission to access {resource} from {host}, {self.reason}"
 
 
@@ -122,28 +122,28 @@ class _Rules:
         #: The lengths of the prefixes, the longest first; 0 is that of all resources of a kind.
         self._lengths = sorted({len(name) for _, name in self._prefixed}, reverse=True)
 
-    def decisive(self, kind: Kind, name: str, actions: int, host: str) -> Entry | None:
+    def entry_for(self, kind: Kind, name: str, actions: int, host: str) -> Entry | None:
         """Return the entry that counts, or None if none matches."""
-        found = _first(self._literal.get((kind, name)), actions, host)
-        if found is not None:
-            return found
+        entry = _first(self._literal.get((kind, name)), actions, host)
+        if entry is not None:
+            return entry
         for length in self._lengths:
             if length <= len(name):
-                found = _first(self._prefixed.get((kind, name[:length])), actions, host)
-                if found is not None:
-                    return found
+                entry = _first(self._prefixed.get((kind, name[:length])), actions, host)
+                if entry is not None:
+                    return entry
         return _first(self._any, actions, host)
 
 
 def _first(rules: Sequence[_Rule] | None, actions: int, host: str) -> Entry | None:
     """Return the entry that counts among those about one resource; a denial comes first."""
-    found: Entry | None = None
+    first: Entry | None = None
     for rule in rules or ():
         if rule.matches(actions, host):
             if not rule.entry.is_allowed:
                 return rule.entry
-            found = found or rule.entry
-    return found
+            first = first or rule.entry
+    return first
 
 
 class Subject:
@@ -169,7 +169,7 @@ class Subject:
     def _default(self) -> _Rules:
         return _Rules(self._policies.default)
 
-    def denial(self, wanted: Wanted, host: str) -> Denial | None:
+    def denial_of(self, access: Wanted, host: str) -> Denial | None:
         """Return why the user may not touch a resource; None if he may.
 
         :param host: the address from which the request came, without the port.
@@ -177,14 +177,14 @@ class Subject:
         if self.user.is_super:
             return None
         actions = 0
-        for action in wanted.actions:
+        for action in access.actions:
             actions |= _BIT[action]
-        kind, name, _ = wanted
-        entry = (self._custom.decisive(kind, name, actions, host)
-                 or self._default.decisive(kind, name, actions, host))
+        kind, name, _ = access
+        entry = (self._custom.entry_for(kind, name, actions, host)
+                 or self._default.entry_for(kind, name, actions, host))
         if entry is None:
-            return Denial(wanted, NO_POLICY)
-        return None if entry.is_allowed else Denial(wanted, IS_DENIED, entry)
+            return Denial(access, NO_POLICY)
+        return None if entry.is_allowed else Denial(access, IS_DENIED, entry)
 
 
 def _networks_of(sources: Iterable[str]) -> tuple[_Network, ...]:

@@ -44,7 +44,7 @@ _SUBJECT: Final = "user:"
 #: Every action at once, as one bit for each.
 ALL_ACTIONS: Final = (1 << len(Action)) - 1
 _BITS: Final = {_ALL: ALL_ACTIONS,
-                **{_ACTION_TEXTS[action]: 1 << place for place, action in enumerate(Action)}}
+                **{_ACTION_TEXTS[action]: 1 << index for index, action in enumerate(Action)}}
 
 
 class PolicyType(Enum):
@@ -111,22 +111,22 @@ def _merged(old: tuple[Entry, ...], new: tuple[Entry, ...]) -> tuple[Entry, ...]
     if not old:
         return new
     entries = list(old)
-    places: dict[str, int] = {}
-    for place, entry in enumerate(entries):
-        places.setdefault(entry.resource, place)
+    indexes: dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        indexes.setdefault(entry.resource, index)
     for entry in new:
-        place = places.setdefault(entry.resource, len(entries))
-        if place < len(entries):
-            entries[place] = entry
+        index = indexes.setdefault(entry.resource, len(entries))
+        if index < len(entries):
+            entries[index] = entry
         else:
             entries.append(entry)
     return tuple(entries)
 
 
 def _without(entries: tuple[Entry, ...], resource: str) -> tuple[Entry, ...]:
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if entry.resource == resource:
-            return entries[:place] + entries[place + 1:]
+            return entries[:index] + entries[index + 1:]
     return entries
 
 

@@ -32,7 +32,7 @@ def reason(
     kind: Kind = Kind.TOPIC,
 ) -> str | None:
     """Why the user is refused; None if it is not."""
-    denial = who.denial(Wanted(kind, name, actions), host)
+    denial = who.denial_of(Wanted(kind, name, actions), host)
     return None if denial is None else denial.reason
 
 
@@ -135,12 +135,12 @@ class SubjectTests(SynchronousTestCase):
 
     def test_apaches_text(self) -> None:
         """It names the user, the resource and the address."""
-        denial = subject(deny("Topic:ord*")).denial(Wanted(Kind.TOPIC, "orders", PUB), HOST)
+        denial = subject(deny("Topic:ord*")).denial_of(Wanted(Kind.TOPIC, "orders", PUB), HOST)
         assert denial is not None
         self.assertEqual(denial.text("a", HOST), "User:a has no permission to access Topic:orders "
                                                  "from 10.1.2.3, the decision is deny.")
         self.assertEqual(denial.entry, deny("Topic:ord*"))
-        denial = subject().denial(Wanted(Kind.GROUP, "g", PUB), "::1")
+        denial = subject().denial_of(Wanted(Kind.GROUP, "g", PUB), "::1")
         assert denial is not None
         self.assertEqual(denial.text("a", "::1"), "User:a has no permission to access Group:g "
                                                   "from ::1, no matched policies.")
