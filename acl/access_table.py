@@ -76,7 +76,7 @@ class Need(NamedTuple):
     named_by: str = ""
     #: The actions of ACL 2.0; empty if ``action`` is the only one.
     of_users: tuple[Action, ...] = ()
-    #: What stands between the names in the field, if it can have several.
+    #: The text between the names in the field, if it can have several.
     separator: str = ""
 
     @property
@@ -274,6 +274,16 @@ ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
     Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: _cluster(_UPDATE),
     Code.GET_BROKER_CLUSTER_ACL_INFO: _cluster(_GET),
     Code.GET_BROKER_CLUSTER_ACL_CONFIG: _cluster(_GET),
+    Code.AUTH_CREATE_USER: _cluster(Action.UPDATE),
+    Code.AUTH_UPDATE_USER: _cluster(Action.UPDATE),
+    Code.AUTH_DELETE_USER: _cluster(Action.UPDATE),
+    Code.AUTH_GET_USER: _cluster(Action.GET),
+    Code.AUTH_LIST_USER: _cluster(Action.GET),
+    Code.AUTH_CREATE_ACL: _cluster(Action.UPDATE),
+    Code.AUTH_UPDATE_ACL: _cluster(Action.UPDATE),
+    Code.AUTH_DELETE_ACL: _cluster(Action.UPDATE),
+    Code.AUTH_GET_ACL: _cluster(Action.GET),
+    Code.AUTH_LIST_ACL: _cluster(Action.GET),
     Code.NOTIFY_MIN_BROKER_ID_CHANGE: _cluster(_UPDATE),
     Code.EXCHANGE_BROKER_HA_INFO: _cluster(_UPDATE),
     Code.GET_BROKER_HA_STATUS: _cluster(_GET),

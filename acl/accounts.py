@@ -82,11 +82,14 @@ class Account:
         #: ones for hours. A changed file creates new accounts, whose cache is empty.
     passed: set[DecidingValues] = field(
         default_factory=set, init=False, repr=False, compare=False)
+    #: Whether a send may pass without the validator once it is in ``passed``.
+    passes_runs: bool = field(init=False, repr=False, compare=False)
     #: Whether the account may read every topic.
     reads_all: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signer", Signer(self.secret_key))
+        object.__setattr__(self, "passes_runs", not self.white_address.text)
         object.__setattr__(self, "reads_all", allows(self.default_topic, Permission.SUB) and all(
             allows(permission, Permission.SUB) for permission in self.permissions.values()))
 

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
-from twistmq.acl.access_table import Action, Kind
+from twistmq.acl.access_table import Action, Kind, Wanted
 from twistmq.acl.policies import (
     Entry,
     Policies,
@@ -36,32 +36,25 @@ from twistmq.acl.policies import (
     pattern_of,
     resource_key,
 )
+from twistmq.acl.resources import DecidingValues
 from twistmq.acl.users import User
 from twistmq.broker.api.wire import Signer
 
-__all__ = ["Denial", "Subject", "Wanted"]
+__all__ = ["Denial", "Subject"]
 
 #: The bit of each action.
 _BIT: Final = {action: actions_of([action.value.capitalize()]) for action in Action}
+#: Limits of the cache of allowed requests: entries, and characters of the names of one entry.
+_PASSED_MAX: Final = 4096
+_PASSED_LENGTH_MAX: Final = 512
 NO_POLICY: Final = "no matched policies."
 IS_DENIED: Final = "the decision is deny."
-
-
-class Wanted(NamedTuple):
-    """A resource that a request wants to touch.
-
-    :param actions: actions, one of which must be allowed.
-    """
-
-    kind: Kind
-    name: str
-    actions: tuple[Action, ...]
 
 
 class Denial(NamedTuple):
     """Why a user may not touch a resource.
 
-    :param entry: the entry that decided; None if there is none.
+    :param entry: the entry that decided; None without one.
     """
 
     access: Wanted
@@ -155,6 +148,13 @@ class Subject:
     def __init__(self, user: User, policies: Policies) -> None:
         self.user = user
         self._policies = policies
+        #: Requests that are allowed whatever their address is, as the values that decide: most
+        #: clients send the same ones for hours.
+        self.passed: set[DecidingValues] = set()
+        self._is_alike_everywhere = not any(
+            entry.sources for entries in policies for entry in entries)
+        #: Whether a send may pass without the validator once it is in ``passed``.
+        self.passes_runs = user.is_enabled
 
     @cached_property
     def signer(self) -> Signer:
@@ -168,6 +168,16 @@ class Subject:
     @cached_property
     def _default(self) -> _Rules:
         return _Rules(self._policies.default)
+
+    def note_passed(self, values: DecidingValues) -> None:
+        """Remember that a request is allowed, if that does not depend on its address."""
+        _, topic, group = values
+        if not (self._is_alike_everywhere or self.user.is_super) or (
+                len(topic or "") + len(group or "") > _PASSED_LENGTH_MAX):
+            return
+        if len(self.passed) >= _PASSED_MAX:
+            self.passed.clear()
+        self.passed.add(values)
 
     def denial_of(self, access: Wanted, host: str) -> Denial | None:
         """Return why the user may not touch a resource; None if he may.

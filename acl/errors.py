@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from twistmq.broker.api import BrokerError
+from twistmq.broker.api import BrokerError, ResponseCode
 
-__all__ = ["AccessDenied", "AclError"]
+__all__ = ["AccessDenied", "AclError", "AuthRefused"]
 
 #: Apache's broker begins the remark of a refusal with the class name, and clients look for it. It
 #: also appends the Java line that threw the exception, which is left out here.
@@ -28,3 +28,9 @@ class AccessDenied(BrokerError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(_PREFIX + reason)
+
+
+class AuthRefused(BrokerError):
+    """A request may not be served in ACL 2.0: NO_PERMISSION (16), with Apache's text."""
+
+    response_code = ResponseCode.NO_PERMISSION

@@ -37,7 +37,7 @@ def passing_sends(requests: Sequence[Request[Any]], accounts: Mapping[str, Any])
     """Count the leading requests that are sends and certainly pass.
 
     :param requests: requests of one connection.
-    :param accounts: access key to ``Account``.
+    :param accounts: access key to ``Account`` or ``Subject``.
     """
     last_key: str | None = None
     last_group: str | None = None
@@ -54,7 +54,7 @@ def passing_sends(requests: Sequence[Request[Any]], accounts: Mapping[str, Any])
             break
         if key != last_key:
             account = accounts.get(key)
-            if account is None or account.white_address.text:
+            if account is None or not account.passes_runs:
                 break
             signer = account.signer
             last_key, last_group, last_topic = key, None, None

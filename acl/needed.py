@@ -103,10 +103,10 @@ def needed_access(
     return _once(_in_header(code, access, fields, cluster))
 
 
-def _once(wanted: Iterable[Wanted]) -> Iterator[Wanted]:
+def _once(accesses: Iterable[Wanted]) -> Iterator[Wanted]:
     """Yield each resource once."""
     known: set[Wanted] = set()
-    for each in wanted:
+    for each in accesses:
         if each not in known:
             known.add(each)
             yield each
@@ -124,12 +124,12 @@ def wanted_topics(
     reads = _SUB if access is None else next(
         (need.actions for need in access.user_needs
          if need.kind is Kind.TOPIC and need.named_by and need.action is Action.SUB), _SUB)
-    wanted = dict.fromkeys(_published(publishes))
+    accesses = dict.fromkeys(_published(publishes))
     for group in groups:
-        wanted[Wanted(Kind.GROUP, group, _SUB)] = None
+        accesses[Wanted(Kind.GROUP, group, _SUB)] = None
         consumes = [popped_topic(topic, group) for topic in consumes]
-    wanted |= dict.fromkeys(_topic(topic, reads) for topic in consumes)
-    return wanted
+    accesses |= dict.fromkeys(_topic(topic, reads) for topic in consumes)
+    return accesses
 
 
 def _topic(name: str, actions: tuple[Action, ...]) -> Wanted:

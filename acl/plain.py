@@ -85,6 +85,9 @@ class Plugin:
     :raises SettingsError: when a file is not valid.
     """
 
+    #: The setting that requests the validators of this plugin.
+    access_setting: Final = "aclEnable"
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._table = _read_accounts(broker.settings, broker.now_ms)

@@ -29,7 +29,8 @@ from twistmq.acl.errors import AclError
 from twistmq.broker.api.bodies import AclInfo, PolicyEntryInfo, PolicyInfo
 
 __all__ = ["ALL_ACTIONS", "Entry", "Pattern", "Policies", "PolicyType", "actions_of",
-           "entries_of", "pattern_of", "policies_info", "resource_key", "subject_name"]
+           "entries_of", "pattern_of", "policies_info", "resource_key", "resource_text",
+           "subject_name"]
 
 #: The longest text of a resource, characters; no topic or group has a longer name.
 _RESOURCE_LENGTH_MAX: Final = 300
@@ -164,6 +165,12 @@ def pattern_of(text: str | None) -> Pattern | None:
     return None if "*" in name else Pattern(kind, name, is_prefix)
 
 
+def resource_text(text: str) -> str | None:
+    """Return a resource in the form that tools display; None if the text is not a resource."""
+    pattern = pattern_of(text)
+    return None if pattern is None else _text_of(pattern)
+
+
 def _text_of(pattern: Pattern) -> str:
     if pattern.kind is None:
         return _ANY_RESOURCE
@@ -199,7 +206,7 @@ def entries_of(info: AclInfo) -> Policies:
         if policy.entries:
             lists[_type_of(policy)] += [_entry_of(each) for each in policy.entries]
     if not any(lists.values()):
-        raise AclError("The policy entries is empty.")
+        raise AclError("The policies is empty.")
     return Policies(tuple(lists[PolicyType.CUSTOM]), tuple(lists[PolicyType.DEFAULT]))
 
 

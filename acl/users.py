@@ -15,10 +15,12 @@ import msgspec
 from twistmq.acl.errors import AclError
 from twistmq.broker.api.bodies import UserInfo
 
-__all__ = ["NAME_LENGTH_MAX", "User", "changed_user", "new_user"]
+__all__ = ["MASK", "NAME_LENGTH_MAX", "User", "changed_user", "new_user"]
 
 #: The longest name and the longest password, characters. Apache has no limit.
 NAME_LENGTH_MAX: Final = 255
+#: The text in place of a password.
+MASK: Final = "******"
 _TYPES: Final = {"super": True, "normal": False}
 _STATUSES: Final = {"enable": True, "disable": False}
 
@@ -72,6 +74,9 @@ def changed_user(user: User, info: UserInfo) -> User:
 
 
 def _check_length(what: str, text: str) -> None:
+    if text == MASK:
+        # Otherwise a copy by a user who may not see passwords would give this password to the user.
+        raise AclError(f"{what} is masked: only a super user can read and copy it")
     if len(text) > NAME_LENGTH_MAX:
         raise AclError(f"{what} has {len(text)} characters, the limit is {NAME_LENGTH_MAX}")
     try:

@@ -20,6 +20,12 @@ _TESTS: Final = Path(__file__).parent
 _Code = RequestCode
 
 _SHOWN: Final[Mapping[str, tuple[RequestCode, ...]]] = {
+    "acl/test_auth_requests.py::PolicyRequestTests": (
+        _Code.AUTH_CREATE_ACL, _Code.AUTH_UPDATE_ACL, _Code.AUTH_DELETE_ACL, _Code.AUTH_GET_ACL,
+        _Code.AUTH_LIST_ACL),
+    "acl/test_auth_requests.py::UserRequestTests": (
+        _Code.AUTH_CREATE_USER, _Code.AUTH_UPDATE_USER, _Code.AUTH_DELETE_USER, _Code.AUTH_GET_USER,
+        _Code.AUTH_LIST_USER),
     "acl/test_requests.py::AccountRequestsTests": (
         _Code.UPDATE_AND_CREATE_ACL_CONFIG, _Code.DELETE_ACL_CONFIG,
         _Code.GET_BROKER_CLUSTER_ACL_INFO, _Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,

@@ -6,6 +6,7 @@ A patch release keeps these names; a minor release may change them and lists thi
 from __future__ import annotations
 
 from twistmq.broker.config.folder_checks import require_size
+from twistmq.broker.config.inner_credentials import inner_credentials
 from twistmq.broker.config.port_checks import (
     ports_of,
     require_address,
@@ -21,6 +22,7 @@ __all__ = [
     "SettingValue",
     "change_settings",
     "changed_reply",
+    "inner_credentials",
     "ports_of",
     "require_address",
     "require_number",

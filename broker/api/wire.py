@@ -62,7 +62,7 @@ from twistmq.protocol.record import (
     record_again,
     utf8,
 )
-from twistmq.protocol.signature import ACCESS_KEY, Signer
+from twistmq.protocol.signature import ACCESS_KEY, Credentials, Signer
 
 __all__ = [
     "ACCESS_KEY",
@@ -98,6 +98,7 @@ __all__ = [
     "UNIT_SUB",
     "VERSION",
     "WAIT",
+    "Credentials",
     "Frame",
     "Int32",
     "Int64",

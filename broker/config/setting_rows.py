@@ -83,6 +83,13 @@ BROKER_CONFIG: Final = (
     Setting("aclEnable", "flag", False,
             "Whether each request must pass the access validators of plugins; read at start.",
             source=_BROKER, important=True, at_start=True),
+    Setting("authenticationEnabled", "flag", False,
+            "Whether each request must be signed by a user of ACL 2.0, which replaces aclEnable.",
+            source="AuthConfig", important=True, at_start=True, is_fixed=True),
+    Setting("innerClientAuthenticationCredentials", "text", "",
+            'The user who signs the requests of brokers and proxies to brokers, as '
+            '{"accessKey":"...","secretKey":"..."}; a master makes it a super user.',
+            source="AuthConfig", at_start=True, is_fixed=True, is_secret=True),
     Setting("brokerPermission", "int", 6,
             "The permission of clients: 4 read, 2 write, 6 both; topics are registered with it.",
             most=7, source=_BROKER),

@@ -54,6 +54,8 @@ OfEach = Literal["", "name", "port", "folder", "inner_port", "inner_host", "abov
 OWN_FILE: Final = "settings.own_file"
 COMMAND_LINE: Final = "command line"
 UPDATE: Final = "update"
+#: The settings that request access control.
+_ACCESS: Final = ("aclEnable", "authenticationEnabled")
 #: The similarity from which an unknown name counts as a misspelt setting, 0.0 to 1.0.
 _SLIP: Final = 0.9
 #: The text that is shown in place of a secret.
@@ -479,6 +481,14 @@ class Settings:
     def has(self, name: str) -> bool:
         """Whether a row declares the setting."""
         return name in self._rows
+
+    @property
+    def access_setting(self) -> str:
+        """The name of the setting because of which plugins check every request; "" if none is on.
+
+        It is aclEnable (ACL 1.0) or authenticationEnabled (ACL 2.0).
+        """
+        return next((name for name in _ACCESS if self.has(name) and self.flag(name)), "")
 
     def value(self, name: str) -> SettingValue:
         """Return the value of a setting of any kind."""

@@ -72,8 +72,7 @@ EXPECTED_FAILURES: Final = (SettingsError, BrokerError, OSError)
 _REPLICATION: Final = ("enableDLegerCommitLog", "enableControllerMode")
 #: The settings that request access control: the requesting value, and the missing part.
 _ACL_2: Final = {
-    "authenticationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
-    "authorizationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
+    "authorizationEnabled": ("true", "the plugin auth, which checks requests, is not in use"),
 }
 #: The difference between a slave's accessMessageInMemoryMaxRatio and its given value, percent.
 _SLAVE_MEMORY_LESS: Final = 10

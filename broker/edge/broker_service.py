@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.client.name_servers import BrokerIdentity, NameServers
 from twistmq.broker.client.remoting_client import RemotingClient
+from twistmq.broker.config.inner_credentials import inner_credentials
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.clock import (
@@ -100,7 +101,8 @@ class BrokerService(Service):
         self._security = PortSecurity(reactor, settings, now_ms, self._threads.do)
         self._tls_client = tls_client(reactor, settings)
         self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
-                                     settings.int("connectTimeoutMillis"), self._tls_client)
+                                     settings.int("connectTimeoutMillis"), self._tls_client,
+                                     inner_credentials(settings))
         self.name_servers = NameServers(self.client, (), reactor)
         self.name_servers.on_late = lambda answers: self.kernel.registered(answers)
         self.name_server_list = NameServerList(reactor, settings, self._name_servers_changed)

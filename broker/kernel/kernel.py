@@ -195,8 +195,9 @@ class Kernel:
         self.store.start()
         self.providers.resolve(self.hooks)
         validators = self.hooks.collect_access_validators()
-        if self.settings.flag("aclEnable") and not validators:
-            raise SettingsError("aclEnable=true, but no plugin that is in use checks requests")
+        if self.settings.access_setting and not validators:
+            raise SettingsError(f"{self.settings.access_setting}=true, but no plugin that is in "
+                                "use checks requests")
         self.dispatcher.serve(self.handler_table(), validators)
         self.periodic_tasks = [
             *periodic_tasks(self.settings, self.host, self.store, self.tables, self.pull_hold,

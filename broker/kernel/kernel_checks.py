@@ -20,14 +20,17 @@ _PREFIX_SIZE: Final = len("rmq_sys_SYNC_BROKER_MEMBER_")
 def kernel_checks(hooks: Hooks) -> list[SettingCheck]:
     """Return the checks of the kernel and of the plugins in use."""
     def accounts(settings: Settings) -> None:
-        if settings.flag("aclEnable") and not hooks.has_access_validators:
-            raise SettingsError("aclEnable=true, but no plugin that is in use checks requests")
+        name = settings.access_setting
+        if name and not hooks.has_access_validators(name):
+            raise SettingsError(f"{name}=true, but no plugin that is in use checks "
+                                "requests")
 
     return [
         SettingCheck((), Settings.store_settings),
         SettingCheck(("brokerName", "brokerClusterName", "traceTopicEnable", "msgTraceTopicName"),
                      _require_topics),
-        SettingCheck(("aclEnable", "plugins.enabled", "plugins.disabled"), accounts),
+        SettingCheck(("aclEnable", "authenticationEnabled", "plugins.enabled",
+                      "plugins.disabled"), accounts),
         *hooks.collect_setting_checks(),
     ]
 

@@ -218,8 +218,7 @@ def proxy_stage(settings: Settings, now_ms: Callable[[], int]) -> ProxyProtocol:
     """
     names = settings.names("proxy.trusted")
     if not names:
-        guarded = settings.has("aclEnable") and settings.flag("aclEnable")
-        return ProxyProtocol([] if guarded else None, now_ms, is_named=False)
+        return ProxyProtocol([] if settings.access_setting else None, now_ms, is_named=False)
     if _ANY in names:
         return ProxyProtocol(None, now_ms)
     try:

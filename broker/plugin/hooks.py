@@ -198,10 +198,14 @@ class Hooks(PluginRegistry):
                 return answer
         return None
 
-    @property
-    def has_access_validators(self) -> bool:
-        """Return whether a plugin may supply validators."""
-        return bool(self.manager.hook.provide_access_validators.get_hookimpls())
+    def has_access_validators(self, setting: str) -> bool:
+        """Return whether a plugin may supply validators.
+
+        :param setting: the setting that requests them. A plugin whose validators belong to one
+            setting names it in its attribute ``access_setting``.
+        """
+        return any(getattr(each.plugin, "access_setting", setting) == setting
+                   for each in self.manager.hook.provide_access_validators.get_hookimpls())
 
     def collect_access_validators(self) -> list[IAccessValidator]:
         """Return all validators; a plugin that fails to supply its own denies every request.

@@ -45,12 +45,14 @@ class ConfigFile:
     """One file and its ``.bak``.
 
     :param path: an absolute path.
+    :param is_private: whether only the owner may read the file, because it has secrets.
     """
 
     log = Logger()
 
-    def __init__(self, io: IStoreIO, path: str) -> None:
+    def __init__(self, io: IStoreIO, path: str, *, is_private: bool = False) -> None:
         self.path = path
+        self._is_private = is_private
         self._io = io
         #: The digest of the saved text.
         self._saved: bytes | None = None
@@ -152,7 +154,8 @@ class ConfigFile:
         if digest == self._saved and self._io.exists(self.path):
             return False
         self._io.make_directory(self.path.rpartition("/")[0])
-        self._io.write_file_atomically(self.path, data, keep_backup=not self._is_damaged)
+        self._io.write_file_atomically(self.path, data, keep_backup=not self._is_damaged,
+                                       is_private=self._is_private)
         self._saved = digest
         self._is_damaged = False
         return True

@@ -234,11 +234,16 @@ class RealDisk:
         except OSError as error:
             raise _full_or_same(error, path) from error
 
-    def write_file_atomically(self, path: str, data: bytes, keep_backup: bool = False) -> None:
+    def write_file_atomically(
+        self, path: str, data: bytes, keep_backup: bool = False, is_private: bool = False
+    ) -> None:
         """See IStoreIO."""
         temporary = path + ".tmp"
+        mode = 0o600 if is_private else 0o666
         try:
-            with open(open_regular(temporary, NEW_FILE), "wb", buffering=0) as file:
+            with open(open_regular(temporary, NEW_FILE, mode), "wb", buffering=0) as file:
+                if is_private:  # A file that a crash has left may have another mode.
+                    os.fchmod(file.fileno(), mode)
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]

@@ -122,10 +122,13 @@ class IStoreIO(Interface):
     def write_file(path: str, data: bytes) -> None:
         """Replace the contents of a small file in place."""
 
-    def write_file_atomically(path: str, data: bytes, keep_backup: bool = False) -> None:
+    def write_file_atomically(
+        path: str, data: bytes, keep_backup: bool = False, is_private: bool = False
+    ) -> None:
         """Replace a file so that after any crash either the old or the new file exists as a whole.
 
         :param keep_backup: keep the previous file under ``path + ".bak"``.
+        :param is_private: whether only the owner may read and write the file.
         :raises StoreFull: when the disk is full; the old file stays.
         """
 

@@ -590,9 +590,12 @@ class MessageStore:
                 self.queues.destroy_queue(queue)
                 yield queue
 
-    def config_file(self, name: str) -> ConfigFile:
-        """Return a file of the ``config`` directory by its name, such as ``topics.json``."""
-        return ConfigFile(self.io, self.settings.path("config", name))
+    def config_file(self, name: str, *, is_private: bool = False) -> ConfigFile:
+        """Return a file of the ``config`` directory by its name, such as ``topics.json``.
+
+        :param is_private: whether only the owner may read it, because it has secrets.
+        """
+        return ConfigFile(self.io, self.settings.path("config", name), is_private=is_private)
 
     def disk_ratios(self) -> tuple[float, float]:
         """Return the used fractions of the disks of commit log and queues, see ``disk_ratios``."""

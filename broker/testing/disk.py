@@ -196,7 +196,9 @@ class MemoryDisk:
         contents.modified_ms = self.now_ms()
         self._files[path] = contents
 
-    def write_file_atomically(self, path: str, data: bytes, keep_backup: bool = False) -> None:
+    def write_file_atomically(
+        self, path: str, data: bytes, keep_backup: bool = False, is_private: bool = False
+    ) -> None:
         """See IStoreIO."""
         old = self._files.get(path)
         self.write_file(path, data)

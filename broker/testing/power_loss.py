@@ -258,7 +258,9 @@ class PowerLossDisk(FaultyDisk):
             raise IsADirectoryError(errno.EISDIR, "a directory", path)
         self._enter(path, self._new_contents(path, data))
 
-    def write_file_atomically(self, path: str, data: bytes, keep_backup: bool = False) -> None:
+    def write_file_atomically(
+        self, path: str, data: bytes, keep_backup: bool = False, is_private: bool = False
+    ) -> None:
         """See IStoreIO."""
         self._require_directory(path)
         contents = self._new_contents(path, data)

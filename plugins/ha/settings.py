@@ -121,9 +121,9 @@ def _check_addresses(settings: Settings) -> None:
 def _check_replicas(settings: Settings) -> None:
     """:raises SettingsError: when sends would wait for slaves that cannot connect."""
     if (settings.text("brokerRole") == "SYNC_MASTER" and settings.int("inSyncReplicas") > 1
-            and settings.flag("aclEnable") and not settings.names(PEERS)):
-        raise settings.error(PEERS, "must name the slaves: with aclEnable=true no other "
-                                    "host can connect, and sends wait for slaves")
+            and settings.access_setting and not settings.names(PEERS)):
+        raise settings.error(PEERS, f"must name the slaves: with {settings.access_setting}=true no "
+                                    "other host can connect, and sends wait for slaves")
 
 
 def _check_port(settings: Settings) -> None:
@@ -159,7 +159,8 @@ CHECKS: Final = (
     SettingCheck((TLS, "tls.server.mode"), _check_tls),
     SettingCheck(("haMasterAddress", "ha.master"), _check_addresses),
     SettingCheck(("ha.bind",), _check_bind),
-    SettingCheck(("brokerRole", "inSyncReplicas", "aclEnable", PEERS), _check_replicas),
+    SettingCheck(("brokerRole", "inSyncReplicas", "aclEnable", "authenticationEnabled", PEERS),
+                 _check_replicas),
 )
 
 
@@ -189,8 +190,8 @@ def _promises(settings: Settings) -> list[str]:
     if settings.text("brokerRole") == "SYNC_MASTER" and settings.int("inSyncReplicas") == 1:
         return ["brokerRole=SYNC_MASTER with inSyncReplicas=1: no send waits for a slave; "
                 "inSyncReplicas=2 makes it wait for one slave"]
-    if settings.text("brokerRole") != "SLAVE" and settings.flag("aclEnable") and not (
+    if settings.text("brokerRole") != "SLAVE" and settings.access_setting and not (
             settings.names(PEERS)):
-        return ["aclEnable=true without ha.peers: no slave can connect, because a slave does not "
-                "give a password"]
+        return [f"{settings.access_setting}=true without ha.peers: no slave can connect, because a "
+                "slave does not give a password"]
     return []

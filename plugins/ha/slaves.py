@@ -120,7 +120,7 @@ class Slaves:
         """
         settings = self._broker.settings
         self._set_stage()
-        if settings.flag("aclEnable") and not self._peers:
+        if settings.access_setting and not self._peers:
             return
         interface = settings.text("ha.bind").strip() or None
         port, encrypted = settings.int("haListenPort"), settings.flag(TLS)

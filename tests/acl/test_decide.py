@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.acl.access_table import Action, Kind
-from twistmq.acl.decide import IS_DENIED, NO_POLICY, Subject, Wanted
+from twistmq.acl.access_table import Action, Kind, Wanted
+from twistmq.acl.decide import IS_DENIED, NO_POLICY, Subject
 from twistmq.acl.policies import Entry, Policies
 from twistmq.acl.users import User
 

@@ -77,7 +77,7 @@ class EntriesTests(SynchronousTestCase):
         for text, request in [
             ("The policies is empty.", AclInfo("User:a", None)),
             ("The policies is empty.", AclInfo("User:a", [])),
-            ("The policy entries is empty.", AclInfo("User:a", [PolicyInfo("Custom", [])])),
+            ("The policies is empty.", AclInfo("User:a", [PolicyInfo("Custom", [])])),
             ("The resource is null.", info(entry("Queue:t"))),
             ("The resource is null.", info(entry(None))),
             ("The actions is empty.", info(entry(actions=[]))),

@@ -120,8 +120,7 @@ class BrokerSettingsTests(SynchronousTestCase):
     def test_what_nothing_reads_and_nobody_may_miss(self) -> None:
         """A broker that is to be guarded, or to have another store, does not start without."""
         for overrides, text in [
-            ({"authenticationEnabled": "true"}, "authenticationEnabled=true: there is no ACL 2.0"),
-            ({"authorizationEnabled": "TRUE"}, "authorizationEnabled=true: there is no ACL 2.0"),
+            ({"authorizationEnabled": "TRUE"}, "authorizationEnabled=true: the plugin auth"),
             ({"storeType": "defaultRocksDB"}, "storeType=defaultRocksDB: "),
         ]:
             settings = boot.broker_settings(None, overrides)
@@ -132,7 +131,7 @@ class BrokerSettingsTests(SynchronousTestCase):
             settings.add_rows([Setting(name, "text", "", "A plugin's.")])
             boot.refuse_unread(settings)
         boot.refuse_unread(boot.broker_settings(None, {
-            "authenticationEnabled": "false", "storeType": "default"}))
+            "authorizationEnabled": "false", "storeType": "default"}))
 
     def test_where_changes_are_saved(self) -> None:
         """In the file that was read, else where brokerConfigPath says."""

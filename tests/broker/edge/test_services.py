@@ -32,14 +32,14 @@ class LoadHooksTests(SynchronousTestCase):
         self.assertTrue(settings.store_settings().sync_flush)
 
     def test_what_nothing_reads(self) -> None:
-        """ACL 2.0 is refused, but not where a plugin reads its setting."""
-        overrides = {"authenticationEnabled": "true"}
+        """Policies are refused, but not where a plugin reads their setting."""
+        overrides = {"authorizationEnabled": "true", "plugins.disabled": "auth"}
         self.assertRaises(boot.StartRefused, load_hooks, boot.broker_settings(None, overrides))
         acl = types.SimpleNamespace(register_settings=hookimpl(
-            lambda: [Setting("authenticationEnabled", "flag", False, "How.", source="AuthConfig")]))
+            lambda: [Setting("authorizationEnabled", "flag", False, "How.", source="AuthConfig")]))
         settings = boot.broker_settings(None, overrides)
         self.assertIn("acl_2", load_hooks(settings, [("acl_2", acl)]).plugin_names)
-        self.assertTrue(settings.flag("authenticationEnabled"))
+        self.assertTrue(settings.flag("authorizationEnabled"))
 
 
 class NamesrvHooksTests(SynchronousTestCase):

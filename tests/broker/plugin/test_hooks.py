@@ -286,7 +286,7 @@ class MakingTests(LoggedTestCase):
                 return []
 
         hooks = Hooks([("guard", Guard)])
-        self.assertTrue(hooks.has_access_validators)
+        self.assertTrue(hooks.has_access_validators("aclEnable"))
         hooks.make_plugins(BROKER)
         [validator] = hooks.collect_access_validators()
         error = self.assertRaises(BrokerError, validator.validate, mock.sentinel.request)
