@@ -78,6 +78,8 @@ ARRIVE_TIME: Final = "ARRIVE_TIME"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 CLUSTER: Final = "CLUSTER"
 MSG_TYPE: Final = "MSG_TYPE"
+#: A whole number from 0; the queue with this number holds the message. Since 5.5.0.
+PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 POP_CK: Final = "POP_CK"
 POP_CK_OFFSET: Final = "POP_CK_OFFSET"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"

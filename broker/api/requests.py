@@ -23,6 +23,7 @@ from twistmq.broker.request.filters import (
     wants_any,
 )
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
+from twistmq.broker.request.priority import is_priority_topic, priority_factor
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 from twistmq.broker.request.send_context import is_stored
 from twistmq.broker.request.send_record import RecordMaker
@@ -55,12 +56,14 @@ __all__ = [
     "forwarded",
     "index_size",
     "is_batch_topic",
+    "is_priority_topic",
     "is_stored",
     "is_tag_type",
     "no_group",
     "no_queue",
     "no_topic",
     "now_or_later",
+    "priority_factor",
     "queue_refusal",
     "run_to_completion",
     "wants_any",

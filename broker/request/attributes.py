@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from twistmq.broker.request.priority import MESSAGE_TYPE, PRIORITY_FACTOR, PRIORITY_TYPE
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused
 
@@ -64,12 +65,15 @@ CLEAN_UP = "cleanup.policy"
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     QUEUE_TYPE: Attribute(False, _one_of("SimpleCQ", BATCH_QUEUE)),
     CLEAN_UP: Attribute(False, _clean_up),
-    "message.type": Attribute(True, _one_of(
-        "UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")),
+    # In the order of the remark of 5.5.0, which also has LITE.
+    MESSAGE_TYPE: Attribute(True, _one_of(
+        "UNSPECIFIED", "MIXED", "TRANSACTION", PRIORITY_TYPE, "FIFO", "DELAY", "NORMAL")),
     "reserve.time": Attribute(True, _number(-1, 2**63 - 1)),
 }
-#: Version 5.3.3 does not define any.
-GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}
+#: Version 5.3.3 does not define any; this one comes from 5.5.0.
+GROUP_ATTRIBUTES: Mapping[str, Attribute] = {
+    PRIORITY_FACTOR: Attribute(True, _number(0, 100)),
+}
 
 
 def parse_attribute_changes(text: str | None) -> dict[str, str]:

@@ -32,6 +32,7 @@ from twistmq.broker.remoting.messages import (
 )
 from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
+from twistmq.broker.request.priority import priority_queue
 from twistmq.broker.request.providers import Providers
 from twistmq.broker.request.send_context import LazyBatch, SendRequest
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker, queue_ids_of
@@ -96,7 +97,7 @@ class SendRequests:
         self._random = random
         self._unclaimed = unclaimed_properties(providers.claimed_properties)
         #: Properties that make a message more than a plain one; few messages have any.
-        self._asking = self._unclaimed | {names.TRAN_MSG}
+        self._asking = self._unclaimed | {names.TRAN_MSG, names.PRIORITY}
         #: These properties, and all others that plugins or the broker read.
         self._looked_at = self._asking | providers.claimed_properties | _REPLACED
         self._topics = SendTopics(settings, tables.topic_config, tables.subscription_group,
@@ -278,6 +279,11 @@ class SendRequests:
         asks = not self._asking.isdisjoint(fields)
         if asks and self._unclaimed:
             refuse_unclaimed(topic, fields, self._unclaimed)
+        if asks and names.PRIORITY in fields:
+            queue = priority_queue(fields, config.write_queue_nums)
+            queue_id = queue_id if queue is None else queue
+            if names.PRIORITY not in fields:
+                text = ""
         record = self._maker.make(
             topic, queue_id, request.command.body, fields, text, header.flag,
             header.sys_flag, header.reconsume_times or 0, header.born_timestamp,

@@ -1,6 +1,9 @@
 """NOTIFICATION and POLLING_INFO (200054, 200055): whether a client can pop, and who waits.
 
-Source: NotificationProcessor, PollingInfoProcessor @5.3.3.
+A notification with a filter of tags is answered by the messages that match it, as long as a queue
+has few messages for the group; how few is limited, because each of their tags is compared.
+
+Source: NotificationProcessor, PollingInfoProcessor @5.3.3; the filter: @5.5.0.
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ from twistmq.broker.api.headers import (
     PollingInfoResponseHeader,
 )
 from twistmq.broker.api.limits import LONG_HEADER_SIZE_MAX
+from twistmq.broker.api.requests import is_tag_type
 from twistmq.plugins.pop.checks import require_attempt_id, require_readable
 from twistmq.plugins.pop.hold import HeldPop
 from twistmq.plugins.pop.names import pop_retry_topic
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
+    from twistmq.broker.api.store import MessageFilter
     from twistmq.plugins.pop.state import PopState
     from twistmq.plugins.pop.take import Taker
 
@@ -52,7 +57,8 @@ class Notifications:
         header, hold = request.header, self._hold
         require_readable(self._broker, request, "peeking")
         require_attempt_id(header.attempt_id)
-        if self._has_message(header):
+        wants = self._filter(header)
+        if self._has_message(header, wants):
             return _reply(has_msg=True)
         deadline_ms = hold.deadline_ms(
             header.born_time or request.now_ms, header.poll_time, request.now_ms)
@@ -61,14 +67,25 @@ class Notifications:
             return _reply()
         if not hold.has_room(request, key):
             return _reply(polling_full=True)
-        return hold.hold(HeldPop(request, key, deadline_ms, None, self._look_again,
+        return hold.hold(HeldPop(request, key, deadline_ms, wants, self._look_again,
                                  lambda _: _reply(polling_full=True)))
 
     def _look_again(self, waiting: HeldPop, is_last: bool) -> Reply | None:
-        has_msg = self._has_message(waiting.request.header)
+        has_msg = self._has_message(waiting.request.header, waiting.wants)
         return _reply(has_msg=has_msg) if has_msg or is_last else None
 
-    def _has_message(self, header: NotificationRequestHeader) -> bool:
+    def _filter(self, header: NotificationRequestHeader) -> MessageFilter | None:
+        """:raises RequestRefused: when the filter expression is not valid."""
+        broker = self._broker
+        if not header.exp or not header.exp_type or not broker.settings.flag(
+                "useMessageFilterForNotification"):
+            return None
+        return broker.filters.own_filter(
+            header.consumer_group, header.topic, header.exp_type, header.exp)
+
+    def _has_message(
+        self, header: NotificationRequestHeader, wants: MessageFilter | None
+    ) -> bool:
         settings, table = self._state.settings, self._broker.topic_config
         topic, group = header.topic, header.consumer_group
         retries = {pop_retry_topic(topic, group, settings.retry_v2)}
@@ -80,15 +97,25 @@ class Notifications:
             config = table.get(topic)
             queues = [(topic, each) for each in range(config.read_queue_nums if config else 0)]
         queues += [(retry, 0) for retry in retries if table.get(retry) is not None]
-        return any(self._queue_has(header, *queue) for queue in queues)
+        return any(self._queue_has(header, wants, *queue) for queue in queues)
 
-    def _queue_has(self, header: NotificationRequestHeader, topic: str, queue_id: int) -> bool:
+    def _queue_has(
+        self, header: NotificationRequestHeader, wants: MessageFilter | None, topic: str,
+        queue_id: int,
+    ) -> bool:
         broker, state = self._broker, self._state
         key = topic, header.consumer_group, queue_id
         if header.order and state.orders.is_blocked(
                 key, header.attempt_id, 0, broker.now_ms()):
             return False
-        return broker.store.queues.max_offset(topic, queue_id) > self._taker.peek_offset(key)
+        offset = self._taker.peek_offset(key)
+        rest = broker.store.queues.max_offset(topic, queue_id) - offset
+        if wants is None or not is_tag_type(header.exp_type) or rest >= broker.settings.int(
+                "maxMessageFilterNumForNotification"):
+            return rest > 0
+        return rest > 0 and any(
+            wants.match_queue_entry(tags_code)
+            for _, _, tags_code in broker.store.queues.entries(topic, queue_id, offset, rest))
 
     def _polling_info(self, request: Request[PollingInfoRequestHeader]) -> Reply:
         header = request.header

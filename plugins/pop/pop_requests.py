@@ -25,7 +25,12 @@ from twistmq.broker.api.headers import (
     PopMessageResponseHeader,
 )
 from twistmq.broker.api.limits import LONG_HEADER_SIZE_MAX
-from twistmq.broker.api.requests import is_batch_topic, is_tag_type
+from twistmq.broker.api.requests import (
+    is_batch_topic,
+    is_priority_topic,
+    is_tag_type,
+    priority_factor,
+)
 from twistmq.broker.api.store import GetMessageStatus
 from twistmq.broker.api.topics import can_be_directory
 from twistmq.broker.api.wire import properties as names
@@ -185,10 +190,14 @@ class PopRequests:
                 raise refusal
         attempt = Attempt(header, broker.now_ms(), self._revive_queue(header), message_filter)
         chance = broker.random.randrange(100)
-        retries_first = chance < broker.settings.int("popFromRetryProbability")
+        by_priority = self._is_by_priority(header, chance)
+        retries_first = chance < broker.settings.int(
+            "popFromRetryProbabilityForPriority" if by_priority else "popFromRetryProbability")
         if retries_first and not header.order:
             self._take_retries(attempt, chance)
-        if header.queue_id < 0:
+        if header.queue_id < 0 and by_priority:
+            self._taker.take_by_priority(attempt, header.topic)
+        elif header.queue_id < 0:
             self._taker.take_topic(attempt, header.topic, chance)
         else:
             self._taker.take_queue(attempt, header.topic, header.queue_id)
@@ -197,6 +206,17 @@ class PopRequests:
         if attempt.parts:
             self._taker.cover(attempt)
         return attempt
+
+    def _is_by_priority(self, header: PopMessageRequestHeader, chance: int) -> bool:
+        """Whether a pop takes messages of the highest priority first.
+
+        :param chance: a random number from 0 to 99.
+        """
+        topic = self._broker.topic_config.get(header.topic)
+        if header.order or topic is None or not is_priority_topic(topic.attributes):
+            return False
+        group = self._broker.subscription_group.find(header.consumer_group)
+        return chance < priority_factor({} if group is None else group.attributes)
 
     def _revive_queue(self, header: PopMessageRequestHeader) -> int:
         if header.order:

@@ -66,6 +66,18 @@ POP_SETTINGS: Final = (
     Setting("popFromRetryProbability", "int", 20,
             "The percentage of pops that look for retries first; the others look for them last.",
             most=100, source=_BROKER),
+    Setting("popFromRetryProbabilityForPriority", "int", 0,
+            "The same for pops from a topic of the type PRIORITY that take the highest priority "
+            "first.", most=100, source="BrokerConfig @5.5.0"),
+    Setting("priorityOrderAsc", "flag", True,
+            "Whether the last queue of a topic of the type PRIORITY has the highest priority, and "
+            "not the first.", source="BrokerConfig @5.5.0"),
+    Setting("useMessageFilterForNotification", "flag", True,
+            "Whether a notification counts only messages that match the filter of its request.",
+            source="BrokerConfig @5.5.0"),
+    Setting("maxMessageFilterNumForNotification", "int", 64,
+            "The number of messages of a queue from which on a notification does not compare their "
+            "tags.", most=1024, source="BrokerConfig @5.5.0"),
     Setting("popResponseReturnActualRetryTopic", "flag", False,
             "Whether retries are delivered under the name of the retry topic; read at start.",
             source=_BROKER),

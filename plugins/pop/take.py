@@ -132,6 +132,18 @@ class Taker:
             for index in range(count):
                 self.take_queue(attempt, topic, (first_queue + index) % count)
 
+    def take_by_priority(self, attempt: Attempt, topic: str) -> None:
+        """Take from the queues of a topic in the order of their priority.
+
+        Source: PopMessageProcessor.popMsgFromTopic @5.5.0.
+        """
+        config = self._broker.topic_config.get(topic)
+        if config is not None:
+            queues = range(config.read_queue_nums)
+            highest_first = self._broker.settings.flag("priorityOrderAsc")
+            for queue_id in reversed(queues) if highest_first else queues:
+                self.take_queue(attempt, topic, queue_id)
+
     def take_queue(self, attempt: Attempt, topic: str, queue_id: int) -> None:
         """Take as many messages from a queue as are still wanted."""
         header, state, store = attempt.header, self._state, self._broker.store

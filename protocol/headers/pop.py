@@ -96,6 +96,9 @@ class NotificationRequestHeader(CommandHeader):
     born_time: Int64 = 0
     order: bool = False
     attempt_id: str | None = None
+    #: The group's filter, since 5.5.0; None for every message.
+    exp_type: str | None = None
+    exp: str | None = None
 
 
 class NotificationResponseHeader(CommandHeader):

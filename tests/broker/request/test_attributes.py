@@ -13,7 +13,7 @@ from twistmq.broker.request.attributes import (
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused
 
-_TYPES = "value is not in set: [UNSPECIFIED, TRANSACTION, FIFO, MIXED, DELAY, NORMAL]"
+_TYPES = "value is not in set: [UNSPECIFIED, MIXED, TRANSACTION, PRIORITY, FIFO, DELAY, NORMAL]"
 
 
 class ParseTests(SynchronousTestCase):
@@ -133,11 +133,17 @@ class AlterTests(SynchronousTestCase):
         self.assertEqual(self.refusal(False, "-queue.type,+message.type=x", queue_type="SimpleCQ"),
                          _TYPES)
 
-    def test_groups_have_none(self) -> None:
-        """5.3.3 knows no attribute of a group."""
-        with self.assertRaises(RequestRefused) as caught:
-            alter_attributes(True, GROUP_ATTRIBUTES, {}, {"+priority.factor": "5"})
-        self.assertEqual(str(caught.exception), "unsupported key: priority.factor")
+    def test_a_group_has_its_share_of_pops_by_priority(self) -> None:
+        """5.3.3 knows no attribute of a group, and 5.5.0 this one."""
+        self.assertEqual(alter_attributes(True, GROUP_ATTRIBUTES, {}, {"+priority.factor": "5"}),
+                         {"priority.factor": "5"})
+        for name, value, fault in (
+            ("priority.factor", "101", "value is not in range(0, 100)"),
+            ("priority.other", "5", "unsupported key: priority.other"),
+        ):
+            with self.assertRaises(RequestRefused) as caught:
+                alter_attributes(True, GROUP_ATTRIBUTES, {}, {f"+{name}": value})
+            self.assertEqual(str(caught.exception), fault)
 
     def test_sign_that_is_none(self) -> None:
         """A group's attributes come as a table, whose names may have no sign at all."""

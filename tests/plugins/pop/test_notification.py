@@ -34,6 +34,45 @@ class NotificationTests(PopTestCase):
         self.assertEqual(len(self.pop()), 1)
         self.assertFalse(self.has_message())
 
+    def filtered(self, expression: str, poll_ms: int = 0, kind: str = "TAG"
+                 ) -> NotificationRequestHeader:
+        header = self.header(poll_ms)
+        header.exp_type, header.exp = kind, expression
+        return header
+
+    def counts(self, expression: str) -> bool:
+        reply = self.box.ask(RequestCode.NOTIFICATION, self.filtered(expression))
+        self.assertEqual(reply.code, ResponseCode.SUCCESS, msg=reply.remark)
+        return reply.header(NotificationResponseHeader).has_msg
+
+    def test_messages_count_by_their_tag(self) -> None:
+        """A message that a group does not want is not announced, as long as it has few of them."""
+        self.send(b"x", tag="red")
+        self.assertEqual([self.counts(each) for each in ("red", "blue", "blue || red", "*")],
+                         [True, False, True, True])
+        self.restart(maxMessageFilterNumForNotification="1")
+        self.assertTrue(self.counts("blue"), "it is not compared")
+        self.restart(useMessageFilterForNotification="false")
+        self.assertTrue(self.counts("blue"))
+
+    def test_an_unknown_language_is_refused(self) -> None:
+        """A language that no plugin provides is refused, as for a pop."""
+        self.send(b"x")
+        reply = self.box.ask(RequestCode.NOTIFICATION, self.filtered("a = 1", kind="SQL92"))
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by SQL92"))
+
+    def test_a_wait_ends_with_a_message_that_matches(self) -> None:
+        """A message with another tag does not end it."""
+        peer = self.box.peer()
+        self.send(b"w", tag="blue")
+        self.box.send(peer, RequestCode.NOTIFICATION, self.filtered("red", 20_000))
+        self.send(b"x", tag="blue")
+        self.assertEqual(self.told(peer), [])
+        self.send(b"y", tag="red")
+        self.assertEqual(self.told(peer), [True])
+
     def test_retries_count(self) -> None:
         """Retries count."""
         self.send(b"x")
