@@ -188,7 +188,8 @@ class Broker(Server, Protocol):
     def acknowledgement(self) -> Acknowledgement:
         """``wait(record.next_offset)`` waits until a record is as safe as the settings require.
 
-        A plugin with further requirements appends a ``Stage`` to ``stages``.
+        A plugin with further requirements appends a ``Stage`` to ``stages``. If the stage is
+        mandatory, messages with WAIT=false wait for it as well.
         """
 
     @property

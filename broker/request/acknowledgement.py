@@ -36,11 +36,13 @@ class Stage:
     :param late_code: the code that the client gets if the stage takes too long.
     :param timeout_ms: returns how long the stage may take, counted from the append. If it is None,
         ``syncFlushTimeout`` applies.
+    :param is_mandatory: whether messages with WAIT=false wait for the stage as well.
     """
 
     begin: Callable[[int], Deferred[None] | Deferred[ResponseCode] | None]
     late_code: ResponseCode
     timeout_ms: Callable[[], int] | None = None
+    is_mandatory: bool = False
 
 
 class _StageWait:
@@ -85,27 +87,41 @@ class Acknowledgement:
         self._waiting: list[tuple[int, int, _StageWait]] = []
         self._numbers = count()
 
-    def wait(self, offset: int) -> Deferred[ResponseCode] | None:
+    @property
+    def has_mandatory(self) -> bool:
+        """Whether messages with WAIT=false have to wait for a stage."""
+        return any(stage.is_mandatory for stage in self.stages)
+
+    def wait(
+        self, offset: int, *, only_mandatory: bool = False
+    ) -> Deferred[ResponseCode] | None:
         """Wait until the commit log is safe up to ``offset``.
 
+        :param only_mandatory: True for messages with WAIT=false, which skip all other stages.
         :returns: None if it is safe already. Otherwise a Deferred that fires with SUCCESS or with
             the code of the first stage that is late or reports a code, or fails with the refusal
             of a stage.
         """
-        return self._pass(0, offset, self._steady_ms()) if self.stages else None
+        if not self.stages:
+            return None
+        return self._pass(0, offset, self._steady_ms(), only_mandatory)
 
-    def _pass(self, index: int, offset: int, now_ms: int) -> Deferred[ResponseCode] | None:
+    def _pass(
+        self, index: int, offset: int, now_ms: int, only_mandatory: bool
+    ) -> Deferred[ResponseCode] | None:
         while index < len(self.stages):
             stage = self.stages[index]
             index += 1
+            if only_mandatory and not stage.is_mandatory:
+                continue
             safe = stage.begin(offset)
             if safe is not None:
-                return self._wait(safe, stage, index, offset, now_ms)
+                return self._wait(safe, stage, index, offset, now_ms, only_mandatory)
         return None
 
     def _wait(
         self, safe: Deferred[None] | Deferred[ResponseCode], stage: Stage, index: int, offset: int,
-        now_ms: int,
+        now_ms: int, only_mandatory: bool,
     ) -> Deferred[ResponseCode]:
         waiting = _StageWait(stage.late_code)
         timeout_ms = self.timeout_ms if stage.timeout_ms is None else stage.timeout_ms()
@@ -115,7 +131,7 @@ class Acknowledgement:
         def next_stage(code: ResponseCode) -> ResponseCode | Deferred[ResponseCode]:
             if code != ResponseCode.SUCCESS:
                 return code
-            return self._pass(index, offset, now_ms) or code
+            return self._pass(index, offset, now_ms, only_mandatory) or code
 
         return waiting.done.addCallback(next_stage)
 

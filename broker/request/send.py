@@ -444,11 +444,23 @@ class SendRequests:
     ) -> None:
         """Hold replies until the messages are as safe as the settings demand.
 
-        The whole batch waits for its last message: it was one write, and one flush covers it.
+        Messages with WAIT=false wait only for mandatory stages.
         """
         waiting = [index for index in stored if _waits(requests[index])]
-        if not waiting:
-            return
+        if waiting:
+            self._hold(requests, records_of, waiting, replies, only_mandatory=False)
+        if len(waiting) < len(stored) and self._appender.acknowledgement.has_mandatory:
+            others = [index for index in stored if not _waits(requests[index])]
+            self._hold(requests, records_of, others, replies, only_mandatory=True)
+
+    def _hold(
+        self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
+        waiting: Sequence[int], replies: list[Handled], *, only_mandatory: bool,
+    ) -> None:
+        """Hold some of the replies.
+
+        They all wait for the last of their messages: it was one write, and one flush covers it.
+        """
         # This runs while the disk works: a sync may be in progress since the append.
         held_replies: list[tuple[int, Reply]] = []
         for index in waiting:
@@ -458,7 +470,7 @@ class SendRequests:
             if isinstance(reply, StoredReply):
                 reply.write_ahead(requests[index].command.opaque)
         offset = records_of[waiting[-1]][-1].next_offset
-        safe = self._appender.acknowledgement.wait(offset)
+        safe = self._appender.acknowledgement.wait(offset, only_mandatory=only_mandatory)
         if safe is None:
             return
         until = settle([reply for _, reply in held_replies], safe, self.refused)

@@ -19,6 +19,7 @@ from twistmq.broker.store import queue_files
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
+from twistmq.protocol.batch import encode_batch
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand, encode_request
 from twistmq.protocol.errors import BrokerError, MessageIllegal, RequestRefused, StoreError
@@ -480,6 +481,38 @@ class AcknowledgementChainTests(KernelTestCase):
                 self.box.peer(), FrameDecoder().feed(frames), self.box.now_ms)
             self.assertEqual((ready, asked.pop(), asked),
                              ([], kernel.store.commit_log.max_offset, []))
+
+    def test_a_mandatory_stage(self) -> None:
+        """Messages with WAIT=false wait for it alone, single ones as well as batches."""
+        majority: Deferred[None] = Deferred()
+        self.box.kernel.acknowledgement.stages += [
+            Stage(lambda offset: majority, ResponseCode.SYSTEM_ERROR, is_mandatory=True),
+            Stage(lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT)]
+        hurried = {"WAIT": "false"}
+        for code, body in ((RequestCode.SEND_MESSAGE_V2, b"1"),
+                           (RequestCode.SEND_BATCH_MESSAGE, encode_batch([(0, b"2", "")]))):
+            majority, peer = Deferred(), self.box.peer()
+            waits, does_not = (send_header("T", 1, properties=properties)
+                               for properties in ({}, hurried))
+            does_not.batch = code is RequestCode.SEND_BATCH_MESSAGE
+            self.box.send(peer, RequestCode.SEND_MESSAGE_V2, waits, b"0")
+            self.assertIsNone(self.box.send(peer, code, does_not, body))
+            self.assertEqual(self.box.late_replies(peer), [])
+            majority.callback(None)
+            [reply] = self.box.late_replies(peer)
+            self.assertEqual(reply.code, ResponseCode.SUCCESS)
+
+    def test_a_mandatory_stage_that_refuses(self) -> None:
+        """The refusal is the reply also to a message with WAIT=false."""
+        refusal: Deferred[None] = Deferred()
+        self.box.kernel.acknowledgement.stages.append(
+            Stage(lambda offset: refusal, ResponseCode.SYSTEM_ERROR, is_mandatory=True))
+        peer = self.box.peer()
+        header = send_header("T", 1, properties={"WAIT": "false"})
+        self.box.send(peer, RequestCode.SEND_MESSAGE_V2, header, b"1")
+        refusal.errback(RequestRefused(ResponseCode.SYSTEM_ERROR, "no majority"))
+        [reply] = self.box.late_replies(peer)
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SYSTEM_ERROR, "no majority"))
 
     def test_late_replica(self) -> None:
         """After the time-out the client is told so; the message is there."""

@@ -197,6 +197,24 @@ class AcknowledgementTests(SynchronousTestCase):
                          (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"))
         chain.expire(0)
 
+    def test_only_mandatory_stages_count_for_messages_that_do_not_wait(self) -> None:
+        """Such a message passes the flush, and waits for each mandatory stage on its way."""
+        first, second = FakeStage(), FakeStage()
+        chain = acknowledgement(
+            self.flush, Stage(first, ResponseCode.SYSTEM_ERROR, is_mandatory=True),
+            Stage(self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+            Stage(second, ResponseCode.SYSTEM_ERROR, is_mandatory=True))
+        answer = chain.wait(100, only_mandatory=True)
+        assert answer is not None
+        first.reach(100)
+        self.assertNoResult(answer)
+        second.reach(100)
+        self.assertEqual(self.successResultOf(answer), ResponseCode.SUCCESS)
+        self.assertEqual((self.flush.waiting, self.replica.waiting), ([], []))
+        self.assertTrue(chain.has_mandatory)
+        self.assertFalse(self.chain.has_mandatory)
+        self.assertIsNone(self.chain.wait(100, only_mandatory=True))
+
     def test_waits_that_ended_are_forgotten(self) -> None:
         """Waits that ended are forgotten, in whatever order they ended."""
         answers = [self.wait(offset, offset) for offset in range(1, 1001)]

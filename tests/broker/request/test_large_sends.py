@@ -273,6 +273,20 @@ class StoredTests(LargeCase):
                 self.box.kernel.acknowledgement.expire(self.box.now_ms)
             self.assertEqual(self.replies(peer)[0].code, code)
 
+    def test_waits_for_mandatory_stages(self) -> None:
+        """A large batch with WAIT=false waits for a mandatory stage, and for no other."""
+        safe: Deferred[None] = Deferred()
+        self.box.kernel.acknowledgement.stages[:] = [
+            Stage(lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT),
+            Stage(lambda offset: safe, ResponseCode.SYSTEM_ERROR, is_mandatory=True)]
+        peer = self.box.peer()
+        self.ask(peer, batch(MANY), properties={"WAIT": "false"})
+        for _ in range(STEPS_MAX):
+            self.step()
+        self.assertEqual((peer.written, len(self.bodies())), ([], MANY))
+        safe.callback(None)
+        self.assertEqual(self.replies(peer)[0].code, ResponseCode.SUCCESS)
+
     def test_topic_made(self) -> None:
         """A topic that the batch creates is there, and name servers are told once."""
         told: list[None] = []
