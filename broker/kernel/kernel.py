@@ -86,6 +86,8 @@ class Kernel:
         self.tables.after_topic_deletion.append(self.pull_hold.topic_deleted)
         self.periodic_tasks: list[PeriodicTask] = []
         self.random = random.Random()
+        #: The number of times that this broker stepped down.
+        self._step_downs = 0
         # The names for plugins; see plugin.protocols.Broker.
         self.now_ms = host.now_ms
         self.steady = host.steady
@@ -267,9 +269,15 @@ class Kernel:
         readable. A master first stops accepting messages and flushes the existing ones.
 
         :param role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
-        :raises StoreError: when the disk fails; the role stays the same.
+        :raises StoreError: when the disk fails, and the role stays the same; or when the broker
+            stepped down during the change, and it stays a slave.
         """
-        store = self.store
+        store, step_downs = self.store, self._step_downs
+
+        def require_same() -> None:
+            if self._step_downs != step_downs:
+                raise StoreError(f"the broker stepped down before it was {role}")
+
         if role == "SLAVE":
             was_writable, store.writable = store.writable, False
             try:
@@ -277,17 +285,33 @@ class Kernel:
                 if flushed is not None:
                     await flushed
             except StoreError:
+                require_same()
                 store.writable = was_writable
                 raise
+            require_same()
         elif self.is_slave:
             await store.log_cut.cut_tail()
+            require_same()
             await self.foreground.lane().run(_dispatching(store))
+            require_same()
             self.topic_config.make_again(
                 store.queues.ids_by_topic(), store.queues.has_batch_queues, of_lost_master=True)
         self.set_role(role, broker_id)
         registered = self.topics_changed()
         if registered is not None:
             await registered
+
+    def step_down(self, broker_id: int) -> None:
+        """Become a slave at once, because another broker may be master already.
+
+        In contrast to :meth:`change_role`, this does not wait for a flush, so that it also works
+        when the disk hangs or fails. A change of role that is under way fails. The caller notifies
+        the name servers by ``topics_changed``.
+
+        :param broker_id: the id as a slave.
+        """
+        self._step_downs += 1
+        self.set_role("SLAVE", broker_id)
 
     def registered(self, answers: Sequence[Registered]) -> None:
         """Process the answers of name servers to a registration.

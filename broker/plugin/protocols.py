@@ -112,6 +112,9 @@ class Broker(Server, Protocol):
     async def change_role(self, role: str, broker_id: int) -> None:
         """Become master or slave while the broker runs; see ``on_role_change``."""
 
+    def step_down(self, broker_id: int) -> None:
+        """Become a slave at once without a flush; the caller calls ``topics_changed``."""
+
     @property
     def host(self) -> Host:
         """Other servers, ports for HTTP, ``run_soon``."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from unittest import mock
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.logger import capturedLogs, formatEvent
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
@@ -16,6 +18,7 @@ from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.request import pull_hold
 from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.store import queue_files
+from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
@@ -288,6 +291,49 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.flushLoggedErrors(OSError)
         self.assertEqual((box.kernel.role, store.writable), ("SYNC_MASTER", True))
         disk.fail_sync_in = None
+
+    def test_stepping_down_takes_one_turn(self) -> None:
+        """Neither a sync that hangs nor one that fails delays it, or makes it a master again."""
+        syncs: list[Callable[[Failure | None], None]] = []
+        roles: list[tuple[str, int, bool]] = []
+
+        def run_sync(job: Callable[[], object], done: Callable[[Failure | None], None]) -> None:
+            job()
+            syncs.append(done)
+
+        for error in (None, StoreError("the commit log cannot be flushed")):
+            box = self.make_box()
+            store = box.kernel.store
+
+            def role_changed(role: str, broker_id: int, store: MessageStore = store) -> None:
+                roles.append((role, broker_id, store.writable))
+
+            self.patch(box.kernel.hooks, "role_changed", role_changed)
+            self.patch(store.flush, "_run_sync", run_sync)
+            send(box)
+            slow = ensureDeferred(box.kernel.change_role("SLAVE", 3))
+            registered: list[None] = []
+            box.host.on_topic_change.append(partial(registered.append, None))
+            box.kernel.step_down(2)
+            self.assertEqual((box.kernel.broker_id, roles.pop()), (2, ("SLAVE", 2, False)))
+            self.assertEqual(send(box).code, ResponseCode.SERVICE_NOT_AVAILABLE)
+            if error is None:
+                syncs.pop()(None)
+            else:
+                store.flush.give_up(error)
+            self.failureResultOf(slow, StoreError)
+            self.assertEqual((box.kernel.broker_id, store.writable, registered), (2, False, []))
+
+    def test_a_promotion_ends_when_the_broker_steps_down(self) -> None:
+        """It stays the slave that it has just become, also when it was cutting its log."""
+        box = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"})
+        cut: Deferred[None] = Deferred()
+        self.patch(box.kernel.store.log_cut, "cut_tail", lambda: cut)
+        change = ensureDeferred(box.kernel.change_role("ASYNC_MASTER", 0))
+        box.kernel.step_down(1)
+        cut.callback(None)
+        self.failureResultOf(change, StoreError)
+        self.assertEqual((box.kernel.role, box.kernel.store.writable), ("SLAVE", False))
 
     def change_role(self, box: KernelBox, role: str, broker_id: int) -> None:
         self.successResultOf(ensureDeferred(box.kernel.change_role(role, broker_id)))
