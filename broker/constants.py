@@ -31,6 +31,7 @@ __all__ = [
     "DELETED_TOPICS_MAX",
     "DISPATCH_STEP_BYTES_MAX",
     "DISPATCH_STEP_RECORDS",
+    "DISPATCH_WAITING_BYTES_MAX",
     "EXPRESSION_LENGTH_MAX",
     "FIRST_BYTES_SECONDS",
     "FLUSH_STEP_ITEM_BYTES_MAX",
@@ -394,6 +395,9 @@ CHECKPOINT_FLUSH_INTERVAL_MS: Final = 1_000
 DISPATCH_STEP_BYTES_MAX: Final = 512 * 1024
 #: The approximate number of records that one step of dispatch takes; 2 us each.
 DISPATCH_STEP_RECORDS: Final = 512
+#: Bytes of the commit log whose records wait in memory for replicas to confirm them. Later records
+#: are read back from the log.
+DISPATCH_WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 #: Recovery starts this much earlier than the checkpoint, ms. Source:
 #: StoreCheckpoint.getMinTimestamp.

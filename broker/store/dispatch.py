@@ -2,9 +2,9 @@
 
 As long as the confirm offset follows the end of the log, appended records are dispatched in the
 same turn of the reactor. If there are too many for one turn, they wait, and later records wait
-after them. When replicas determine the confirm offset, or when records were appended as raw bytes,
-the records are read back from the log up to the confirm offset instead. Both ways process a bounded
-part at a time.
+after them. When replicas determine the confirm offset, appended records wait until they are
+confirmed. Records that were appended as raw bytes, and records beyond the limit of those that wait,
+are read back from the log instead. Both ways process a bounded part at a time.
 
 Source: DefaultMessageStore.ReputMessageService, CommitLog.getConfirmOffset @5.3.3.
 """
@@ -12,12 +12,17 @@ Source: DefaultMessageStore.ReputMessageService, CommitLog.getConfirmOffset @5.3
 from __future__ import annotations
 
 import errno
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from twisted.logger import Logger
 
-from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX, DISPATCH_STEP_RECORDS
+from twistmq.broker.constants import (
+    DISPATCH_STEP_BYTES_MAX,
+    DISPATCH_STEP_RECORDS,
+    DISPATCH_WAITING_BYTES_MAX,
+)
 from twistmq.broker.store.append_fast_path import (
     Absurd,
     dispatch_records,
@@ -75,8 +80,10 @@ class Dispatch:
         self._index = index
         self._confirmed = 0
         #: Appended records that are not dispatched yet, in order and without a gap. The first one
-        #: is at ``offset`` unless another operation has moved it.
+        #: is at ``offset``.
         self._waiting: deque[Sequence[MessageRecord]] = deque()
+        #: The end of the appended records that were not queued.
+        self._unqueued_end = 0
         #: The reason why the next records of the log cannot be made readable; empty when they can.
         self.damage = ""
 
@@ -125,25 +132,27 @@ class Dispatch:
 
     def appended(self, records: Sequence[MessageRecord], start: int) -> None:
         """Dispatch records that were appended from ``start`` on, if possible."""
-        if not self.confirm_follows:
-            return
-        if self.offset == start:
+        if self.confirm_follows and self.offset == start:
             if self.tags_codes:
                 set_tags_codes(records, self.tags_codes)
             self._dispatch(records)
-        else:
-            self.wait([records], start)
+            return
+        self.wait([records], start)
+        if self.confirm_follows:
             self.catch_up()
 
     def wait(self, parts: Sequence[Sequence[MessageRecord]], start: int) -> None:
         """Queue records that were appended from ``start`` on for ``catch_up``, a part at a time.
 
-        They are queued only if they follow the dispatched or waiting records; otherwise they are
-        read back from the log later.
+        They are queued only if they follow the dispatched or waiting records, and not beyond a
+        limit while replicas have to confirm them; otherwise they are read back from the log later.
         """
-        if self.confirm_follows and start == (
-                self._waiting[-1][-1].next_offset if self._waiting else self.offset):
+        follows = start == (self._waiting[-1][-1].next_offset if self._waiting else self.offset)
+        if follows and (
+                self.confirm_follows or start - self.offset < DISPATCH_WAITING_BYTES_MAX):
             self._waiting.extend(parts)
+        else:
+            self._unqueued_end = parts[-1][-1].next_offset
 
     def step(self) -> bool:
         """Make some of the waiting records readable; the store also does so every 50 ms.
@@ -159,7 +168,7 @@ class Dispatch:
         """
         if self.dispatch_waiting():
             return True
-        if self.damage:
+        if self.damage or self._waiting:
             return False
         confirmed = self.confirm_offset
         step_end = self.offset + DISPATCH_STEP_BYTES_MAX
@@ -189,7 +198,9 @@ class Dispatch:
             queue = self._queues.find(record.topic, record.queue_id)
             if queue is not None and queue.next_offset < queue.max_offset:
                 queue.next_offset = queue.max_offset
-        self._log.last_store_timestamp = records[-1].store_timestamp
+        if self.offset >= self._unqueued_end:
+            # Otherwise this broker has appended newer records.
+            self._log.last_store_timestamp = records[-1].store_timestamp
         return True
 
     def _damaged(self, offset: int, why: str) -> None:
@@ -202,23 +213,24 @@ class Dispatch:
         self.log.error("{damage}", damage=self.damage)
 
     def dispatch_waiting(self) -> bool:
-        """Dispatch some of the waiting records.
+        """Dispatch some of the waiting records that are confirmed.
 
         :returns: whether there were any.
         """
-        if not self._waiting:
-            return False
-        if not self.confirm_follows:
-            self._waiting.clear()
-            return False
-        count = 0
+        count, confirmed = 0, self.confirm_offset
         while self._waiting and count < DISPATCH_STEP_RECORDS:
             records = self._waiting.popleft()
+            if records[-1].next_offset > confirmed:
+                confirmed_count = bisect_right(records, confirmed, key=_end_of)
+                self._waiting.appendleft(records[confirmed_count:])
+                records = records[:confirmed_count]
+                if not records:
+                    break
             count += len(records)
             if self.tags_codes:
                 set_tags_codes(records, self.tags_codes)
             self._dispatch(records)
-        return True
+        return count > 0
 
     def enters_queue(self, message: StoredMessage) -> bool:
         """Return whether a stored message enters its queue."""
@@ -289,3 +301,7 @@ class Dispatch:
                 for listener in self.on_arrival:
                     listener(arrived)
         return entered
+
+
+def _end_of(record: MessageRecord) -> int:
+    return record.next_offset

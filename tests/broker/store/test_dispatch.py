@@ -1,8 +1,11 @@
 """Dispatch up to a confirm offset, of appended records and of raw bytes."""
 
+from unittest import mock
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import DISPATCH_STEP_RECORDS
+from twistmq.broker.store import dispatch as dispatch_module
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
 from twistmq.protocol.errors import StoreError
@@ -49,13 +52,53 @@ class ConfirmTests(SynchronousTestCase):
         self.box = StoreBox(mapped_file_size_commit_log=4 << 20).open()
         store = self.box.store
         store.dispatch.advance_confirm_offset(0)
-        self.box.append(*[message(body=bytes(100_000)) for _ in range(20)])
+        with mock.patch.object(dispatch_module, "DISPATCH_WAITING_BYTES_MAX", 0):
+            self.box.append(*[message(body=bytes(100_000)) for _ in range(20)])
         store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
         first = store.queues.max_offset("TopicTest", 0)
         self.assertLess(first, 20)
         self.assertGreater(store.dispatch.behind_bytes, 0)
         self.box.step(10, 5)
         self.assertEqual(store.queues.max_offset("TopicTest", 0), 20)
+
+    def test_unconfirmed_records_wait_in_memory(self) -> None:
+        """They are dispatched one by one as they are confirmed, without a read of the log."""
+        store = self.store
+        store.dispatch.advance_confirm_offset(0)
+        records = [*self.box.append(*[message(body=b"%d" % number) for number in range(3)]),
+                   *self.box.append(message(body=b"3", queue_id=1), message(body=b"4"))]
+        self.patch(store.commit_log, "peek", None)
+        for number, record in enumerate(records):
+            store.dispatch.advance_confirm_offset(record.next_offset - 1)
+            self.assertEqual(len(self.arrived), number)
+            self.assertFalse(store.dispatch.step())
+            store.dispatch.advance_confirm_offset(record.next_offset)
+            self.assertEqual(self.arrived[-1], b"%d" % number)
+        self.assertEqual(len(self.arrived), len(records))
+        self.assertEqual((store.dispatch.offset, store.dispatch.timestamp),
+                         (records[-1].next_offset, records[-1].store_timestamp))
+        self.assertEqual([store.queues.max_offset("TopicTest", each) for each in (0, 1)], [4, 1])
+
+    def test_records_beyond_the_limit_are_read_back(self) -> None:
+        """Those after them wait in memory again once all of these are dispatched."""
+        store = self.store
+        store.dispatch.advance_confirm_offset(0)
+        (first,) = self.box.append(message(body=b"0"))
+        with mock.patch.object(dispatch_module, "DISPATCH_WAITING_BYTES_MAX", first.next_offset):
+            self.box.append(message(body=b"1"))
+        self.box.now_ms += 5
+        (newest,) = self.box.append(message(body=b"2"))
+        store.dispatch.advance_confirm_offset(newest.physical_offset)
+        self.box.step(3, 5)
+        self.assertEqual(self.arrived, [b"0", b"1"])
+        self.assertEqual(store.commit_log.last_store_timestamp, newest.store_timestamp)
+        store.dispatch.advance_confirm_offset(newest.next_offset)
+        self.assertEqual(self.arrived, [b"0", b"1", b"2"])
+        (later,) = self.box.append(message(body=b"3"))
+        self.patch(store.commit_log, "peek", None)
+        store.dispatch.advance_confirm_offset(later.next_offset)
+        self.assertEqual(self.arrived[-1], b"3")
+        self.assertEqual(later.queue_offset, 3)
 
     def test_raw_append_makes_the_same_store(self) -> None:
         """A master's log, cut anywhere, makes the same messages readable."""
