@@ -194,17 +194,24 @@ class IndexFiles:
         :raises OSError: when a file cannot be removed.
         """
         assert self._round is None and not self._waiting
+        has_removed = False
         while self.files and self.end_physical >= cut_offset:
             file = self.files[-1]
             if file.tail.count <= 1 or file.tail.begin_physical >= cut_offset:
                 self.files.pop()
                 file.close()
                 self._io.remove(file.path)
+                has_removed = True
             else:
                 while file.tail.take_back(cut_offset, _ITEMS_AT_ONCE):
                     yield
                 file.tail.end_timestamp = store_time(file.tail.end_physical)
                 file.is_behind()
+        if has_removed:
+            # Otherwise a file may reappear after a loss of power, when the checkpoint says again
+            # that the index is durable. Recovery would then take the messages that follow for
+            # indexed.
+            self._io.sync_path(self.directory)
 
     def drop_expired(self, log_min_offset: int) -> IndexFile | None:
         """Take the oldest file out of the index if all its messages have left the commit log.
