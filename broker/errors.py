@@ -26,6 +26,7 @@ __all__ = [
     "SettingUnavailable",
     "SettingsError",
     "StoreClosed",
+    "StoreCut",
     "StoreFull",
     "StoreGone",
 ]
@@ -46,6 +47,10 @@ class StoreClosed(StoreError):
 
     response_code = ResponseCode.SERVICE_NOT_AVAILABLE
     retriable = True
+
+
+class StoreCut(StoreError):
+    """The end of the log was removed, because the replicas have agreed on other messages."""
 
 
 class StoreGone(StoreClosed):

@@ -131,6 +131,7 @@ class Kernel:
         settings.on_change.append(self._settings_changed)
         store.dispatch.on_dispatch.append(self._dispatched)
         store.dispatch.on_arrival.append(self._arrived)
+        store.log_cut.on_cut.append(self.pull_hold.log_cut)
 
     @property
     def broker_address(self) -> str:

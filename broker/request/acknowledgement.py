@@ -18,6 +18,7 @@ from itertools import count
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from twistmq.broker.errors import StoreCut
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused
@@ -32,7 +33,8 @@ class Stage:
     :param begin: is given the commit-log offset that must be safe. Returns None if it is safe, and
         otherwise a Deferred. The Deferred fires with None or SUCCESS once the offset is safe, or
         with the code that the client gets for a message that is stored. If it fails with
-        RequestRefused, that refusal is the reply; any other failure counts as being late.
+        RequestRefused, that refusal is the reply, and after a StoreCut the message is refused too;
+        any other failure counts as being late.
     :param late_code: the code that the client gets if the stage takes too long.
     :param timeout_ms: returns how long the stage may take, counted from the append. If it is None,
         ``syncFlushTimeout`` applies.
@@ -66,6 +68,9 @@ class _StageWait:
             self.fired = True
             if failure.check(RequestRefused):
                 self.done.errback(failure)
+            elif failure.check(StoreCut):
+                # The client would count a late message as stored.
+                self.done.errback(RequestRefused(ResponseCode.SYSTEM_ERROR, str(failure.value)))
             else:
                 self.done.callback(self.late_code)
 

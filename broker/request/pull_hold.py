@@ -174,6 +174,16 @@ class PullHold:
         for key in [key for key in self._held if key[0] == topic]:
             self._wake(key, _ALL_PULLS, end_ms)
 
+    def log_cut(self) -> None:
+        """End the waits for offsets beyond the end of their queue, after the log was cut.
+
+        Otherwise such a consumer would miss the messages that get the offsets before its own.
+        """
+        end_ms = self._turn_end_ms()
+        for key in list(self._held):
+            maximum = self._store.queues.max_offset(*key)
+            self._wake(key, (partial(_is_beyond, maximum), None), end_ms)
+
     def release_all(self) -> None:
         """End all waits because the broker stops."""
         for key in list(self._held):
@@ -291,6 +301,11 @@ def _is_over(now_ms: int, max_offset: int, held: _HeldPull) -> bool:
     """Whether a pull no longer has to wait."""
     return (held.deadline_ms <= now_ms or not held.request.channel.active
             or (held.wants is None and held.offset < max_offset))
+
+
+def _is_beyond(max_offset: int, held: _HeldPull) -> bool:
+    """Whether a pull waits for an offset that its queue does not reach with the next message."""
+    return held.offset > max_offset
 
 
 def _always(held: _HeldPull) -> bool:

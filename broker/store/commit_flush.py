@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.constants import PAGE_SIZE_BYTES
+from twistmq.broker.errors import StoreCut
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.protocol.errors import StoreError
@@ -60,13 +61,16 @@ class CommitFlush:
         self._on_flushed = on_flushed
         self._running = False
         self._waiting: list[tuple[int, Deferred[None]]] = []
+        #: Fire when no sync runs.
+        self._idle: list[Deferred[None]] = []
         self._last_ms = 0
         self._outage = Outage()
 
     def flushed(self, offset: int) -> Deferred[None] | None:
         """Wait until the log is on disk up to an offset; None when it already is.
 
-        :returns: fires with None, or fails with StoreError when the disk fails.
+        :returns: fires with None, or fails with StoreError when the disk fails, or with StoreCut
+            when the log is cut before the offset.
         """
         if offset <= self._log.flushed_offset:
             return None
@@ -119,9 +123,15 @@ class CommitFlush:
     def _done(self, failure: Failure | None) -> None:
         """Handle the end of a sync."""
         self._running = False
-        if self.failure is not None:
-            # The flushing was given up while the sync ran.
-            return
+        if self.failure is None:
+            self._ended(failure)
+        # Otherwise the flushing was given up while the sync ran.
+        if not self._running:
+            idle, self._idle = self._idle, []
+            for waiting in idle:
+                waiting.callback(None)
+
+    def _ended(self, failure: Failure | None) -> None:
         if failure is None:
             self._outage.ends()
             self._synced()
@@ -142,6 +152,21 @@ class CommitFlush:
             self._run()
         for waiting in ready:
             waiting.callback(None)
+
+    def idle(self) -> Deferred[None] | None:
+        """Wait until no sync runs; None when none does."""
+        if not self._running:
+            return None
+        waiting: Deferred[None] = Deferred()
+        self._idle.append(waiting)
+        return waiting
+
+    def cut(self, offset: int) -> None:
+        """Fail the waits for records that were cut; the log ends at this offset now."""
+        cut = [waiting for end, waiting in self._waiting if end > offset]
+        self._waiting = [each for each in self._waiting if each[0] <= offset]
+        for waiting in cut:
+            waiting.errback(StoreCut("the message was removed before it was durable"))
 
     def _failed(self, failure: Failure) -> None:
         self.log.failure("flush failed, the store accepts no more messages", failure=failure)

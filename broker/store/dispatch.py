@@ -113,15 +113,33 @@ class Dispatch:
         self.damage = ""
 
     def cut(self, offset: int, timestamp: int) -> None:
-        """Note that the log now ends at this offset.
+        """Note that the log now ends at this offset, and queues and index at the latest there.
 
         :param timestamp: the store time of the newest remaining record, in ms.
         """
-        self._waiting.clear()
         self.damage = ""
         self._confirmed = min(self._confirmed, offset)
+        self._unqueued_end = min(self._unqueued_end, offset)
         if offset < self.offset:
+            self._waiting.clear()
             self.offset, self.timestamp = offset, timestamp
+        while self._waiting and self._waiting[-1][-1].next_offset > offset:
+            records = self._waiting.pop()
+            kept = records[:bisect_right(records, offset, key=_end_of)]
+            if kept:
+                self._waiting.append(kept)
+        self._restore_next_offsets()
+
+    def _restore_next_offsets(self) -> None:
+        """Let the next offset of each queue follow its entries and the records that wait."""
+        queues = self._queues
+        for queue in queues:
+            queue.next_offset = queue.max_offset
+        for records in self._waiting:
+            for record in records if self.light is None else self.light.expand(records):
+                own_queue = queues.find(record.topic, record.queue_id)
+                if record.enters_queue and own_queue is not None:
+                    own_queue.next_offset = record.queue_offset + record.message_count
 
     @property
     def behind_bytes(self) -> int:

@@ -9,6 +9,9 @@ cut, which recovery could rebuild from the log. The log itself comes last: if it
 index could keep keys of messages whose offsets are already used by other messages. During a cut the
 store accepts no messages and writes nothing else.
 
+Queues and index contain nothing of records that are not dispatched. To remove such records, it is
+enough to cut the log, and the wait is only for a sync that runs at the moment.
+
 Source: DefaultMessageStore.truncateFiles, CommitLog.resetOffset @5.3.3.
 """
 
@@ -84,6 +87,16 @@ class LogCut:
         """
         return self._run(lambda: self._truncate(offset))
 
+    def cut_undispatched(self, offset: int) -> Deferred[None]:
+        """End the log at an offset, as :meth:`truncate` does, where no later record is dispatched.
+
+        Records that wait for their flush are removed as well.
+
+        :returns: fires when the log ends there, on disk as well. Fails with StoreError in the same
+            cases as ``truncate``, and when a later record is dispatched.
+        """
+        return self._run(lambda: self._cut_undispatched(offset))
+
     def start_at(self, offset: int) -> Deferred[None]:
         """Move the beginning of an empty log to an offset where a file must start, and remove all
         queues.
@@ -121,6 +134,40 @@ class LogCut:
             self._tell()
         finally:
             resume()
+
+    async def _cut_undispatched(self, offset: int) -> None:
+        self._require_undispatched(offset)
+        log = self._log
+        if offset == log.max_offset:
+            return
+        resume = self._pause()
+        try:
+            while (syncing := self._flush.idle()) is not None:
+                await syncing
+            if self._warmer is not None:
+                await self._warmer.discard()
+            # More may be confirmed in the meantime.
+            self._require_undispatched(offset)
+            self.log.warn("the commit log is cut from {end} to {offset}; the later messages were "
+                          "not readable yet", end=log.max_offset, offset=offset)
+            try:
+                log.truncate(offset)
+            except (StoreError, OSError) as error:
+                raise self._given_up(error) from error
+            self._dispatch.cut(offset, self._dispatch.timestamp)
+            self._upkeep.cut(offset)
+            self._raw.forget()
+            self._flush.cut(offset)
+            self._tell()
+        finally:
+            resume()
+
+    def _require_undispatched(self, offset: int) -> None:
+        """:raises StoreError: when the log cannot end here, or a later record is dispatched."""
+        self._require_place(offset)
+        if offset < self._dispatch.offset:
+            raise StoreError(f"the log is dispatched up to {self._dispatch.offset}: more than its "
+                             f"end from {offset} on has to be cut")
 
     async def _start_at(self, offset: int) -> None:
         log = self._log
@@ -192,8 +239,6 @@ class LogCut:
         newest_ms = max(0, file_ms, self._newest_ms())
         log.truncate(offset)
         dispatch.cut(offset, newest_ms)
-        for queue in queues:
-            queue.next_offset = queue.max_offset
         log.last_store_timestamp = dispatch.timestamp
         self._upkeep.cut(offset)
         self._raw.forget()

@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.errors import StoreCut
 from twistmq.broker.request.acknowledgement import Acknowledgement, Stage
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused, StoreError
@@ -196,6 +197,16 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertEqual((error.response_code, str(error)),
                          (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"))
         chain.expire(0)
+
+    def test_a_message_that_is_cut_is_refused(self) -> None:
+        """A client would take a late flush for a message that is stored."""
+        answer = self.wait(100, 0)
+        assert answer is not None
+        self.flush.waiting.pop()[1].errback(StoreCut("it was removed"))
+        error = self.failureResultOf(answer, RequestRefused).value
+        self.assertEqual((error.response_code, str(error)),
+                         (ResponseCode.SYSTEM_ERROR, "it was removed"))
+        self.assertEqual(self.replica.waiting, [])
 
     def test_only_mandatory_stages_count_for_messages_that_do_not_wait(self) -> None:
         """Such a message passes the flush, and waits for each mandatory stage on its way."""

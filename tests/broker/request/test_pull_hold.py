@@ -17,6 +17,7 @@ from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
 from twistmq.protocol.log_rate import LINES_A_MINUTE
 from twistmq.protocol.properties import java_string_hash
 
@@ -268,6 +269,18 @@ class WakeTests(PullHoldTestCase):
         self.send(b"1")
         for peer in pulls:
             self.assertEqual(self.replies(peer), [(ResponseCode.TOPIC_NOT_EXIST, [])])
+        self.assertEqual(self.replies(other), [])
+
+    def test_a_cut_of_the_log_ends_waits_beyond_it(self) -> None:
+        """Such a consumer would miss the messages that get the offsets before its own."""
+        store = self.box.kernel.store
+        self.send(b"1")
+        beyond, other = self.pull(2), self.pull(0, queue_id=1)
+        cut = store.log_cut.truncate(records_of(store.raw.read(0, 10_000))[1].physical_offset)
+        self.successResultOf(cut)
+        [reply] = self.box.late_replies(beyond)
+        self.assertEqual(reply.code, ResponseCode.PULL_OFFSET_MOVED)
+        self.assertEqual(reply.header(PullMessageResponseHeader).next_begin_offset, 1)
         self.assertEqual(self.replies(other), [])
 
     def test_messages_that_came_unnoticed(self) -> None:

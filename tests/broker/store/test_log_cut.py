@@ -6,22 +6,26 @@ import errno
 import random
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreClosed
+from twistmq.broker.errors import StoreClosed, StoreCut
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.power_loss import PowerLossDisk
 from twistmq.broker.testing.store import StoreBox, message
 from twistmq.protocol.errors import StoreError
+from twistmq.protocol.properties import format_properties
 from twistmq.protocol.record import MessageRecord, decode_record
 
 FILE_SIZE = 4096
+#: The properties of a message that also enters a light queue.
+LIGHT = format_properties({"INNER_MULTI_DISPATCH": "%LMQ%a"})
 
 
-class CutTests(SynchronousTestCase):
-    """A store with some files, cut at each of its records."""
+class CutTestCase(SynchronousTestCase):
+    """A store with some files."""
 
     def setUp(self) -> None:
         self.box = self.make_box()
@@ -68,6 +72,10 @@ class CutTests(SynchronousTestCase):
         for key in {key for record in self.records for key in record.keys}:
             wanted = [r.body for r in records if key in r.keys]
             self.assertEqual(sorted(self.found(box, key)), sorted(wanted), key)
+
+
+class CutTests(CutTestCase):
+    """A store with some files, cut at each of its records."""
 
     def test_queues_and_index_end_with_the_log(self) -> None:
         """Cut at any record, they have what is before it, and what is appended then."""
@@ -260,3 +268,128 @@ class CutTests(SynchronousTestCase):
         [record] = box.append(message())
         self.assertEqual((record.physical_offset, record.queue_offset), (8 * FILE_SIZE, 0))
         self.assertEqual(box.after_stop().bodies(), [record.body])
+
+
+class UndispatchedCutTests(CutTestCase):
+    """The end of a log whose last records are not dispatched is cut."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.box.store.dispatch.advance_confirm_offset(self.box.store.commit_log.max_offset)
+        self.unread = self.fill(self.box, 20, "u")
+
+    def test_only_the_log_is_cut(self) -> None:
+        """Records before the cut become readable, and the removed ones leave no gap in queues."""
+        for count in (20, 19, 9, 1, 0):
+            box = self.box = self.make_box()
+            self.records = self.fill(box, 40)
+            store = box.store
+            store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
+            unread = self.fill(box, 20, "u")
+            place = [*unread, None][count]
+            end = store.commit_log.max_offset if place is None else place.physical_offset
+            self.successResultOf(store.log_cut.cut_undispatched(end))
+            self.assertEqual(store.commit_log.max_offset, end)
+            for queue_id in range(2):
+                self.assertEqual(box.bodies(queue_id=queue_id),
+                                 [r.body for r in self.records if r.queue_id == queue_id])
+            more = self.fill(box, 5, "n")
+            with mock.patch.object(store.commit_log, "peek", None):
+                store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
+                box.step(5, 5)
+            kept = [*self.records, *unread[:count], *more]
+            self.records += unread + more
+            self.assertHolds(box, kept)
+            self.assertEqual(
+                [r.queue_offset for queue_id in range(2) for r in kept if r.queue_id == queue_id],
+                [offset for queue_id in range(2)
+                 for offset in range(sum(r.queue_id == queue_id for r in kept))])
+            box.step(70_000, 60)
+            self.assertHolds(box.after_kill(), kept)
+
+    def test_light_queues(self) -> None:
+        """They continue without a gap as well."""
+        box = StoreBox(enable_lmq=True, enable_multi_dispatch=True).open()
+        store = box.store
+
+        def append(body: bytes) -> MessageRecord:
+            (record,) = box.append(message(body=body, properties=LIGHT))
+            return record
+
+        append(b"1")
+        store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
+        append(b"2")
+        self.successResultOf(store.log_cut.cut_undispatched(append(b"3").physical_offset))
+        append(b"4")
+        store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
+        self.assertEqual(box.bodies("%LMQ%a"), [b"1", b"2", b"4"])
+
+    def test_what_is_readable_or_confirmed_is_not_cut(self) -> None:
+        """Neither is a place where no record begins an end of the log."""
+        store, first = self.box.store, self.unread[0]
+        end = store.commit_log.max_offset
+        for place in (self.records[-1].physical_offset, first.physical_offset + 1, end + 1):
+            self.failureResultOf(store.log_cut.cut_undispatched(place), StoreError)
+        store.dispatch.confirm_follows = True
+        self.failureResultOf(
+            store.log_cut.cut_undispatched(self.records[-1].physical_offset), StoreError)
+        self.assertEqual(store.commit_log.max_offset, end)
+
+    def test_it_waits_for_the_sync_that_runs_and_no_more(self) -> None:
+        """Nothing is stored meanwhile, and more may be confirmed; waits for the flush then end."""
+        store, jobs = self.box.store, []
+
+        def run_sync(job: Callable[[], object], done: Callable[[None], None]) -> None:
+            job()
+            jobs.append(done)
+
+        self.patch(store.flush, "_run_sync", run_sync)
+        first, kept, cut = self.unread[0], self.unread[7], self.unread[8]
+        waits = [store.flush.flushed(first.next_offset)]
+        late = self.fill(self.box, 1, "v")[0]
+        waits += [store.flush.flushed(late.next_offset)]
+        done = store.log_cut.cut_undispatched(cut.physical_offset)
+        refused = store.log_cut.cut_undispatched(kept.physical_offset)
+        self.assertNoResult(done)
+        self.assertRaises(StoreClosed, store.append, [message()])
+        store.dispatch.advance_confirm_offset(kept.next_offset)
+        # The wait of the newest record begins another sync.
+        jobs.pop(0)(None)
+        self.assertNoResult(done)
+        jobs.pop(0)(None)
+        self.assertEqual(jobs, [])
+        self.successResultOf(done)
+        self.failureResultOf(refused, StoreError)
+        self.assertEqual([self.successResultOf(each) for each in waits if each], [None, None])
+        self.assertEqual(store.commit_log.max_offset, cut.physical_offset)
+
+    def test_a_wait_for_the_flush_of_a_record_that_is_cut_fails(self) -> None:
+        """The record is neither durable nor late: it does not exist."""
+        store = self.box.store
+        self.patch(store.flush, "_run_sync", lambda job, done: None)
+        self.patch(store.flush, "idle", lambda: None)
+        kept, cut = (store.flush.flushed(each.next_offset) for each in self.unread[7:9])
+        assert kept is not None
+        assert cut is not None
+        self.successResultOf(store.log_cut.cut_undispatched(self.unread[8].physical_offset))
+        self.assertNoResult(kept)
+        self.failureResultOf(cut, StoreCut)
+
+    def test_listeners_are_called(self) -> None:
+        """Progress that depends on the removed records must go back."""
+        store, ends = self.box.store, []
+        store.log_cut.on_cut.append(lambda: ends.append(store.commit_log.max_offset))
+        place = self.unread[3].physical_offset
+        self.successResultOf(store.log_cut.cut_undispatched(place))
+        self.assertEqual(ends, [place])
+
+    def test_a_cut_that_fails_ends_the_storing_of_messages(self) -> None:
+        """The next start repairs it."""
+        store = self.box.store
+        self.patch(store.commit_log, "truncate", self.fail_to_cut)
+        self.failureResultOf(
+            store.log_cut.cut_undispatched(self.unread[3].physical_offset), StoreError)
+        self.assertRaises(StoreError, store.append, [message()])
+
+    def fail_to_cut(self, offset: int) -> None:
+        raise OSError(errno.EIO, "input/output error")

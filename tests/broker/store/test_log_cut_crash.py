@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from tests.every_change import EveryChangeCase
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.power_loss import PowerLossDisk
@@ -95,3 +97,63 @@ class EveryChangeTests(EveryChangeCase):
     def test_a_loss_of_power(self) -> None:
         """A loss of power at each change."""
         self.cut_at_every_change()
+
+
+class UndispatchedTests(EveryChangeTests):
+    """The same when only the log has to be cut, because replicas did not confirm its end."""
+
+    def append(self, to: list[MessageRecord], count: int, text: str) -> None:
+        """Append messages; of the first ones, eight are confirmed, and all of the others."""
+        dispatch = self.box.kernel.store.dispatch
+        if not to and to is self.before:
+            super().append(to, 8, text)
+            dispatch.advance_confirm_offset(to[-1].next_offset)
+            count -= 8
+        super().append(to, count, text)
+        if to is not self.before:
+            dispatch.advance_confirm_offset(to[-1].next_offset)
+
+    def live(self) -> None:
+        self.successResultOf(
+            self.box.kernel.store.log_cut.cut_undispatched(self.before[8].physical_offset))
+        self.is_cut = True
+        self.append(self.after, 4, "n")
+        self.steps(70_000)
+        self.append(self.after, 7, "o")
+        self.steps(70_000)
+
+
+
+class RemovedIndexFileTests(EveryChangeTests):
+    """A removed index file may come back after a loss of power."""
+
+    def live(self) -> None:
+        """Cut, and append what has room in the last index file that is left."""
+        self.steps(70_000)
+        index = self.box.kernel.store.index
+        assert index is not None
+        self.assertEqual((len(index.files), index.is_flushed), (3, True))
+        self.successResultOf(
+            self.box.kernel.store.log_cut.truncate(self.before[8].physical_offset))
+        self.is_cut = True
+        for text in "no":
+            self.append(self.after, 1, text)
+            self.steps(70_000)
+
+    def test_a_loss_of_power(self) -> None:
+        """It does not come back once the checkpoint says that the index is durable."""
+        self.begin()
+        self.live()
+        disk, after = self.disk, self.after
+        for seed in range(40):
+            self.disk, self.after = disk.copy(), list(after)
+            self.disk.crash(random.Random(seed))
+            self.look(f"seed {seed}")
+            self.box.stop()
+
+    def test_a_kill(self) -> None:
+        self.begin()
+        self.live()
+        self.disk = self.disk.copy()
+        self.disk.kill()
+        self.look("a kill")
