@@ -74,6 +74,11 @@ class OpBatches:
         if size > self._broker.settings.int("transactionOpMsgMaxSize"):
             self.write()
 
+    def clear(self) -> None:
+        """Forget the ends that are not written, because the log was cut."""
+        self._waiting.clear()
+        self._sizes.clear()
+
     def write(self) -> bool:
         """Write all waiting ends; :returns: False when some of them still wait."""
         size_max = self._broker.settings.int("transactionOpMsgMaxSize")

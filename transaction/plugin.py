@@ -124,6 +124,10 @@ class Plugin:
             service.sends_handled(batch)
 
     @hookimpl
+    def on_role_change(self, role: str, broker_id: int) -> None:
+        self._service.role_changed()
+
+    @hookimpl
     def collect_metrics(self) -> Sequence[MetricFamily] | None:
         """Source: BrokerMetricsManager.initTransactionMetrics @5.3.3."""
         service = self._in_use()

@@ -49,3 +49,8 @@ class RecentHalves:
         half = self._halves.pop(log_offset, None)
         if half is not None:
             self._size -= half.message.size
+
+    def clear(self) -> None:
+        """Drop all half messages, because the log was cut."""
+        self._halves.clear()
+        self._size = 0

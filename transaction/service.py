@@ -1,8 +1,8 @@
 """The transaction service of one broker: it takes half messages, ends them, and has them checked.
 
 The progress of the checks is stored as consumer offsets of the group CID_RMQ_SYS_TRANS in the half
-topic and the op topic, as in Apache's store. An offset is committed only when a power failure
-cannot undo the progress: the copy of each passed half message must be durable.
+topic and the op topic, as in Apache's store. An offset is committed only when nothing can undo the
+progress: the copy of each passed half message must be settled.
 
 Source: TransactionalMessageServiceImpl, TransactionalMessageBridge,
 TransactionalMessageCheckService, TransactionalOpBatchService @5.3.3.
@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twistmq.broker.api import ITransactionService, MessageRecord, Reply, ResponseCode
-from twistmq.broker.api.requests import DeferredReply
+from twistmq.broker.api.requests import DeferredReply, SettledProgress
 from twistmq.broker.api.topics import HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.broker.api.wire import properties as names
 from twistmq.transaction.check import HalfQueue
@@ -60,6 +60,10 @@ class TransactionService:
         self._queues: dict[int, HalfQueue] = {}
         #: Queues whose check is running or still to come; None between two checks.
         self._checking: list[HalfQueue] | None = None
+        #: The offsets of the checks, by topic and queue id.
+        self._progress: SettledProgress[Mapping[tuple[str, int], int]] = SettledProgress(
+            broker.store, {})
+        broker.store.log_cut.on_cut.append(self._log_cut)
 
     # --- new half messages
 
@@ -136,8 +140,7 @@ class TransactionService:
         """Start or continue a check; at its end, wait until its results are durable."""
         broker = self._broker
         if broker.is_slave and not broker.delivers:
-            self._queues.clear()
-            self._checking = None
+            self._forget_checks()
             return None
         checking = self._begin() if self._checking is None else self._checking
         # A check that raises is abandoned until the next one.
@@ -155,6 +158,27 @@ class TransactionService:
             return None
         # After a crash before the save, messages that were put back would be checked twice.
         return progress.addCallback(lambda _: broker.saves.save(broker.consumer_offset))
+
+    def _forget_checks(self) -> None:
+        """Forget how far the checks are; they continue at the committed offsets."""
+        self._queues.clear()
+        self._checking = None
+        self._progress.reset({})
+
+    def role_changed(self) -> None:
+        """Leave the checks to another master, however soon this broker is a master again."""
+        if self._broker.is_slave:
+            self._forget_checks()
+
+    def _log_cut(self) -> None:
+        """Forget all that the log may no longer contain.
+
+        A transaction whose end was removed is checked again.
+        """
+        self._forget_checks()
+        self._ended.clear()
+        self.recent.clear()
+        self.batches.clear()
 
     def _escaping(self, checking: list[HalfQueue], waiting: Deferred[None]) -> Deferred[None]:
         """Continue after another broker's answer; the master may ask for progress at any time."""
@@ -211,25 +235,29 @@ class TransactionService:
         return offsets[0], offsets[1]
 
     def set_progress(self) -> Deferred[None] | None:
-        """Commit the offsets of the checks once the stored copies are durable.
+        """Flush the stored copies, and commit the offsets of the checks as far as they are settled.
 
-        :returns: fires when they are committed or this failed; None if they were committed at once.
+        :returns: fires when this is done or failed; None if it was done at once.
         """
         offsets = {(topic, queue.queue_id): offset for queue in self._queues.values()
                    for topic, offset in ((HALF_TOPIC, queue.offset),
                                          (OP_HALF_TOPIC, queue.ops.consume(queue.offset)))}
-        table = self._broker.consumer_offset
-        changed = {key: offset for key, offset in offsets.items()
-                   if table.query(SYSTEM_GROUP, *key) != offset}
-        if not changed:
+        if not self._changed(offsets):
             return None
+        self._progress.note(offsets)
         durable = self._broker.store.flush.flushed(
             self._broker.store.commit_log.max_offset) or succeed(None)
         return durable.addCallbacks(
-            lambda _: self._set_offsets(changed),
+            lambda _: self._set_offsets(self._changed(self._progress.settled)),
             lambda failure: self.log.error("the progress of transaction checks cannot be saved: "
                                            "{error}",
                                            error=failure.getErrorMessage()))
+
+    def _changed(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Return the offsets that are not committed yet."""
+        table = self._broker.consumer_offset
+        return {key: offset for key, offset in offsets.items()
+                if table.query(SYSTEM_GROUP, *key) != offset}
 
     def _set_offsets(self, offsets: Mapping[tuple[str, int], int]) -> None:
         broker = self._broker

@@ -28,6 +28,7 @@ from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 from twistmq.broker.request.send_context import is_stored
 from twistmq.broker.request.send_record import RecordMaker
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
+from twistmq.broker.request.settled_progress import SettledProgress
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.protocol.run_to_completion import run_to_completion
@@ -46,6 +47,7 @@ __all__ = [
     "SavedTable",
     "Saving",
     "SendTopics",
+    "SettledProgress",
     "Shares",
     "Stage",
     "SyncedTable",

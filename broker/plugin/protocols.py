@@ -137,7 +137,8 @@ class Broker(Server, Protocol):
 
         ``queues`` has the offsets and entries of queues. ``commit_log`` has the offsets at which
         the log begins, ends and is durable. ``reader`` searches by time and by key. ``dispatch``
-        knows which messages are readable, and ``flush`` waits until an offset is durable.
+        knows which messages are readable, and ``flush`` waits until an offset is durable. Up to
+        ``settled_offset``, nothing removes records any more.
         """
 
     @property

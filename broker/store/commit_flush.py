@@ -153,7 +153,7 @@ class CommitFlush:
         for waiting in ready:
             waiting.callback(None)
 
-    def idle(self) -> Deferred[None] | None:
+    def wait_for_sync(self) -> Deferred[None] | None:
         """Wait until no sync runs; None when none does."""
         if not self._running:
             return None

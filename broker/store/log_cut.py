@@ -142,7 +142,7 @@ class LogCut:
             return
         resume = self._pause()
         try:
-            while (syncing := self._flush.idle()) is not None:
+            while (syncing := self._flush.wait_for_sync()) is not None:
                 await syncing
             if self._warmer is not None:
                 await self._warmer.discard()

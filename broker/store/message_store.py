@@ -486,6 +486,17 @@ class MessageStore:
 
     # --- flush
 
+    @property
+    def settled_offset(self) -> int:
+        """The offset up to which nothing removes records any more.
+
+        They are durable here, and confirmed if replicas have a say. Progress that depends on
+        records may be saved once they are settled.
+        """
+        flushed = self.commit_log.flushed_offset
+        dispatch = self.dispatch
+        return flushed if dispatch.confirm_follows else min(flushed, dispatch.confirm_offset)
+
     def flush_step(self, now_ms: int) -> None:
         """Do the work that is due, for a few milliseconds at most. Call it about every 50 ms.
 

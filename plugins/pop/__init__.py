@@ -95,5 +95,9 @@ class Plugin:
         return families(self._broker, self.service.state, self.service.queues)
 
     @hookimpl
+    def on_role_change(self, role: str, broker_id: int) -> None:
+        self.service.role_changed()
+
+    @hookimpl
     def on_stop(self) -> Deferred[None] | None:
         return self.service.stop()

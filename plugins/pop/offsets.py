@@ -35,7 +35,7 @@ class TakenRange:
     def __init__(self, next_offset: int, safe_from: int | None) -> None:
         #: Queue offset at which the next pop begins.
         self.next_offset = next_offset
-        #: The range is settled when the commit log is durable up to here; None: not stored yet.
+        #: The range is settled when the commit log is settled up to here; None: not stored yet.
         self.safe_from = safe_from
 
 
@@ -78,18 +78,22 @@ class PopOffsets:
         """Forget a queue because an administrator set its offset, or its contents changed."""
         self._queues.pop(key, None)
 
+    def clear_all(self) -> None:
+        """Forget all queues, which continue at their consumer offsets."""
+        self._queues.clear()
+
     def settle(self) -> None:
         """Commit the ends of settled ranges as consumer offsets."""
         if not self._queues:
             return
-        durable = self._broker.store.commit_log.flushed_offset
+        settled = self._broker.store.settled_offset
         for key in list(self._queues):
-            self._settle(key, durable)
+            self._settle(key, settled)
 
-    def _settle(self, key: QueueKey, durable: int) -> None:
+    def _settle(self, key: QueueKey, settled: int) -> None:
         queue = self._queues[key]
         offset = -1
-        while queue and queue[0].safe_from is not None and queue[0].safe_from <= durable:
+        while queue and queue[0].safe_from is not None and queue[0].safe_from <= settled:
             offset = queue.popleft().next_offset
         if not queue:
             del self._queues[key]

@@ -408,11 +408,11 @@ class ReviveQueue:
         if done > (self._unsaved[-1][1] if self._unsaved else self._saved):
             self._unsaved.append((self._stored_to, done))
 
-    def save_durable(self) -> None:
-        """Commit the finished and durable progress as a consumer offset."""
-        durable = self._broker.store.commit_log.flushed_offset
+    def save_settled(self) -> None:
+        """Commit the finished and settled progress as a consumer offset."""
+        settled = self._broker.store.settled_offset
         done = -1
-        while self._unsaved and self._unsaved[0][0] <= durable:
+        while self._unsaved and self._unsaved[0][0] <= settled:
             done = self._unsaved.popleft()[1]
         if done >= 0:
             self._saved = done

@@ -52,6 +52,7 @@ class PopService:
         self._is_syncing = False
         self._synced_ms = 0
         broker.on_topic_deletion.append(self._topic_deleted)
+        broker.store.log_cut.on_cut.append(self.forget)
 
     # --- life
 
@@ -116,10 +117,20 @@ class PopService:
             return bool(self.queues)
         if not self._was_slave:
             self._was_slave = True
-            self.state.buffer.clear()
-            for queue in self.queues:
-                queue.reset()
+            self.forget()
         return False
+
+    def role_changed(self) -> None:
+        """Forget the state of a master that is a slave now, however soon it is a master again."""
+        if self._broker.is_slave:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget all that the log may no longer contain; pops continue at the settled progress."""
+        self.state.buffer.clear()
+        self.state.offsets.clear_all()
+        for queue in self.queues:
+            queue.reset()
 
     def tick(self, now_ms: int) -> None:
         """End waits, write due check points, and commit settled offsets."""
@@ -154,10 +165,10 @@ class PopService:
         self._is_syncing = False
 
     def settle(self, now_ms: int) -> None:
-        """Commit durable progress as consumer offsets."""
+        """Commit settled progress as consumer offsets."""
         self.state.offsets.settle()
         for queue in self.queues:
-            queue.save_durable()
+            queue.save_settled()
 
     def revive_period_ms(self) -> int:
         """The time until the next round, which is short while there is more to do."""

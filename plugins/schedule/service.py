@@ -7,8 +7,8 @@ they were stored, and a look at a queue can stop at the first message that is no
 of a queue entry holds the time at which its message is due.
 
 The progress of a level is its next queue offset. It is saved only once the delivered messages are
-durable, so that a loss of power cannot remove a message that the saved offset already counts. After
-a crash a message may be delivered twice, but no message is lost.
+settled, so that neither a loss of power nor another master can remove a message that the saved
+offset already counts. After a crash a message may be delivered twice, but no message is lost.
 
 Source: ScheduleMessageService, DeliverDelayedMessageTimerTask, RunningStats @5.3.3.
 """
@@ -33,6 +33,7 @@ from twistmq.broker.api import (
 from twistmq.broker.api.bodies import DataVersion, DelayOffsetSerializeWrapper
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.observe import Outage
+from twistmq.broker.api.requests import SettledProgress
 from twistmq.broker.api.topics import SCHEDULE_TOPIC
 from twistmq.broker.api.wire import indexes_with
 from twistmq.broker.api.wire import properties as names
@@ -46,7 +47,7 @@ from twistmq.plugins.schedule.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from twistmq.broker.api import Broker
 
@@ -79,6 +80,8 @@ class ScheduleService:
         #: The next queue offset of each level.
         self.offsets: dict[int, int] = {}
         self.data_version = DataVersion(timestamp=broker.now_ms())
+        self._progress: SettledProgress[dict[int, int]] = SettledProgress(broker.store, {})
+        broker.store.log_cut.on_cut.append(self._go_back)
         self._file = broker.store.config_file("delayOffset.json")
         self._outage = Outage()
         #: For each level the queue offsets that were delivered beyond the next queue offset.
@@ -324,6 +327,7 @@ class ScheduleService:
 
     def _take_saved(self, saved: DelayOffsetSerializeWrapper, _: bytes) -> None:
         self.offsets.update(saved.offset_table)
+        self._progress.reset(dict(self.offsets))
         if saved.data_version is not None:
             self.data_version.assign(saved.data_version)
 
@@ -333,11 +337,20 @@ class ScheduleService:
         :raises WireError: when the body cannot be decoded.
         """
         master_offsets = DelayOffsetSerializeWrapper.decode(body)
-        self.offsets = dict(master_offsets.offset_table)
-        self._ahead.clear()
-        self._follows = True
+        self._follow(master_offsets.offset_table)
         if master_offsets.data_version is not None:
             self.data_version.assign(master_offsets.data_version)
+
+    def _follow(self, offsets: Mapping[int, int]) -> None:
+        """Continue at offsets after which more messages may have been delivered."""
+        self.offsets = dict(offsets)
+        self._progress.reset(dict(offsets))
+        self._ahead.clear()
+        self._follows = True
+
+    def _go_back(self) -> None:
+        """Return to the settled offsets after a cut, which may have removed deliveries."""
+        self._follow(self._progress.settled)
 
     def take_back(self, body: bytes) -> None:
         """Adopt the offsets of a slave that stood in for this master, where they are higher.
@@ -349,23 +362,25 @@ class ScheduleService:
             self.offsets[level] = max(offset, self.offsets.get(level, 0))
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
-        """Return the offsets of all levels, in the form that the file and a slave receive."""
-        return DelayOffsetSerializeWrapper(self.offsets, self.data_version)
+        """Return the offsets of all levels, as a slave receives them."""
+        return DelayOffsetSerializeWrapper(
+            self._progress.agreed_value(self.offsets), self.data_version)
 
     def save(self) -> Deferred[None] | None:
-        """Save the offsets once the delivered messages are durable."""
-        text = self.wrapper().encode_pretty().decode()
+        """Flush the delivered messages, and save the offsets as far as they are settled."""
+        self._progress.note(dict(self.offsets))
         durable = self._broker.store.flush.flushed(self._broker.store.commit_log.max_offset)
         if durable is None:
-            self._write(text)
+            self._write()
             return None
         return durable.addCallbacks(
-            lambda _: self._write(text),
+            lambda _: self._write(),
             lambda failure: self._not_saved(failure.getErrorMessage()))
 
-    def _write(self, text: str) -> None:
+    def _write(self) -> None:
+        settled = DelayOffsetSerializeWrapper(self._progress.settled, self.data_version)
         try:
-            self._file.save(text)
+            self._file.save(settled.encode_pretty().decode())
         except (StoreError, OSError) as error:
             self._not_saved(str(error))
         else:
@@ -377,6 +392,7 @@ class ScheduleService:
 
     def _set_offset(self, level: int, offset: int) -> None:
         self.offsets[level] = offset
+        self._progress.note(dict(self.offsets))
         self._delivered += 1
         if self._delivered % VERSION_STEP == 0:
             self.data_version.next_version(self._broker.now_ms())

@@ -99,12 +99,13 @@ class Enqueue:
         return not self._late
 
     def begin(self, offset: int, known_log_offsets: set[int], read_ms: int, now_ms: int) -> None:
-        """Continue after a start.
+        """Continue after a start, or at an earlier progress.
 
         :param read_ms: ticks before this one are delivered.
         """
         self.offset = offset
         self.known_log_offsets = known_log_offsets
+        self._late = []
         self.advance(now_ms)
         self._saved_read_ms = read_ms
         # The clock may have been set back since the last stop.

@@ -43,6 +43,11 @@ class PendingRecalls:
         if not keys:
             del self._keys[tick_ms]
 
+    def clear(self) -> None:
+        """Forget all recalls, since they will be entered again."""
+        self._keys.clear()
+        self._count = 0
+
     def forget(self, tick_ms: int) -> None:
         """Forget the recalls of a tick whose slot is finished."""
         self._count -= len(self._keys.pop(tick_ms, ()))

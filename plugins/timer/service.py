@@ -1,8 +1,8 @@
 """The timed messages of one broker: entering, delivering, and the progress of both.
 
 A turn spends a few milliseconds on entering some messages and delivering others. The progress is
-saved each second, and only as far as no loss of power can undo it. After a crash a message may
-therefore be delivered twice, but no message is lost.
+saved each second, and only as far as it is settled: neither a loss of power nor another master can
+undo it. After a crash a message may therefore be delivered twice, but no message is lost.
 
 Source: TimerMessageStore, TimerFlushService @5.3.3.
 """
@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.api import BrokerError, MessageRecord, RequestRefused, ResponseCode, StoreError
 from twistmq.broker.api.bodies import next_counter
 from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.requests import SettledProgress
 from twistmq.broker.api.wire import indexes_with
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.checkpoint import (
@@ -86,7 +87,7 @@ class TimerService:
         self.late, self.due = Delivery(broker), Delivery(broker)
         rolling = SlotChooser(self.wheel, settings.roll_window)
         self.delivered = Delivered(store, rolling.slot_on_slave)
-        recalls = PendingRecalls()
+        recalls = self._recalls = PendingRecalls()
         self.enqueue = Enqueue(broker, self.wheel, self.timer_log, self.metrics, self.late,
                                rolling, self.delivered, recalls)
         self.dequeue = Dequeue(broker, self.wheel, self.timer_log, self.metrics, self.due,
@@ -105,6 +106,9 @@ class TimerService:
         self._lock = DeferredLock()
         self._is_failing = False
         self._rates = Rates()
+        self._progress = SettledProgress(store, TimerCheckpoint())
+        #: Whether the broker still has to return to the settled progress.
+        self._goes_back = False
 
     # --- start
 
@@ -133,7 +137,8 @@ class TimerService:
             self.enqueue.begin(recovery.queue_offset, recovery.known_log_offsets, read_ms, now_ms)
             # From here on only an orderly stop counts as clean.
             self.checkpoint.write(self._values(), RUNNING)
-            self._broker.store.log_cut.on_cut.append(self.enqueue.correct_offset)
+            self._progress.reset(self._values())
+            self._broker.store.log_cut.on_cut.append(self._log_cut)
         except OSError as error:
             raise StoreDamaged(f"the files of timed messages cannot be used: {error}") from error
         self._is_loaded = True
@@ -200,7 +205,7 @@ class TimerService:
     def turn(self, now_ms: int) -> None:
         """Enter some messages and deliver some."""
         self._has_more = False
-        if not self._is_loaded or self._is_stopped:
+        if not self._is_loaded or self._is_stopped or self._goes_back:
             return
         settings, clock = self._broker.settings, self._broker.steady.now_ms
         broker = self._broker
@@ -257,7 +262,7 @@ class TimerService:
         """The check point that other brokers receive: this moment's if this broker delivers."""
         if self._is_loaded and not self._is_stopped and self.enqueue.is_whole and (
                 self.following.has_gone_on or not self._broker.is_slave):
-            return self._values()
+            return self._progress.agreed_value(self._values())
         return self.checkpoint.values
 
     def save_if_due(self, now_ms: int) -> Deferred[None] | None:
@@ -267,7 +272,9 @@ class TimerService:
         values = self._values()
         progress = (values.last_timer_log_flush_position, values.last_timer_queue_offset,
                     self.delivered_count)
-        if progress == self._saved and now_ms - self._saved_ms < IDLE_SAVE_MS:
+        is_saved = progress == self._saved and (
+            _progress_of(self._progress.settled) == _progress_of(self.checkpoint.values))
+        if is_saved and now_ms - self._saved_ms < IDLE_SAVE_MS:
             return None
         self._saved, self._saved_ms = progress, now_ms
         self._rates.note(now_ms, self.enqueue.count, self.delivered_count)
@@ -276,25 +283,61 @@ class TimerService:
     def role_changed(self) -> None:
         """Save the progress and publish it at once, because another broker continues from here.
 
-        A master flushes its log before it becomes a slave.
+        A master flushes its log before it becomes a slave, unless it steps down.
         """
         if self._is_loaded and not self._is_stopped and self.enqueue.is_whole:
-            self.checkpoint.values = self._values()
+            self.checkpoint.values = self._progress.agreed_value(self._values())
             self._lock.run(self._save, RUNNING)
 
+    def _log_cut(self) -> None:
+        """Return to the settled progress after a cut, which may have removed deliveries.
+
+        A slave whose master alone determines the log gets the progress from that master instead.
+        """
+        # This must precede further stores, which could make the queue as long as the offset.
+        self.enqueue.correct_offset()
+        settled, current = self._progress.settled, self._values()
+        if self._is_stopped or self._broker.store.dispatch.confirm_follows or (
+                self.enqueue.is_whole and _progress_of(settled) == _progress_of(current)):
+            return
+        self._goes_back = True
+        self._lock.run(self._go_back)
+
+    def _go_back(self) -> None:
+        """Continue like a broker that was killed at the settled progress, and search the later log.
+
+        Deliveries that are still in the log are not made again.
+        """
+        self._goes_back = False
+        values = self.checkpoint.values = self._progress.go_back()
+        self.checkpoint.state = RUNNING
+        recovery = TimerRecovery(self._broker.store, self.checkpoint, self.wheel, self.timer_log)
+        recovery.run()
+        self.metrics.recount(recovery.counts or {})
+        self._recalls.clear()
+        self.dequeue.pass_to(values.last_read_ms)
+        self.enqueue.begin(recovery.queue_offset, recovery.known_log_offsets, values.last_read_ms,
+                           self._broker.now_ms())
+        self.delivered.look_from(self._progress.settled_end)
+
     def _save(self, state: int) -> Deferred[None]:
-        """Save once all of it is durable; fires when the save is done or has failed."""
-        values, metrics = self._values(), self.metrics.encode()
+        """Flush the log, and save what is settled; fires when the save is done or has failed."""
+        self._progress.note(self._values())
+        metrics = self.metrics.encode()
         store = self._broker.store
+        values = TimerCheckpoint()
 
         def write(_: None) -> Deferred[None]:
+            nonlocal values
+            values = self._progress.settled
+            written_state = RUNNING if self._progress.waits else state
             sync_log = self.timer_log.sync_job()
             write_wheel, take_back = self.wheel.write_job()
 
             def job() -> None:
                 sync_log()
                 write_wheel()
-                self.checkpoint.write(values, state)
+                self.checkpoint.write(values, written_state)
                 self.metrics.write(metrics)
 
             def undo(failure: Failure) -> Failure:
@@ -363,3 +406,9 @@ def _repeat(step: Callable[[], bool], clock: Callable[[], int], max_ms: int) -> 
         if clock() >= end_ms:
             return True
     return False
+
+
+def _progress_of(values: TimerCheckpoint) -> tuple[int, int, int]:
+    """Return the values of a check point without its version."""
+    return (values.last_read_ms, values.last_timer_log_flush_position,
+            values.last_timer_queue_offset)

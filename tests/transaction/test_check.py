@@ -608,3 +608,49 @@ class ReplacedTests(TransactionTestCase):
         self.assertEqual(self.end(half, COMMIT)[0], ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         self.restart()
         self.assertEqual(self.asked(60_000), [b"half"])
+
+
+class AgreedTests(TransactionTestCase):
+    """Replicas have a say in what the log contains."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.halves_sent = [self.half(b"1"), self.half(b"2")]
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Let the replicas have all of the log."""
+        dispatch = self.box.kernel.store.dispatch
+        dispatch.advance_confirm_offset(self.box.kernel.store.commit_log.max_offset)
+
+    def committed(self) -> int:
+        """The committed offset of the checks."""
+        return self.box.kernel.consumer_offset.query(SYSTEM_GROUP, HALF_TOPIC, 0)
+
+    def test_progress_waits_for_the_copies(self) -> None:
+        """Another master would not check half messages whose copies it does not have."""
+        self.assertEqual(self.asked(TIMEOUT_MS), [b"1", b"2"])
+        self.asked(1000)
+        self.assertLessEqual(self.committed(), 0)
+        self.confirm()
+        self.asked(1000)
+        self.assertEqual(self.committed(), 2)
+
+    def test_an_end_that_is_cut(self) -> None:
+        """The transaction is open again, and a check asks its producer."""
+        store = self.box.kernel.store
+        end = store.commit_log.max_offset
+        for half in self.halves_sent:
+            self.must_end(half, COMMIT)
+        first = next(store.raw.messages(end))
+        self.box.kernel.step_down(1)
+        self.successResultOf(store.log_cut.cut_undispatched(sum(first)))
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.confirm()
+        self.assertEqual(self.bodies(), [b"1"])
+        self.write_ends()
+        self.confirm()
+        self.assertEqual(self.asked(TIMEOUT_MS), [b"1", b"2"])
+        self.must_end(self.halves_sent[1], COMMIT)
+        self.confirm()
+        self.assertEqual(self.bodies(), [b"1", b"2"])

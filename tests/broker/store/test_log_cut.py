@@ -367,7 +367,7 @@ class UndispatchedCutTests(CutTestCase):
         """The record is neither durable nor late: it does not exist."""
         store = self.box.store
         self.patch(store.flush, "_run_sync", lambda job, done: None)
-        self.patch(store.flush, "idle", lambda: None)
+        self.patch(store.flush, "wait_for_sync", lambda: None)
         kept, cut = (store.flush.flushed(each.next_offset) for each in self.unread[7:9])
         assert kept is not None
         assert cut is not None

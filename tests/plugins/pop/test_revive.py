@@ -356,6 +356,56 @@ class RoleTests(PopTestCase):
         self.assertEqual(self.retries(), [b"x", b"x"])
 
 
+class AgreedTests(PopTestCase):
+    """Replicas have a say in what the log contains."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.send(b"x")
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Let the replicas have all of the log."""
+        dispatch = self.box.kernel.store.dispatch
+        dispatch.advance_confirm_offset(self.box.kernel.store.commit_log.max_offset)
+
+    def test_offsets_wait_for_the_check_point(self) -> None:
+        """Until replicas have it, another master would not give the messages out again."""
+        self.assertEqual([each.body for each in self.pop()], [b"x"])
+        self.pass_time(2000)
+        self.assertEqual((self.offset(), self.pop()), (0, []))
+        self.confirm()
+        self.pass_time(500)
+        self.assertEqual(self.offset(), 1)
+
+    def test_revived_messages_wait_for_their_retry(self) -> None:
+        """The progress of the revive topic counts a retry that replicas have."""
+        self.pop()
+        self.confirm()
+        for _ in range(16):
+            self.pass_time(500)
+            if not self.box.kernel.topic_config.get(RETRY_TOPIC):
+                self.confirm()
+        self.assertEqual((self.retries(), self.revived_to()), ([], {}))
+        for _ in range(2):
+            self.confirm()
+            self.pass_time(1000)
+        self.assertEqual(self.retries(), [b"x"])
+        self.assertNotEqual(self.revived_to(), {})
+
+    def test_a_check_point_that_is_cut(self) -> None:
+        """Its messages are given out again, also by a broker that is a master again at once."""
+        end = self.box.kernel.store.commit_log.max_offset
+        self.pop()
+        self.box.kernel.step_down(1)
+        self.successResultOf(self.box.kernel.store.log_cut.cut_undispatched(end))
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.assertEqual([each.body for each in self.pop()], [b"x"])
+        self.confirm()
+        self.pass_time(1000)
+        self.assertEqual(self.offset(), 1)
+
+
 class RefusedTests(PopTestCase):
     """A message that cannot be stored for its retry."""
 

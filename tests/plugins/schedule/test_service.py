@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred
@@ -414,14 +415,57 @@ class ProgressTests(DelayTestCase):
 
     def test_it_is_saved_once_the_deliveries_are_on_disk(self) -> None:
         """A loss of power could take a delivery that the file counts."""
-        durable: Deferred[int] = Deferred()
+        syncs: list[Callable[[None], None]] = []
+
+        def run_sync(job: Callable[[], object], done: Callable[[None], None]) -> None:
+            job()
+            syncs.append(done)
+
         self.send(b"first", 1)
         self.let_pass(1000)
-        self.patch(type(self.box.kernel.store.flush), "flushed", lambda flush, end: durable)
+        self.patch(self.box.kernel.store.flush, "_run_sync", run_sync)
         self.save()
         self.assertFalse(self.disk.exists(OFFSETS))
-        durable.callback(0)
+        syncs.pop()(None)
         self.assertEqual(self.saved(), {1: 1})
+
+    def test_it_is_saved_and_copied_once_replicas_have_the_deliveries(self) -> None:
+        """Until then another master may remove them, and after a cut they are made again."""
+        store = self.box.kernel.store
+        self.send(b"first", 1)
+        self.confirm()
+        self.let_pass(1000)
+        self.save()
+        self.assertEqual((self.saved(), self.copied()), ({}, {}))
+        self.confirm()
+        self.assertEqual(self.copied(), {1: 1})
+        self.save()
+        self.assertEqual(self.saved(), {1: 1})
+        self.send(b"second", 1)
+        self.send(b"third", 1)
+        self.confirm()
+        end = store.commit_log.max_offset
+        self.let_pass(1000)
+        self.box.kernel.step_down(1)
+        self.save()
+        self.assertEqual((self.saved(), self.copied()), ({1: 1}, {1: 1}))
+        delivered = next(itertools.islice(store.raw.messages(end), 1, None))[0]
+        self.successResultOf(store.log_cut.cut_undispatched(delivered))
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.confirm()
+        self.let_pass(1000)
+        self.confirm()
+        self.assertEqual(self.bodies(), [b"first", b"second", b"third"])
+
+    def confirm(self) -> None:
+        """Let the replicas have all of the log."""
+        dispatch = self.box.kernel.store.dispatch
+        dispatch.advance_confirm_offset(self.box.kernel.store.commit_log.max_offset)
+
+    def copied(self) -> dict[int, int]:
+        """The offsets that another broker of the group gets."""
+        reply = self.box.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+        return DelayOffsetSerializeWrapper.decode(reply.body).offset_table
 
     def test_after_a_kill_everything_comes(self) -> None:
         """After a kill everything comes, and nothing twice that was saved before."""

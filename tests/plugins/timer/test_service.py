@@ -12,7 +12,7 @@ from tests.plugins.timer.case import SAVE, TURN, TimerTestCase
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.plugins import timer
-from twistmq.plugins.timer.checkpoint import TimerCheckpoint
+from twistmq.plugins.timer.checkpoint import RUNNING, TimerCheckpoint, decode_mark
 from twistmq.plugins.timer.service import TURN_MS
 from twistmq.protocol.bodies import TopicConfig
 from twistmq.protocol.codes import RequestCode, ResponseCode
@@ -516,3 +516,74 @@ class FigureTests(TimerTestCase):
         self.assertIsNone(service.stop())
         service.turn(1)
         self.assertEqual(service.enqueue.write_ms, service.enqueue.write_ms)
+
+
+class AgreedTests(TimerTestCase):
+    """Replicas have a say in what the log contains."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.send(b"first", TIMER_DELAY_MS="1500")
+        self.due_ms = self.box.now_ms + 1500
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Let the replicas have all of the log."""
+        dispatch = self.box.kernel.store.dispatch
+        dispatch.advance_confirm_offset(self.box.kernel.store.commit_log.max_offset)
+
+    def saved(self) -> TimerCheckpoint:
+        return TimerCheckpoint.decode(self.disk.read_file("/store/config/timercheck"))
+
+    def copied(self) -> TimerCheckpoint:
+        """The check point that another broker of the group gets."""
+        return TimerCheckpoint.decode(self.box.ask(RequestCode.GET_TIMER_CHECK_POINT).body)
+
+    def test_progress_waits_for_the_deliveries(self) -> None:
+        """Until replicas have them, another master has to make them."""
+        for _ in range(5):
+            self.turns(1000)
+            self.save()
+        self.assertEqual(self.service.delivered_count, 1)
+        for check_point in (self.saved(), self.copied()):
+            self.assertLess(check_point.last_read_ms, self.due_ms)
+        self.confirm()
+        self.assertGreater(self.copied().last_read_ms, self.due_ms)
+        self.save()
+        self.assertGreater(self.saved().last_read_ms, self.due_ms)
+
+    def test_a_delivery_that_is_cut_is_made_again(self) -> None:
+        """The deliveries that are left are not made again, and later messages still wait."""
+        self.send(b"second", TIMER_DELAY_MS="1500")
+        self.send(b"late", TIMER_DELAY_MS="8000")
+        self.confirm()
+        self.turns(1000)
+        self.save()
+        end = self.box.kernel.store.commit_log.max_offset
+        self.turns(3000)
+        self.save()
+        self.assertEqual(self.service.delivered_count, 2)
+        store = self.box.kernel.store
+        first = next(store.raw.messages(end))
+        self.box.kernel.step_down(1)
+        self.turns(1000)
+        self.successResultOf(store.log_cut.cut_undispatched(sum(first)))
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.confirm()
+        kept = self.bodies()
+        self.assertEqual(len(kept), 1)
+        self.turns(2000)
+        self.confirm()
+        self.assertEqual(sorted(self.bodies()), [b"first", b"second"])
+        self.turns(8000)
+        self.confirm()
+        self.assertEqual(sorted(self.bodies()), [b"first", b"late", b"second"])
+
+    def test_a_stop_before_replicas_have_the_deliveries(self) -> None:
+        """What is saved describes no clean stop, because the wheel is further than the progress."""
+        self.turns(1000)
+        self.save()
+        self.turns(3000)
+        self.box.stop()
+        self.assertLess(self.saved().last_read_ms, self.due_ms)
+        self.assertEqual(decode_mark(self.disk.read_file("/store/config/timercheck"))[0], RUNNING)
