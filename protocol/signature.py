@@ -43,17 +43,26 @@ _orders: dict[tuple[tuple[str, ...], bool], _Values] = {}
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The identity of a client; only the access key is ever displayed."""
+    """The account of a client, which signs its requests; only the access key is ever displayed.
+
+    :param access_key: the name of the account.
+    :param secret_key: the key that signs requests; it is never sent.
+    :param security_token: belongs to temporary keys; otherwise empty.
+    :raises ValueError: when one of them is not a text.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
-    #: Belongs to temporary keys; otherwise empty.
     security_token: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         for name in ("access_key", "secret_key", "security_token"):
+            key = getattr(self, name)
+            if not isinstance(key, str):
+                # The text does not contain the key.
+                raise ValueError(f"{name} is of type {type(key).__name__}: give a text")
             try:
-                getattr(self, name).encode()
+                key.encode()
             except UnicodeEncodeError:
                 # The error of Python would show the key.
                 raise ValueError(f"{name} contains half a character of UTF-16") from None

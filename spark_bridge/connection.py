@@ -9,8 +9,8 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
+from twistmq.client.base.times import TIMESTAMP_S_MAX
 from twistmq.client.blocking.client import Client
-from twistmq.client.shell.options import TIMESTAMP_S_MAX
 from twistmq.client.shell.tls import client_context
 from twistmq.protocol.addresses import split_addresses
 from twistmq.protocol.bodies import MessageQueue

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from twistmq.client.base.errors import NoRoute, ProtocolError, Undecodable
 from twistmq.client.blocking.client import Client
+from twistmq.client.core.consumer.subscriptions import looks_like_sql
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.errors import RemotingError, RequestRefused
 from twistmq.spark_bridge.availability import is_denied
@@ -141,9 +142,14 @@ def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
     group = options.text("group") or options.text("groupIdPrefix")
     if len(group) > _GROUP_LENGTH_MAX:
         raise OptionError(f"option group: longer than {_GROUP_LENGTH_MAX}")
+    expression = options.text("subExpression")
+    expression_type = options.text("subExpressionType").upper()
+    if expression_type == "TAG" and looks_like_sql(expression):
+        raise OptionError(f"option subExpression: {expression!r} looks like SQL92, but "
+                          "subExpressionType is TAG: set it to SQL92")
     return ReadPlan(
-        client_settings(options), columns, group, options.text("subExpression"),
-        options.text("subExpressionType").upper(), options.integer("pullBatchSize"),
+        client_settings(options), columns, group, expression, expression_type,
+        options.integer("pullBatchSize"),
         options.flag("failOnDataLoss"), options.text("damaged").lower() or (
             "fail" if options.flag("failOnDataLoss") else "skip"),
         _names(options.text("brokers")),

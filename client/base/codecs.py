@@ -258,6 +258,9 @@ class Serialiser(Generic[T]):
     def __init__(
         self, name: str, to_bytes: Callable[[T], bytes], from_bytes: Callable[[bytes], T]
     ) -> None:
+        if not (callable(to_bytes) and callable(from_bytes)):
+            raise OptionError(f"serialiser {name}: give two functions, one that makes bytes of a "
+                              "value and one that makes a value of bytes")
         self._name = name
         self._to_bytes = to_bytes
         self._from_bytes = from_bytes

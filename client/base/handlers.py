@@ -43,7 +43,10 @@ class Retry(CopiedError):
     :raises OptionError: when the level is not a whole number of at least 0.
     """
 
-    def __init__(self, level: int = 0) -> None:
+    def __init__(self, level: int = 0, **unknown: object) -> None:
+        for name in unknown:
+            raise OptionError(f"there is no argument {name} of Retry, only level, a delay level of "
+                              "the broker; a PopConsumer can retry(message, delay_s=...)")
         if type(level) is not int or level < 0:
             raise OptionError(f"Retry({level!r}): the level is a whole number of at least 0; raise "
                               "Dead() to have the message not delivered again")

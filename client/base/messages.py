@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -18,17 +17,19 @@ import msgspec
 from twistmq.client.base.answers import PullResult, PullStatus, SendResult
 from twistmq.client.base.errors import OptionError
 from twistmq.client.base.received_message import ReceivedMessage
+from twistmq.client.base.times import Time, unix_ms
 from twistmq.client.base.unknown_names import unknown_name
 from twistmq.protocol import properties as names
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.topic_names import key_fault, tag_fault
 
 __all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult",
-           "check_message", "check_properties", "check_queue", "message_of"]
+           "check_iterable", "check_message", "check_properties", "check_queue", "message_list",
+           "message_of"]
 
 T = TypeVar("T")
 
-#: Unix seconds of the year 5138. A greater number is probably in milliseconds by mistake.
+#: The longest delay in seconds, about 3,000 years. A greater number is probably in milliseconds.
 _SECONDS_MAX: Final = 10**11
 
 
@@ -56,8 +57,8 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
         recalled.
     :param delay_s: deliver the message after this number of seconds; needs a broker of 5.0 or
         later.
-    :param deliver_at: deliver the message at a time: a datetime, or Unix seconds; needs a broker
-        of 5.0 or later.
+    :param deliver_at: deliver the message at a time: a datetime, or seconds since 1970; needs a
+        broker of 5.0 or later.
     :param wait_stored: whether the broker answers only after the message is flushed and copied, as
         the broker's configuration requires.
     :param flag: the application's int32.
@@ -70,7 +71,7 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     properties: Mapping[str, str] = {}
     delay_level: int = 0
     delay_s: float = 0
-    deliver_at: datetime | float | None = None
+    deliver_at: Time | None = None
     wait_stored: bool = True
     flag: int = 0
     sys_flag: int = 0
@@ -92,7 +93,10 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
         :raises OptionError: when a name or a value is not valid for a property, when the tag or a
             key is one by which the message could not be found, or when the times contradict.
         """
-        properties = dict(self.properties)
+        try:
+            properties = dict(self.properties)
+        except (TypeError, ValueError):
+            raise OptionError(f"properties are {self.properties!r}: give a dict of texts") from None
         if self.tags:
             properties[names.TAGS] = self.tags
         if self.keys:
@@ -157,11 +161,7 @@ def _add_time(message: Message, properties: dict[str, str]) -> None:
         raise OptionError(f"delay_level is {level!r}: give a whole number of at least 0")
     if type(delay_s) not in (int, float) or not 0 <= delay_s < _SECONDS_MAX:
         raise OptionError(f"delay_s is {delay_s!r}: give seconds, a number of at least 0")
-    if not isinstance(at, datetime | int | float | None) or isinstance(at, bool):
-        raise OptionError(f"deliver_at is {at!r}: give a datetime, or Unix seconds")
-    if isinstance(at, int | float) and not abs(at) < _SECONDS_MAX:
-        raise OptionError(f"deliver_at is {at!r}, which is after the year 5000: give Unix seconds, "
-                          "not milliseconds")
+    at_ms = None if at is None else unix_ms(at, "deliver_at")
     if sum([level > 0, delay_s > 0, at is not None]) != 1:
         raise OptionError("a message has one of delay_level, delay_s and deliver_at")
     if level > 0:
@@ -169,9 +169,8 @@ def _add_time(message: Message, properties: dict[str, str]) -> None:
     elif delay_s > 0:
         # A message with any delay waits for at least a millisecond.
         properties[names.TIMER_DELAY_MS] = str(max(1, round(delay_s * 1000)))
-    elif at is not None:
-        seconds = at.timestamp() if isinstance(at, datetime) else at
-        properties[names.TIMER_DELIVER_MS] = str(round(seconds * 1000))
+    elif at_ms is not None:
+        properties[names.TIMER_DELIVER_MS] = str(at_ms)
 
 
 #: The keywords of a send that belong to its message.
@@ -224,6 +223,25 @@ def _check_queue(topic: str | Message, options: Mapping[str, Any], queue: object
     if key:
         raise OptionError(f"queue is {queue} and sharding_key is {key!r}: give one of them, "
                           "because the key determines the queue")
+
+
+def check_iterable(messages: object) -> None:
+    """:raises OptionError: when an argument cannot be a list, or another iterable, of messages."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise OptionError(f"messages are {messages!r}: give a list of objects of Message")
+
+
+def message_list(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages that a program gave to a call as a list.
+
+    :raises OptionError: when it is not a list, or another iterable, of messages.
+    """
+    check_iterable(messages)
+    several = list(messages)
+    for each in several:
+        if not isinstance(each, Message):
+            raise OptionError(f"messages contain {each!r}: give objects of Message")
+    return several
 
 
 def check_message(message: object) -> None:

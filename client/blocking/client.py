@@ -15,14 +15,21 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from twistmq.client.base.argument_checks import check_text, check_whole
 from twistmq.client.base.errors import Closed, OptionError, Undecodable
-from twistmq.client.base.messages import MessageQueue, PullResult, PullStatus, ReceivedMessage
+from twistmq.client.base.messages import (
+    MessageQueue,
+    PullResult,
+    PullStatus,
+    ReceivedMessage,
+    check_queue,
+)
 from twistmq.client.blocking.futures import finish, running_future
 from twistmq.client.blocking.loop import Loop
 from twistmq.client.blocking.process_loop import shared_loop
 from twistmq.client.core.connection.tasks import Cancelled
 from twistmq.client.core.consumer.pull_request import PULL_BYTES, messages_of, pull_header
-from twistmq.client.roles.client import BaseClient
+from twistmq.client.roles.client import BaseClient, check_pull
 from twistmq.client.roles.waits import ForThreads
 from twistmq.client.shell.client_builder import build_client
 from twistmq.client.shell.clock import SystemClock
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from twistmq.client.base.received_message import DamagedMessage
-    from twistmq.client.core.consumer.subscriptions import Sql
+    from twistmq.client.core.consumer.subscriptions import Expression
     from twistmq.client.roles.parts import Parts
     from twistmq.client.shell.arguments import ClientArguments
 
@@ -125,6 +132,9 @@ class Client(ForThreads, BaseClient):
         :raises RequestRefused: when the response has another code.
         :raises RemotingError: when the server does not answer; the text names the server.
         """
+        check_text(address, "address")
+        if not isinstance(body, bytes):
+            raise OptionError(f"the body is a {type(body).__name__}: give bytes")
         timeout_ms = None if timeout_s is None else milliseconds(timeout_s)
         return self._run(lambda: self._core.ask(address, code, header, body,
                                               accepted_codes=accepted_codes,
@@ -147,6 +157,7 @@ class Client(ForThreads, BaseClient):
         :raises RequestRefused: with TOPIC_NOT_EXIST when no name server knows the topic.
         :raises RemotingError: when no name server answers.
         """
+        check_text(topic, "topic")
         return self._run(lambda: self._queries.route(topic, again=again))
 
     def cluster_info(self) -> ClusterInfo:
@@ -159,13 +170,14 @@ class Client(ForThreads, BaseClient):
 
     def runtime_info(self, address: str) -> dict[str, str]:
         """A broker's runtime table, which ``mqadmin brokerStatus`` prints."""
+        check_text(address, "address")
         return self._run(lambda: self._queries.runtime_info(address))
 
     # --- pulling
 
     def read(
         self, queue: MessageQueue, start: int | None = None, stop: int | None = None, *,
-        expression: str | Sql | None = None, group: str = "twistmq_client", damaged: str = "skip",
+        expression: Expression = None, group: str = "twistmq_client", damaged: str = "skip",
     ) -> Iterator[ReceivedMessage[bytes]]:
         """Iterate over the messages of a queue; nothing is committed.
 
@@ -174,14 +186,18 @@ class Client(ForThreads, BaseClient):
 
         :param start: the first offset; None: the first offset that can be read.
         :param stop: the offset after the last message; None: the current end of the queue.
-        :param expression: None for all messages, "a || b" for messages with one of these tags, or
-            SQL92.
+        :param expression: None for all messages, "a || b" or a list for messages with one of these
+            tags, or ``sql(...)``.
         :param damaged: as the option of consumers; "stop" raises an error after all messages that
             precede the damaged one.
         :raises RequestRefused: with the broker's code and remark.
         :raises Undecodable: when a message is damaged and ``damaged`` is "stop".
         :raises OptionError: when ``damaged`` is not one of the three values.
         """
+        check_queue(queue)
+        for name, offset in (("start", start), ("stop", stop)):
+            if offset is not None:
+                check_whole(offset, name)
         from twistmq.client.core.consumer.damaged_messages import DAMAGED, sort_out
         from twistmq.client.core.consumer.subscriptions import subscription
 
@@ -221,6 +237,7 @@ class Client(ForThreads, BaseClient):
         :param max_bytes: how many bytes to ask for; the broker has its own limits.
         :returns: a future of the result, or of the errors of :meth:`pull`.
         """
+        check_pull(queue, offset, group, max_count, expression)
         hold_ms = int(milliseconds(hold_s, "hold_s"))
         header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
                              expression_type=expression_type, hold_ms=hold_ms,

@@ -43,6 +43,9 @@ __all__ = ["Consumer"]
 class Consumer(BlockingMember[Value], BaseConsumer[Value]):
     """A member of a consumer group.
 
+    The constructor joins the group, so that queues may be assigned before a ``with`` block begins.
+    A consumer that is not read keeps its queues from the other members until it is closed.
+
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
         server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a ``Client`` to share, instead of name servers.

@@ -37,6 +37,8 @@ class PopConsumer(BasePopConsumer[Value], Consumer[Value]):
     is delivered again unless the program acknowledges it in time. The brokers must be of version
     5.0 or later.
 
+    The constructor joins the group. Messages are popped only while a caller waits for them.
+
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
         server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a ``Client`` to share, instead of name servers.

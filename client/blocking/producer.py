@@ -20,6 +20,7 @@ from twistmq.client.base.messages import (
     Message,
     MessageQueue,
     SendResult,
+    check_iterable,
     message_of,
 )
 from twistmq.client.blocking.client import Client, closing_on_error
@@ -134,6 +135,7 @@ class Producer(ForThreads, BaseProducer):
         :returns: the result of each message, in order.
         :raises: the first error, as :meth:`send`, after all requests have ended.
         """
+        check_iterable(messages)
         waiting = [self.send_soon(message) for message in messages]
         errors = [future.exception() for future in waiting]
         for error in errors:

@@ -36,6 +36,9 @@ P = ParamSpec("P")
 class PullConsumer(BlockingMember[Value], BasePullConsumer[Value]):
     """A member of a consumer group that is polled, by one thread at a time.
 
+    The constructor joins the group, so that queues may be assigned before a ``with`` block begins.
+    A consumer that is not read keeps its queues from the other members until it is closed.
+
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
         server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a ``Client`` to share, instead of name servers.

@@ -72,6 +72,7 @@ def consume(
     if (group and begin not in ("first", "last")) or (group and end):
         raise click.UsageError("a group begins at 'first' or 'last', and has no --to")
     _check_begin(begin)
+    _check_tag(tag)
     # A group waits for missing topics and brokers, and logs that it does.
     logging.getLogger("twistmq.client").setLevel(logging.WARNING if group else logging.ERROR)
     arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
@@ -345,6 +346,14 @@ def _check_begin(begin: str) -> None:
             f"{begin!r} is not a place: give first, last, an offset, or a time such as "
             "2026-01-31T12:00",
             param_hint="--from") from None
+
+
+def _check_tag(tag: str) -> None:
+    """:raises BadParameter: when it was probably meant as SQL92."""
+    from twistmq.client.core.consumer.subscriptions import looks_like_sql
+
+    if looks_like_sql(tag):
+        raise click.BadParameter(f"{tag!r} looks like SQL92: give it as --sql", param_hint="--tag")
 
 
 def _start_offset(client: Any, queue: Any, begin: str) -> int:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from twistmq.client.base.errors import Closed
+from twistmq.client.base.functions import call_fault
 from twistmq.client.base.messages import (
     Message,
     MessageQueue,
     ReceivedMessage,
     SendResult,
+    check_iterable,
     message_of,
 )
 from twistmq.client.core.connection.tasks import Future
@@ -44,9 +45,9 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
         self.client = parts.client
         self._queries = parts.client._queries
         self._owns_client = parts.is_own
-        self._sender = build_producer(self.client._core, parts.options)
+        self._sender = build_producer(self.client._core, parts.options, awaits=True)
         checks = self._sender.checks
-        if checks is not None and inspect.iscoroutinefunction(checks.on_check):
+        if checks is not None and call_fault(checks.on_check, is_awaited=False) is not None:
             checks.decide = self._decide
         options = self._sender.options
         self._room = AwaitedInFlightLimit(
@@ -115,8 +116,13 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
             await self.client._shell.call(self._room.until_fits(size, deadline_ms))
 
     @waits
-    async def send_many(self, messages: Sequence[Message]) -> list[SendResult]:
-        """Send messages in one request each, with many requests in flight at once."""
+    async def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
+        """Send messages in one request each, with many requests in flight at once.
+
+        :returns: the result of each message, in order.
+        :raises: the first error, as :meth:`send`, after all requests have ended.
+        """
+        check_iterable(messages)
         futures = [await self.send_soon(message) for message in messages]
         return await self.client._shell.results(futures)
 

@@ -6,13 +6,16 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
+from twistmq.client.base.argument_checks import check_text, check_whole
+from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import MessageQueue, PullResult, check_queue
+from twistmq.client.base.times import Time, unix_ms
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.queries import Queries
 from twistmq.client.roles.waits import waits
-from twistmq.client.shell.options import milliseconds, unix_ms
+from twistmq.client.shell.options import milliseconds
 
-__all__ = ["BaseClient"]
+__all__ = ["BaseClient", "check_pull"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,6 +58,7 @@ class BaseClient:
         :raises RequestRefused: with TOPIC_NOT_EXIST when no name server knows the topic.
         :raises RemotingError: when no name server answers.
         """
+        check_text(topic, "topic")
         return await self._call(self._queries.read_queues, topic, again=again)
 
     @waits
@@ -67,6 +71,7 @@ class BaseClient:
         :raises RequestRefused: with TOPIC_NOT_EXIST when no broker creates topics either.
         :raises RemotingError: when no name server answers.
         """
+        check_text(topic, "topic")
         return await self._call(self._queries.write_queues, topic, again=again)
 
     @waits
@@ -82,26 +87,30 @@ class BaseClient:
         return await self._call(self._queries.max_offset, queue)
 
     @waits
-    async def search_offset(self, queue: MessageQueue, timestamp_s: float) -> int:
+    async def search_offset(self, queue: MessageQueue, timestamp_s: Time) -> int:
         """The first offset stored at a time or later, or the end of the queue.
 
-        :param timestamp_s: the time in seconds since 1970, as ``time.time()`` returns it.
+        :param timestamp_s: a datetime, or seconds since 1970, as ``time.time()`` returns them.
         :raises OptionError: when it is not a time before the year 10000, for example because it is
             in milliseconds.
         """
         check_queue(queue)
-        return await self._call(self._queries.search_offset, queue, unix_ms(timestamp_s))
+        time_ms = unix_ms(timestamp_s, "timestamp_s")
+        return await self._call(self._queries.search_offset, queue, time_ms)
 
     @waits
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The first offset that a group has not yet consumed; None when it never had the queue."""
+        check_text(group, "group")
         check_queue(queue)
         return await self._call(self._queries.group_offset, group, queue)
 
     @waits
     async def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the offset of a group: the first offset that the group has not yet consumed."""
+        check_text(group, "group")
         check_queue(queue)
+        check_whole(offset, "offset")
         await self._call(self._queries.commit_group_offset, group, queue, offset)
 
     @waits
@@ -112,11 +121,29 @@ class BaseClient:
     ) -> PullResult:
         """Pull messages from one queue.
 
+        :param offset: the offset of the first message.
+        :param group: the group whose permissions and statistics the broker applies.
+        :param max_count: the number of messages to ask for; the broker has its own limits.
+        :param expression: "*" for all messages, tags as in "eu || us", or the text of SQL92.
+        :param expression_type: "TAG", or "SQL92" for an expression in SQL92.
         :param hold_s: how long the broker may hold the request until a message arrives.
         :raises RequestRefused: with the broker's code and remark.
         """
-        check_queue(queue)
+        check_pull(queue, offset, group, max_count, expression)
         return await self._call(
             self._queries.pull, queue, offset, group=group, max_count=max_count,
             expression=expression, expression_type=expression_type,
             hold_ms=int(milliseconds(hold_s, "hold_s")))
+
+
+def check_pull(
+    queue: object, offset: object, group: object, max_count: object, expression: object
+) -> None:
+    """:raises OptionError: when an argument of a pull is of the wrong kind."""
+    check_queue(queue)
+    check_whole(offset, "offset")
+    check_text(group, "group")
+    check_whole(max_count, "max_count", 1)
+    if not isinstance(expression, str):
+        raise OptionError(f"expression is {expression!r}: give a text, and for SQL92 also "
+                          "expression_type='SQL92'")

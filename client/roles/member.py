@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from twistmq.client.base.argument_checks import check_text
 from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import MessageQueue, check_queue
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.member import Member
-from twistmq.client.core.consumer.subscriptions import Sql, Topics, subscription
+from twistmq.client.core.consumer.subscriptions import Expression, Topics, subscription
 from twistmq.client.roles.waits import waits
 
 __all__ = ["BaseMember", "check_queues"]
@@ -87,18 +88,20 @@ class BaseMember(Generic[T]):
         """Commit the offsets now; otherwise they are committed every five seconds."""
         await self._call(self._member.commit)
 
-    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
+    def subscribe(self, topic: str, expression: Expression = None) -> None:
         """Read one more topic, or change its expression.
 
-        :raises OptionError: when queues are assigned.
+        :param expression: None for all messages, "eu || us" or a list for messages with one of
+            these tags, or ``sql(...)``.
+        :raises OptionError: when queues are assigned, or the expression is invalid.
         """
-        _check_topic(topic)
+        check_text(topic, "topic")
         name = self._core.namespace.topic(topic)
         self._apply(self._member.subscribe, subscription(name, expression))
 
     def unsubscribe(self, topic: str) -> None:
         """Stop reading a topic."""
-        _check_topic(topic)
+        check_text(topic, "topic")
         self._apply(self._member.unsubscribe, self._core.namespace.topic(topic))
 
 
@@ -111,8 +114,3 @@ def check_queues(queues: object) -> None:
     for queue in queues:
         check_queue(queue)
 
-
-def _check_topic(topic: object) -> None:
-    """:raises OptionError: when an argument is not the name of a topic."""
-    if not isinstance(topic, str):
-        raise OptionError(f"topic is {topic!r}: give its name")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from twistmq.client.base.argument_checks import check_text, check_whole
 from twistmq.client.base.codecs import Serialiser, check_codec
 from twistmq.client.base.errors import OptionError
+from twistmq.client.base.times import unix_ms
 from twistmq.client.base.unknown_names import unknown_name
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.producer.fault_tolerance import TABLE_4, TABLE_5
@@ -24,11 +25,13 @@ from twistmq.client.shell.options import (
     PULL_CONSUMER,
     NameServers,
     Option,
+    check_call,
     values_of,
 )
 from twistmq.protocol.topic_names import group_fault
 
 if TYPE_CHECKING:
+    from twistmq.client.core.consumer.flow_control import PullLimits
     from twistmq.client.core.consumer.member import Member
     from twistmq.client.core.consumer.pull_consumer import PullMember
     from twistmq.client.core.consumer.subscriptions import Subscription, Topics
@@ -95,7 +98,7 @@ def parts_of(
         if client is not None:
             raise OptionError("give one client to share")
         warnings.warn("pass a client to share as client=..., not in place of the name servers",
-                      DeprecationWarning, stacklevel=3)
+                      DeprecationWarning, stacklevel=4)
         name_servers, client = None, name_servers
     if client is None:
         client_names = {row.name for row in CLIENT}
@@ -117,11 +120,14 @@ def parts_of(
     return Parts(client, False, mine)
 
 
-def build_producer(core: ClientCore, arguments: Mapping[str, Any]) -> Sender:
+def build_producer(
+    core: ClientCore, arguments: Mapping[str, Any], *, awaits: bool = False
+) -> Sender:
     """Build the core of a producer.
 
     :param arguments: its options; they contain ``timeout_s``, the time-out of a send, if it
         differs from the client's.
+    :param awaits: whether the shell awaits ``on_check`` if it is a coroutine function.
     """
     own = dict(arguments)
     timeout_s = own.pop("timeout_s", core.options.timeout_ms / 1000)
@@ -147,6 +153,8 @@ def build_producer(core: ClientCore, arguments: Mapping[str, Any]) -> Sender:
     if values["trace"]:
         sender.trace = _trace(core, options.group)
     if values["on_check"] is not None:
+        if not awaits:
+            check_call("option on_check", values["on_check"])
         # Imported here, because few producers need it.
         from twistmq.client.core.producer.transactions import Checks
 
@@ -166,6 +174,7 @@ def build_consumer(
     from twistmq.client.core.consumer.strategies import Averagely
     from twistmq.client.shell.offset_file import OffsetFile
 
+    check_text(group, "group")
     values = values_of(CONSUMER, arguments)
     subscriptions = _required_subscriptions(core, topics)
     start = _start(values["start"])
@@ -175,7 +184,7 @@ def build_consumer(
         strategy=values["strategy"] or Averagely(), max_attempts=values["max_attempts"],
         consume_timeout_ms=values["consume_timeout_s"] * 1000,
         suspend_ms=values["suspend_s"] * 1000, cache_bytes_max=values["cache_bytes_max"],
-        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"],
+        limits=_limits(values["limits"] or PullLimits()), pull_count=values["pull_count"],
         damaged=values["damaged"])
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
@@ -199,11 +208,12 @@ def build_pull_consumer(
     from twistmq.client.core.consumer.pull_consumer import PullMember
     from twistmq.client.core.consumer.strategies import Averagely
 
+    check_text(group, "group")
     values = values_of(PULL_CONSUMER, arguments)
     options = MemberOptions(
         group=group, start=_start(values["start"]), strategy=values["strategy"] or Averagely(),
         consume_timeout_ms=UNTIMED_MS, cache_bytes_max=values["cache_bytes_max"],
-        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"],
+        limits=_limits(values["limits"] or PullLimits()), pull_count=values["pull_count"],
         damaged=values["damaged"])
     # This member sends nothing, but each member has a sender.
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
@@ -226,11 +236,12 @@ def build_pop_consumer(
     from twistmq.client.core.consumer.strategies import Averagely
     from twistmq.client.core.pop.pop_consumer import PopMember
 
+    check_text(group, "group")
     values = values_of(POP_CONSUMER, arguments)
-    start = _start(values["start"])
-    if isinstance(start, int):
-        raise OptionError("option start: brokers pop from the first or the last message, not from "
-                          "a time")
+    start = values["start"]
+    if start not in ("last", "first"):
+        raise OptionError(f"option start: {start!r}, not 'last' or 'first'; brokers cannot pop "
+                          "from a time")
     options = PopOptions(
         group=group, in_order=values["order"] == "queue", start=start,
         strategy=values["strategy"] or Averagely(), max_attempts=values["max_attempts"],
@@ -266,13 +277,23 @@ def _subscriptions_of(core: ClientCore, topics: Topics) -> dict[str, Subscriptio
     return {each.topic: each for each in entries}
 
 
+def _limits(limits: PullLimits) -> PullLimits:
+    """Return the option ``limits``; :raises OptionError: when a limit is not a whole number."""
+    for name in ("count", "byte_count", "span"):
+        check_whole(getattr(limits, name), f"option limits: {name}", 1)
+    for name in ("topic_count", "topic_byte_count"):
+        check_whole(getattr(limits, name), f"option limits: {name}", -1)
+    return limits
+
+
 def _start(start: Any) -> str | int:
     """Return the option ``start``: "last", "first" or Unix ms."""
-    if isinstance(start, datetime):
-        return int(start.timestamp() * 1000)
+    if not isinstance(start, str):
+        return unix_ms(start, "option start")
     if start not in ("last", "first"):
-        raise OptionError(f"option start: {start!r}, not 'last', 'first' or a datetime")
-    return str(start)
+        raise OptionError(f"option start: {start!r}, not 'last', 'first', a datetime or seconds "
+                          "since 1970")
+    return start
 
 
 def _listen(member: Member[Any], values: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from twistmq.client.base.argument_checks import check_whole
 from twistmq.client.base.messages import ReceivedMessage, check_message
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.assigned_queues import Batch
@@ -53,6 +54,7 @@ class BasePopConsumer(BaseConsumer[T]):
         :returns: at most ``max_count`` messages; an empty list when the time is over.
         :raises Closed: when the consumer is closed.
         """
+        check_whole(max_count, "max_count", 1)
         receiver = self._receiver
         invisible_ms = None if invisible_s is None else milliseconds(invisible_s, "invisible_s")
         wait_ms = milliseconds(wait_s, "wait_s")

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from twistmq.client.base.argument_checks import check_text
 from twistmq.client.base.messages import (
     Message,
     MessageQueue,
@@ -66,6 +67,7 @@ class BaseProducer:
     @waits
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues to which a topic can be sent."""
+        check_text(topic, "topic")
         return await self._call(self._queries.write_queues, topic)
 
     @waits

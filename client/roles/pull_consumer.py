@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
+from twistmq.client.base.argument_checks import check_whole
 from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import MessageQueue, ReceivedMessage, check_queue
+from twistmq.client.base.times import Time, unix_ms
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.consumer.member import Member
 from twistmq.client.core.consumer.pull_consumer import PullMember
@@ -54,6 +55,7 @@ class BasePullConsumer(BaseMember[T]):
         :returns: at most ``max_count`` messages; an empty list when the time is over.
         :raises Closed: when the consumer is closed.
         """
+        check_whole(max_count, "max_count", 1)
         timeout_ms = milliseconds(timeout_s)
         poller = self._pull.poller
         with poller.polls.begin() as poll:
@@ -80,8 +82,7 @@ class BasePullConsumer(BaseMember[T]):
         :raises OptionError: when the queue has no such offset.
         """
         check_queue(queue)
-        if type(offset) is not int:
-            raise OptionError(f"offset is {offset!r}: give a whole number")
+        check_whole(offset, "offset")
         await self._call(self._pull.positions.seek, queue, offset)
 
     @waits
@@ -97,12 +98,14 @@ class BasePullConsumer(BaseMember[T]):
         await self._call(self._pull.positions.seek_to_end, queue)
 
     @waits
-    async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
-        """Continue reading a queue at the first message that was stored at this time or later."""
+    async def seek_to_time(self, queue: MessageQueue, time: Time) -> None:
+        """Continue reading a queue at the first message that was stored at a time or later.
+
+        :param time: a datetime, or seconds since 1970.
+        """
         check_queue(queue)
-        if not isinstance(time, datetime):
-            raise OptionError(f"time is {time!r}: give a datetime")
-        await self._call(self._pull.positions.seek_to_time, queue, int(time.timestamp() * 1000))
+        time_ms = unix_ms(time, "time")
+        await self._call(self._pull.positions.seek_to_time, queue, time_ms)
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the message that the next poll returns first from a queue.

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from twistmq.client.base.interceptors import Interceptor
 from twistmq.client.base.messages import MessageQueue, ReceivedMessage
+from twistmq.client.base.times import Time
 from twistmq.client.core.consumer.flow_control import PullLimits
 from twistmq.client.core.consumer.strategies import Strategy
 from twistmq.protocol.signature import Credentials
@@ -46,7 +46,7 @@ class MessageArguments(TypedDict, total=False):
     properties: Mapping[str, str]
     delay_level: int
     delay_s: float
-    deliver_at: datetime | float | None
+    deliver_at: Time | None
     wait_stored: bool
     flag: int
     sys_flag: int
@@ -75,7 +75,7 @@ class ConsumerArguments(ClientArguments, total=False):
 
     mode: Literal["cluster", "broadcast"]
     order: Literal["queue"] | None
-    start: Literal["last", "first"] | datetime
+    start: Literal["last", "first"] | Time
     strategy: Strategy | None
     max_attempts: int | None
     consume_timeout_s: float
@@ -96,7 +96,7 @@ class ConsumerArguments(ClientArguments, total=False):
 class PullArguments(ClientArguments, total=False):
     """The options of a consumer that is polled, in addition to its group and its topics."""
 
-    start: Literal["last", "first"] | datetime
+    start: Literal["last", "first"] | Time
     strategy: Strategy | None
     cache_bytes_max: int
     limits: PullLimits | None

@@ -13,7 +13,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from twistmq.client.base.errors import OptionError
+from twistmq.client.base.functions import call_fault
 from twistmq.client.base.unknown_names import unknown_name
+from twistmq.client.shell.constructors import check_arguments
 
 __all__ = [
     "CLIENT",
@@ -21,15 +23,14 @@ __all__ = [
     "POP_CONSUMER",
     "PRODUCER",
     "PULL_CONSUMER",
-    "TIMESTAMP_S_MAX",
     "NameServers",
     "Option",
+    "check_call",
     "check_object",
     "lists_options",
     "milliseconds",
     "option_page",
     "time_out_ms",
-    "unix_ms",
     "values_of",
 ]
 
@@ -42,8 +43,6 @@ T = TypeVar("T")
 _DAY_S: Final = 86_400
 #: The longest time that a call can wait, seconds.
 _SECONDS_MAX: Final = 365 * _DAY_S
-#: The end of the year 9999, in seconds since 1970. A time of today in ms is greater.
-TIMESTAMP_S_MAX: Final = 253_402_300_799.999
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -54,6 +53,7 @@ class Option(msgspec.Struct, frozen=True):
     :param element: the kind of each element of a list.
     :param low: the minimum of a number; ``high`` is the maximum.
     :param choices: all texts that are valid values; if empty, any text is valid.
+    :param may_be_awaited: whether the shells for event loops take a coroutine function too.
     :param apache: the name of the option in Apache's Java client; empty without a counterpart.
     """
 
@@ -66,13 +66,15 @@ class Option(msgspec.Struct, frozen=True):
     high: float | None = None
     choices: tuple[Any, ...] = ()
     element: str = ""
+    may_be_awaited: bool = False
 
     def check(self, value: Any) -> None:
         """:raises OptionError: when the value is not valid for the option."""
         if value == self.default and type(value) is type(self.default):
             return
         if self.kinds[0] in _METHODS:
-            check_object(f"option {self.name}", value, self.kinds[0])
+            check_object(f"option {self.name}", value, self.kinds[0],
+                         is_awaited=self.may_be_awaited)
             return
         # Types are compared by name, so that a program without TLS, for example, does not load it.
         kinds = {kind.__name__ for kind in type(value).__mro__}
@@ -108,22 +110,41 @@ _METHODS: Final = {
 }
 
 
-def check_object(what: str, value: object, kind: str) -> None:
+def check_call(what: str, function: object, *, is_awaited: bool = False) -> None:
+    """Check that a call of a function does something.
+
+    :param what: the purpose of the function, which the error names.
+    :param is_awaited: whether the client awaits the result.
+    :raises OptionError: when it is a generator function, or a coroutine function that the client
+        does not await.
+    """
+    fault = call_fault(function, is_awaited=is_awaited)
+    if fault is not None:
+        raise OptionError(f"{what} {fault}; give a plain function")
+
+
+def check_object(what: str, value: object, kind: str, *, is_awaited: bool = False) -> None:
     """Check that an object has the methods of its kind.
 
     :param what: the purpose of the object, which the error names.
-    :raises OptionError: when it lacks a method, or is a class in place of an object.
+    :param is_awaited: whether the client awaits the result of a function.
+    :raises OptionError: when it lacks a method, when it is a class in place of an object, or when a
+        call of it would do nothing.
     """
     methods = _METHODS[kind]
     if kind == "function":
         if not callable(value):
             raise OptionError(f"{what}: {type(value).__name__}, not a function")
+        check_call(what, value, is_awaited=is_awaited)
     elif isinstance(value, type):
         raise OptionError(f"{what}: the class {value.__name__}, not an object of it; give "
                           f"{value.__name__}()")
     elif not all(callable(getattr(value, method, None)) for method in methods):
         raise OptionError(f"{what}: {type(value).__name__}, not an object with the methods of "
                           f"{kind}: {', '.join(methods)}")
+    else:
+        for method in methods:
+            check_call(f"{what}: {type(value).__name__}.{method}", getattr(value, method))
 
 
 _NUMBER: Final = ("int", "float")
@@ -178,8 +199,10 @@ PRODUCER: Final = (
            "client 5.x or 4.9", "latencyMax, notAvailableDuration", choices=("5.x", "4.9")),
     Option("encode", ("function",), None, "converts a value to a body; None: bodies are bytes"),
     Option("on_check", ("function",), None,
-           "decides the outcome of a transaction when a broker asks",
-           "TransactionListener.checkLocalTransaction"),
+           "decides the outcome of a transaction when a broker asks: a function of the message "
+           "that returns COMMIT, ROLLBACK or UNKNOWN, on a thread; in `aio` and `tx`, also a "
+           "coroutine function, in the event loop",
+           "TransactionListener.checkLocalTransaction", may_be_awaited=True),
     Option("trace", ("bool",), False, "send traces to the brokers", "enableTrace"),
 )
 
@@ -189,9 +212,9 @@ CONSUMER: Final = (
            "messageModel", choices=("cluster", "broadcast")),
     Option("order", ("str",), None, '"queue": the messages of each queue are handled in order, one '
            "at a time", "MessageListenerOrderly", choices=("queue",)),
-    Option("start", ("str", "datetime"), "last", '"last", "first" or a time: where a new group '
-           "begins; queues that are newer than the group begin at their first message",
-           "consumeFromWhere"),
+    Option("start", ("str", "datetime", *_NUMBER), "last", '"last", "first" or a time (a datetime '
+           "or seconds since 1970): where a new group begins; queues that are newer than the group "
+           "begin at their first message", "consumeFromWhere"),
     Option("strategy", ("Strategy",), None, "divides the queues among the members; None: AVG",
            "allocateMessageQueueStrategy"),
     Option("max_attempts", ("int",), None, "the number of times that a failed message is tried "
@@ -235,6 +258,8 @@ PULL_CONSUMER: Final = tuple(row for row in CONSUMER if row.name in {
     "on_assigned", "on_lost"})
 
 _POP: Final = (
+    Option("start", ("str", "datetime", *_NUMBER), "last", '"last" or "first": where a new group '
+           "begins; brokers cannot pop from a time", "consumeFromWhere"),
     Option("invisible_s", _NUMBER, 60.0, "the time for which a popped message is hidden from other "
            "members; it is extended while a handler has the message", "popInvisibleTime", 0.5,
            43_200),
@@ -246,8 +271,8 @@ _POP: Final = (
 )
 #: A consumer that pops takes some of the options of other consumers, and has further options.
 POP_CONSUMER: Final = (*_POP, *(row for row in CONSUMER if row.name in {
-    "order", "start", "strategy", "max_attempts", "consume_timeout_s", "suspend_s",
-    "cache_bytes_max", "decode", "undecodable", "auto_acknowledge", "on_assigned", "on_lost",
+    "order", "strategy", "max_attempts", "consume_timeout_s", "suspend_s", "cache_bytes_max",
+    "decode", "undecodable", "auto_acknowledge", "on_assigned", "on_lost",
     "trace"}))
 
 
@@ -271,6 +296,8 @@ def values_of(
 def lists_options(rows: Sequence[Option]) -> Callable[[type[T]], type[T]]:
     """Add the options of a class to its docstring, so that ``help`` shows them.
 
+    The constructor of the class then also checks the names of its arguments.
+
     :param rows: the options of the class, without the options of a client.
     """
     lines = ["", "    Options, with their defaults:", ""]
@@ -286,6 +313,7 @@ def lists_options(rows: Sequence[Option]) -> Callable[[type[T]], type[T]]:
         # With the option -OO, Python leaves the docstrings out.
         if described.__doc__ is not None:
             described.__doc__ += text
+        check_arguments(described, {row.name for row in (*rows, *CLIENT)})
         return described
 
     return add
@@ -306,21 +334,10 @@ def milliseconds(seconds: float, name: str = "timeout_s") -> float:
     :param name: the name of the argument, which the error contains.
     :raises OptionError: when it is not a number from 0 to a year.
     """
-    if not isinstance(seconds, int | float) or not 0 <= seconds <= _SECONDS_MAX:
+    if (not isinstance(seconds, int | float) or isinstance(seconds, bool)
+            or not 0 <= seconds <= _SECONDS_MAX):
         raise OptionError(f"{name} is {seconds!r}: give seconds, a number from 0 to {_SECONDS_MAX}")
     return seconds * 1000
-
-
-def unix_ms(timestamp_s: float) -> int:
-    """Return a point in time that a program gave to a call, in Unix ms.
-
-    :param timestamp_s: the time in seconds since 1970.
-    :raises OptionError: when it is not a number, or after the year 9999.
-    """
-    if not isinstance(timestamp_s, int | float) or not abs(timestamp_s) <= TIMESTAMP_S_MAX:
-        raise OptionError(f"timestamp_s is {timestamp_s!r}: give seconds since 1970, not "
-                          "milliseconds")
-    return round(timestamp_s * 1000)
 
 
 def option_page() -> str:
@@ -336,7 +353,7 @@ def option_page() -> str:
     names = ", ".join(f"`{row.name}`" for row in PULL_CONSUMER)
     lines += [f"A `PullConsumer` takes these options of a consumer: {names}.", ""]
     names = ", ".join(f"`{row.name}`" for row in POP_CONSUMER if row in CONSUMER)
-    lines += [f"A `PopConsumer` takes these options of a consumer: {names}. Its `start` cannot be "
-              "a time. It leaves damaged messages to the retries of their broker, and counts them "
-              "in `damaged_count`.", ""]
+    lines += [f"A `PopConsumer` takes these options of a consumer: {names}. It leaves "
+              "damaged messages to the retries of their broker, and counts them in "
+              "`damaged_count`.", ""]
     return "\n".join(lines)

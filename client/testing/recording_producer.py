@@ -14,6 +14,7 @@ from twistmq.client.base.messages import (
     MessageQueue,
     ReceivedMessage,
     SendResult,
+    message_list,
     message_of,
 )
 from twistmq.client.core.connection.client import ClientCore, ClientOptions
@@ -148,7 +149,7 @@ class RecordingProducer:
 
     def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
         """Keep messages; :returns: the result of each message, in order."""
-        return [self.send(message) for message in messages]
+        return [self.send(message) for message in message_list(messages)]
 
     def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None
@@ -157,12 +158,14 @@ class RecordingProducer:
 
         :raises OptionError: when they do not fit into one batch.
         """
+        messages = message_list(messages)
         return self._keep(messages, self._sender.prepare_batch(messages), queue)
 
     def send_batch_soon(
         self, messages: Sequence[Message], queue: MessageQueue | None = None
     ) -> Future[SendResult]:
         """Keep messages of one topic; :returns: a future that is done."""
+        messages = message_list(messages)
         return self._soon(messages, self._sender.prepare_batch(messages), queue)
 
     def request(
@@ -188,6 +191,8 @@ class RecordingProducer:
 
         :raises OptionError: when the message is not timed, or has already been dropped.
         """
+        if not isinstance(result, SendResult):
+            raise OptionError(f"{result!r} is not the result of a send, which a recall needs")
         message = self._timed.pop(result.recall_handle or "", None)
         if message is None:
             raise OptionError(f"the message {result.id} cannot be recalled")

@@ -93,6 +93,9 @@ class Producer(DeferredMethods, LoopProducer[Client, Deferred[SendResult]]):
 class Consumer(DeferredMethods, LoopConsumer[Client, Value]):
     """A member of a consumer group.
 
+    It joins the group at ``async with``, at :meth:`start` or at its first call that waits, and not
+    in its constructor. Until it is closed, it keeps its queues from the other members.
+
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
         server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param client: a :class:`Client` to share, instead of name servers.
@@ -114,6 +117,9 @@ class Consumer(DeferredMethods, LoopConsumer[Client, Value]):
 @lists_options(PULL_CONSUMER)
 class PullConsumer(DeferredMethods, LoopPullConsumer[Client, Value]):
     """A member of a consumer group that is polled, by one task at a time.
+
+    It joins the group at ``async with``, at :meth:`start` or at its first call that waits, and not
+    in its constructor. Until it is closed, it keeps its queues from the other members.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
         server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
@@ -137,6 +143,9 @@ class PullConsumer(DeferredMethods, LoopPullConsumer[Client, Value]):
 @lists_options(POP_CONSUMER)
 class PopConsumer(DeferredMethods, LoopPopConsumer[Client, Value]):
     """A member of a consumer group that pops: its members share all queues, message by message.
+
+    It joins the group at ``async with``, at :meth:`start` or at its first call that waits, and not
+    in its constructor. Messages are popped only while a caller waits for them.
 
     :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
         server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.

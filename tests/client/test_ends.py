@@ -253,7 +253,7 @@ class CallTests(ShellCase):
                 wrong: Any = None
                 self.assertRaises(OptionError, consumer.poll, 10, wrong)
                 self.assertRaises(OptionError, consumer.seek_to_time, wrong, 5)
-                self.assertRaises(AttributeError, consumer.client.read_queues, wrong)
+                self.assertRaises(OptionError, consumer.client.read_queues, wrong)
                 self.assertIsInstance(consumer.poll(10, 0.01), list)
 
         return self.in_thread(run)

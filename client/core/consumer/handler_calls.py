@@ -13,10 +13,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import closing
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from twistmq.client.base.errors import AlreadyHandled, NotAssigned, OptionError, Undecodable
+from twistmq.client.base.functions import call_fault
 from twistmq.client.base.handlers import NoResult, failure_level
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Batch
@@ -30,9 +30,10 @@ log = logging.getLogger("twistmq.client")
 
 #: The number of messages that are taken at once when they are handled one after the other.
 TAKE: Final = 64
-#: Code flags of coroutine functions and of generators, including async generators. Source: inspect.
-_COROUTINE: Final = 0x80
-_GENERATOR: Final = 0x20 | 0x200
+
+#: The end of the error for a handler whose call does nothing.
+_AWAITING: Final = ("; a consumer of twistmq.client.aio or twistmq.client.tx takes coroutine "
+                    "functions")
 
 #: Yields the argument of each call of a handler, and receives the result of the call.
 Steps = Generator[Any, Any, None]
@@ -238,17 +239,11 @@ def check_run(handler: object, workers: int, size: int, *, is_awaited: bool) -> 
     :param is_awaited: whether the shell awaits the handler's result.
     :raises OptionError: when calling the handler would do nothing, or there are no workers.
     """
-    function = handler.func if isinstance(handler, partial) else handler
-    if not callable(function):
+    if not callable(handler):
         raise OptionError(f"the handler is {handler!r}: give a function of a message")
-    code = getattr(function, "__code__", None) or getattr(
-        getattr(type(function), "__call__", None), "__code__", None)  # noqa: B004
-    flags = 0 if code is None else code.co_flags
-    if flags & _GENERATOR:
-        raise OptionError(f"the handler {handler!r} is a generator: its call would do nothing")
-    if flags & _COROUTINE and not is_awaited:
-        raise OptionError(f"the handler {handler!r} is a coroutine function: give it to a consumer "
-                          "of twistmq.client.aio or twistmq.client.tx")
+    fault = call_fault(handler, is_awaited=is_awaited)
+    if fault is not None:
+        raise OptionError(f"the handler {handler!r} {fault}{_AWAITING}")
     for name, value in (("workers", workers), ("size", size)):
         if type(value) is not int or value < 1:
             raise OptionError(f"{name} is {value!r}: give a whole number of at least 1")

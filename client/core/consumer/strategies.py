@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import md5
 from typing import Final, Protocol
 
+from twistmq.client.base.argument_checks import check_whole
+from twistmq.client.base.errors import OptionError
 from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["STRATEGIES", "Averagely", "AveragelyByCircle", "Configured", "ConsistentHash",
@@ -118,8 +120,7 @@ class ConsistentHash:
     name: Final = "CONSISTENT_HASH"
 
     def __init__(self, virtual_nodes: int = VIRTUAL_NODES) -> None:
-        if virtual_nodes < 0:
-            raise ValueError(f"virtual_nodes is {virtual_nodes}, and must not be negative")
+        check_whole(virtual_nodes, "virtual_nodes")
         self._virtual_nodes = virtual_nodes
         #: The members of the last call, their positions in order, and the owner of each.
         self._last: tuple[tuple[str, ...], list[int], list[str]] = ((), [], [])
@@ -177,6 +178,8 @@ class MachineRoom:
     name: Final = "MACHINE_ROOM"
 
     def __init__(self, rooms: Collection[str]) -> None:
+        if isinstance(rooms, str) or not isinstance(rooms, Iterable):
+            raise OptionError(f"rooms are {rooms!r}: give a list of names")
         self._rooms = frozenset(rooms)
 
     def allocate(
@@ -244,7 +247,12 @@ class Configured:
     name: Final = "CONFIG"
 
     def __init__(self, queues: Iterable[MessageQueue]) -> None:
+        if not isinstance(queues, Iterable):
+            raise OptionError(f"queues are {queues!r}: give a list of queues")
         self._queues = tuple(queues)
+        for queue in self._queues:
+            if not isinstance(queue, MessageQueue):
+                raise OptionError(f"queues contain {queue!r}: give objects of MessageQueue")
 
     def allocate(
         self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]

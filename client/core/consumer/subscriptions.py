@@ -5,6 +5,7 @@ Source: FilterAPI.buildSubscriptionData, SubscriptionData, ExpressionType @5.3.3
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -12,25 +13,35 @@ from typing import TYPE_CHECKING, Final
 from twistmq.client.base.errors import OptionError
 from twistmq.protocol.bodies import SubscriptionData
 from twistmq.protocol.properties import java_string_hash
-from twistmq.protocol.topic_names import topic_fault
+from twistmq.protocol.topic_names import tag_fault, topic_fault
 
 if TYPE_CHECKING:
     from twistmq.client.core.connection.tasks import Clock
 
-__all__ = ["ALL", "Sql", "Subscription", "SubscriptionTable", "Topics", "sql", "subscription",
-           "subscriptions"]
+__all__ = ["ALL", "Expression", "Sql", "Subscription", "SubscriptionTable", "Topics",
+           "looks_like_sql", "sql", "subscription", "subscriptions"]
 
 #: The expression that matches all messages.
 ALL: Final = "*"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
+#: The operators of SQL92, and its words where they can only be operators.
+_SQL: Final = re.compile(
+    r"[<>=']|^\s*not\s|\s(?:and|or|not|is|between|contains|startswith|endswith)\s|\sin\s*\(",
+    re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A filter in SQL92; see :func:`sql`."""
+    """A filter in SQL92, which :func:`sql` makes; ``expression`` is its text."""
 
     expression: str
+
+
+#: The messages of a topic that a consumer gets: None for all, "eu || us" for messages with one of
+#: these tags, the same tags as a list, or ``sql(...)``.
+Expression = str | Sequence[str] | Sql | None
 
 
 def sql(expression: str) -> Sql:
@@ -68,20 +79,32 @@ class Subscription:
             expression_type=self.kind)
 
 
-def subscription(topic: str, expression: str | Sql | None) -> Subscription:
+def looks_like_sql(text: str) -> bool:
+    """Whether a text for tags was probably meant as SQL92.
+
+    A producer may set almost any text as a tag, so such a text can be a tag, but hardly ever is
+    one. As a tag it matches nothing, and a consumer would wait for messages forever.
+    """
+    return _SQL.search(text) is not None
+
+
+def subscription(topic: str, expression: Expression) -> Subscription:
     """Read a subscription.
 
     :param topic: the topic's name at brokers.
-    :param expression: None, "" or "*" for all messages; "a || b" for messages with one of these
-        tags; or SQL92.
-    :raises OptionError: when the subscription is invalid.
+    :param expression: None, "" or "*" for all messages; "a || b", or a list of tags, for messages
+        with one of these tags; or SQL92.
+    :raises OptionError: when the subscription is invalid, or a text looks like SQL92. Each tag of a
+        list is taken literally, whatever it looks like.
     """
     fault = topic_fault(topic)
     if fault is not None:
         raise OptionError(f"topic {topic!r}: {fault}")
+    if isinstance(expression, list | tuple | set | frozenset):
+        return Subscription(topic, *_joined_tags(topic, expression))
     if not isinstance(expression, str | Sql | None):
         raise OptionError(f"topic {topic!r}: the expression is {expression!r}; give tags as in "
-                          "'eu || us', or sql(...)")
+                          "'eu || us', a list of tags, or sql(...)")
     if isinstance(expression, Sql):
         if not expression.expression.strip():
             raise OptionError(f"topic {topic!r}: the SQL92 expression is empty")
@@ -92,7 +115,28 @@ def subscription(topic: str, expression: str | Sql | None) -> Subscription:
     tags = [tag.strip() for tag in text.split("||") if tag.strip()]
     if not tags:
         raise OptionError(f"topic {topic!r}: {text!r} has no tag")
+    if looks_like_sql(text):
+        raise OptionError(f"topic {topic!r}: {text!r} looks like SQL92, but a text names tags: "
+                          f"give sql({text!r}), or the list {tags!r} if these are tags")
     return Subscription(topic, text, TAG, frozenset(tags))
+
+
+def _joined_tags(topic: str, tags: Iterable[object]) -> tuple[str, str, frozenset[str]]:
+    """Return the expression for a list of tags, its kind, and the tags.
+
+    :raises OptionError: when the list is empty, or no message can have one of the tags.
+    """
+    texts = []
+    for tag in tags:
+        if not isinstance(tag, str):
+            raise OptionError(f"topic {topic!r}: the tag is {tag!r}; give a text")
+        fault = tag_fault(tag)
+        if fault is not None:
+            raise OptionError(f"topic {topic!r}: tag {tag!r}: {fault}")
+        texts.append(tag)
+    if not texts:
+        raise OptionError(f"topic {topic!r}: the list of tags is empty; give None for all messages")
+    return " || ".join(texts), TAG, frozenset(texts)
 
 
 class SubscriptionTable(dict[str, Subscription]):
@@ -117,10 +161,10 @@ class SubscriptionTable(dict[str, Subscription]):
 
 
 #: The topics of a consumer: one name, several names, or a table of expressions by name.
-Topics = str | Sequence[str] | Mapping[str, str | Sql | None]
+Topics = str | Sequence[str] | Mapping[str, Expression]
 
 
-def subscriptions(topics: Topics) -> dict[str, str | Sql | None]:
+def subscriptions(topics: Topics) -> dict[str, Expression]:
     """Return the argument ``topics`` of a consumer as a table of expressions by topic.
 
     :raises OptionError: when it does not consist of names.

@@ -10,6 +10,8 @@ refuses a body of almost 4 MiB that cannot be compressed.
 
 from __future__ import annotations
 
+import logging
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ import msgspec
 
 from twistmq.client.base.codecs import compress
 from twistmq.client.base.errors import OptionError
-from twistmq.client.base.messages import Message, check_properties
+from twistmq.client.base.messages import Message, check_properties, message_list
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.routes import NEW_TOPIC_QUEUES
 from twistmq.client.core.producer.batches import may_be_batched
@@ -45,6 +47,8 @@ from twistmq.protocol.topic_names import (
 )
 
 __all__ = ["BODY_SIZE_MAX", "OutgoingMessage", "Preparer", "ProducerOptions", "send_header"]
+
+log = logging.getLogger("twistmq.client")
 
 #: The maximum size of a body and of an encoded batch, in bytes. Source: DefaultMQProducer.
 BODY_SIZE_MAX: Final = 4 << 20
@@ -165,20 +169,26 @@ class Preparer:
         body = self._body(message)
         sys_flag = message.sys_flag
         options = self._options
-        if len(body) >= self._compress_over and not sys_flag & SYS_COMPRESSED:
-            smaller, bits = compress(body, options.codec)
-            # Random bytes get longer, perhaps longer than a broker allows.
-            if len(smaller) < len(body):
-                body = smaller
-                sys_flag |= bits
-        text, ids, properties = self._properties(message, extra)
-        sharding_key = properties.get(SHARDING_KEY, "")
-        return OutgoingMessage(
-            topic, body, text, ids, flag=message.flag,
-            sys_flag=sys_flag, sharding_key=sharding_key, waits=message.wait_stored,
-            tag=properties.get(TAGS), is_timed=not _TIMES.isdisjoint(properties),
-            may_be_batched=options.auto_batch and not sys_flag and not sharding_key
-            and -_FLAG_MAX <= message.flag < _FLAG_MAX and may_be_batched(topic, properties))
+        try:
+            if len(body) >= self._compress_over and not sys_flag & SYS_COMPRESSED:
+                smaller, bits = compress(body, options.codec)
+                # Random bytes get longer, perhaps longer than a broker allows.
+                if len(smaller) < len(body):
+                    body = smaller
+                    sys_flag |= bits
+            text, ids, properties = self._properties(message, extra)
+            sharding_key = properties.get(SHARDING_KEY, "")
+            return OutgoingMessage(
+                topic, body, text, ids, flag=message.flag,
+                sys_flag=sys_flag, sharding_key=sharding_key, waits=message.wait_stored,
+                tag=properties.get(TAGS), is_timed=not _TIMES.isdisjoint(properties),
+                may_be_batched=options.auto_batch and not sys_flag and not sharding_key
+                and -_FLAG_MAX <= message.flag < _FLAG_MAX and may_be_batched(topic, properties))
+        except TypeError:
+            for name, flag in (("flag", message.flag), ("sys_flag", sys_flag)):
+                if not isinstance(flag, int):
+                    raise OptionError(f"{name} is {flag!r}: give a whole number") from None
+            raise
 
     def _properties(
         self, message: Message, extra: dict[str, str] | None = None
@@ -195,18 +205,42 @@ class Preparer:
             properties.update(extra)
         if self._is_intercepted:
             self._client.interceptors.call("before_send", message.topic, properties)
-            check_properties(properties)
+            try:
+                check_properties(properties)
+            except OptionError:
+                self._undo_faulty(properties, message, extra or {})
         unique = properties.get(UNIQ_KEY)
         if unique is None:
             unique = properties[UNIQ_KEY] = self.new_id()
         return format_properties(properties), unique, properties
+
+    def _undo_faulty(
+        self, properties: dict[str, str], message: Message, extra: Mapping[str, str]
+    ) -> None:
+        """Undo the changes of interceptors that cannot be sent; an interceptor stops no send."""
+        own = {**message.all_properties(), **extra}
+        for name, value in list(properties.items()):
+            try:
+                check_properties({name: value})
+            except OptionError as error:
+                log.error("before_send of %s made a property that cannot be sent, so the message "
+                          "keeps the program's own: %s", self._client.interceptors, error)
+                del properties[name]
+                if name in own:
+                    properties[name] = own[name]
 
     def _body(self, message: Message) -> bytes:
         body = message.body
         if type(body) is bytes and self._encode is None and 0 < len(body) <= BODY_SIZE_MAX:
             return body
         if self._encode is not None:
-            body = self._encode(body)
+            try:
+                body = self._encode(body)
+            except OptionError:
+                raise
+            except Exception as error:  # the program's own function
+                raise OptionError(f"the option encode failed for a {type(body).__name__}: "
+                                  f"{error!r}") from error
         if not isinstance(body, bytes | bytearray | memoryview):
             raise OptionError(f"the body is a {type(body).__name__}, not bytes; a producer with "
                               "the option encode makes bytes of values")
@@ -219,11 +253,9 @@ class Preparer:
 
         :raises OptionError: when the messages cannot be in one batch.
         """
+        messages = message_list(messages)
         if not messages:
             raise OptionError("a batch has at least one message")
-        for each in messages:
-            if not isinstance(each, Message):
-                raise OptionError(f"a batch has {each!r} in it: give objects of Message")
         first = messages[0]
         if first.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise OptionError("a batch cannot go to a retry topic")
@@ -288,6 +320,8 @@ class Preparer:
             body = encode_batch(parts)
         except MessageIllegal as error:
             raise OptionError(str(error)) from None
+        except struct.error as error:
+            raise OptionError(f"the flag of a message is not an int32: {error}") from None
         if len(body) > BODY_SIZE_MAX:
             raise OptionError(f"the batch has {len(body)} bytes; {BODY_SIZE_MAX} may be sent")
         return OutgoingMessage(

@@ -15,7 +15,7 @@ delay on a half message is an error, and is not silently ignored.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -166,6 +166,13 @@ class Checks:
             decision = await self.decide(message)
         except Exception:
             log.warning("on_check failed for %r", message, exc_info=True)
+            return Decision.UNKNOWN
+        if hasattr(decision, "__await__"):
+            if isinstance(decision, Coroutine):
+                decision.close()
+            log.warning("on_check returned an awaitable for %r, which is not awaited: in "
+                        "twistmq.client.aio and twistmq.client.tx, give a coroutine function",
+                        message)
             return Decision.UNKNOWN
         if not isinstance(decision, Decision):
             log.warning("on_check returned %r for %r, not COMMIT, ROLLBACK or UNKNOWN",

@@ -150,7 +150,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertEqual(client.search_offset(queue, stored_s), 0)
             self.assertEqual(client.search_offset(queue, stored_s + 0.001), 1)
             for wrong in (record.store_timestamp, float("nan"), "now"):
-                with self.assertRaisesRegex(OptionError, "seconds since 1970, not milliseconds"):
+                with self.assertRaisesRegex(OptionError, "give .*seconds since 1970"):
                     client.search_offset(queue, wrong)  # type: ignore[arg-type]
             self.assertIsNone(client.group_offset("strangers", queue))
             client.commit_group_offset("readers", queue, 1)

@@ -59,7 +59,7 @@ class OptionTests(SynchronousTestCase):
         for rows, given in ((CLIENT, {"retries": -1}), (CLIENT, {"retries": True}),
                             (CLIENT, {"timeout_s": "3"}), (CLIENT, {"timeout_s": 0}),
                             (PRODUCER, {"codec": "gzip"}), (PRODUCER, {"in_flight_max": 0}),
-                            (CONSUMER, {"mode": "all"}), (CONSUMER, {"start": 5}),
+                            (CONSUMER, {"mode": "all"}), (CONSUMER, {"start": True}),
                             (CONSUMER, {"tls": object()}), (POP_CONSUMER, {"mode": "broadcast"}),
                             (POP_CONSUMER, {"pop_count": 33}),
                             (PRODUCER, {"encode": "json"}), (PRODUCER, {"on_check": 5}),
