@@ -167,7 +167,7 @@ SLOW: Final = frozenset((
     "client/core/consumer/test_cache_bound.py", "client/core/connection/test_hostile_names.py",
     "client/core/consumer/test_strategies.py", "client/core/producer/test_unique_id.py",
     "client/event_loop/test_pop_consumer.py", "client/event_loop/test_shells.py",
-    "client/test_absence.py", "client/shell/test_arguments.py",
+    "client/test_absence.py", "client/test_forks.py", "client/shell/test_arguments.py",
     "client/blocking/test_thread_batcher.py",
     "client/blocking/test_client.py", "client/test_closes.py", "client/test_commands.py",
     "client/test_damaged.py", "client/test_hanging_sockets.py",

@@ -86,38 +86,60 @@ __all__ = [
 
 
 class ClientError(BrokerError):
-    """Any error of the client. ``retriable``: the same call may succeed later or elsewhere."""
+    """Any error of the client; ``except ClientError`` catches them all.
+
+    ``retriable`` is true if the same call may succeed later or elsewhere. ``response_code`` is the
+    code in the response of a server; for an error that no response reported, it is a code that
+    describes the error.
+    """
 
 
 class OptionError(ClientError, ValueError):
-    """An option or an argument is invalid; the error text names it."""
+    """An option or an argument is invalid; the error text names it and says what is allowed.
+
+    It is a mistake of the program, so the same call fails again. It is also a ``ValueError``.
+    """
 
 
 class Closed(ClientError):
-    """The client, producer or consumer is closed or is being closed."""
+    """The client, producer or consumer is closed or is being closed; make a new one."""
 
 
 class ForkedError(ClientError):
-    """The process was forked after the client was made; its connections belong to the parent."""
+    """The process was forked after the client was made; its connections belong to the parent.
+
+    Make a new client in the child. A close in the child raises no error and does nothing, so that
+    the ``with`` blocks that the fork copied can end.
+    """
 
 
 class WrongLoop(ClientError, RuntimeError):
-    """An object of ``twistmq.client.aio`` was used in another event loop than its own."""
+    """An object of ``twistmq.client.aio`` was used in another event loop than its own.
+
+    Its own loop is the one in which its first call ran. Make one object in each loop.
+    """
 
 
 class NoRoute(ClientError):
-    """No name server knows where the topic is, or no broker of the route can accept it."""
+    """No name server knows where the topic is, or no broker of the route can accept it.
+
+    Check the name of the topic, and create it if brokers do not create topics at the first send.
+    """
 
     response_code = ResponseCode.TOPIC_NOT_EXIST
     retriable = True
 
 
 class RouteTimeout(NoRoute, TimeoutError):
-    """No name server answered in time where the topic is."""
+    """No name server answered in time where the topic is; check the addresses of name servers."""
 
 
 class Full(ClientError, TimeoutError):
-    """The maximum number of messages is in flight, and none of them ended in time."""
+    """The maximum number of messages is in flight, and none of them ended in time.
+
+    The message was not sent. The options ``in_flight_max`` and ``in_flight_bytes_max`` set the
+    maximum.
+    """
 
     retriable = True
 
@@ -125,62 +147,81 @@ class Full(ClientError, TimeoutError):
 class RequestRefused(ClientError, protocol.RequestRefused):
     """A server answered a request with an error.
 
+    ``response_code`` is the code of the response, and the text has the server and its remark. The
+    classes that inherit from this one are the refusals that programs usually distinguish.
+
     :param code: the response code.
     :param remark: the text, which names the server.
     """
 
 
 class Denied(RequestRefused):
-    """The account, the topic or the group does not have the permission for the request."""
+    """The account, the topic or the group does not have the permission for the request.
+
+    Check the option ``credentials`` and the permissions of the topic at the broker.
+    """
 
 
 class TopicMissing(RequestRefused):
-    """The broker does not know the topic and does not create it."""
+    """The broker does not know the topic and does not create it.
+
+    ``twistmq admin updateTopic -c DefaultCluster -t TOPIC`` creates it.
+    """
 
 
 class Rejected(RequestRefused):
-    """The broker considers the message illegal."""
+    """The broker considers the message illegal, for example because it is too large."""
 
 
 class Busy(RequestRefused):
-    """The broker is overloaded or does not serve requests at present."""
+    """The broker is overloaded or does not serve requests at present; try again later."""
 
     retriable = True
 
 
 class Unsupported(RequestRefused):
-    """The server does not know the request."""
+    """The server does not know the request, for example because its version is too old."""
 
 
 class RemotingError(ClientError, protocol.RemotingError):
-    """A request got no response."""
+    """A request got no response; the text names the server. ``retriable`` is true.
+
+    The server may have carried out the request, unless no connection could be made.
+    """
 
 
 class RemotingConnectError(RemotingError, protocol.RemotingConnectError):
-    """No connection to the address could be made."""
+    """No connection to the address could be made, so the server did not get the request."""
 
 
 class ConnectTimeout(RemotingConnectError, TimeoutError):
-    """No connection to the address could be made in time."""
+    """No connection could be made within ``connect_timeout_s``, so no request was sent."""
 
 
 class RemotingSendError(RemotingError, protocol.RemotingSendError):
-    """The connection was lost before the response came."""
+    """The connection was lost before the response came.
+
+    The server may have carried out the request.
+    """
 
 
 class RemotingTimeout(RemotingError, protocol.RemotingTimeout, TimeoutError):
-    """The address did not respond within the time allowed."""
+    """The server did not respond within the time-out; it may still carry out the request."""
 
 
 class ProtocolError(ClientError, protocol.WireError):
-    """A server's response violates the protocol."""
+    """A server's response violates the protocol; perhaps the address is not RocketMQ's."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One attempt of a send that failed."""
+    """One attempt of a send that failed.
+
+    :param broker_name: the broker to which the message was sent; "" if no broker could be chosen.
+    :param duration_ms: the duration of the attempt.
+    :param error: why it failed.
+    """
 
     broker_name: str
-    #: The duration of the attempt, in ms.
     duration_ms: float
     error: BaseException
 
@@ -252,6 +293,9 @@ def _class_of(base: type[Any], kind: type[BaseException] | None) -> type[Any]:
 class NotSafe(ClientError):
     """The message was stored, but the broker did not wait for a flush or a slave.
 
+    Sends raise it only with the option ``require_safe``, and transactions always. ``result`` is
+    the ``SendResult``, which a send without that option returns.
+
     :param result: where the message was stored.
     """
 
@@ -261,11 +305,11 @@ class NotSafe(ClientError):
 
 
 class Undecodable(ClientError):
-    """A body cannot be decompressed, or the decoder raised."""
+    """A message cannot be decompressed, the decoder raised an error, or the record is damaged."""
 
 
 class NotAssigned(ClientError):
-    """The queue is not assigned to this consumer at present."""
+    """The queue is not assigned to this consumer at present; another member may have it."""
 
 
 class AlreadyHandled(NotAssigned):
@@ -283,7 +327,10 @@ class ReceiptExpired(ClientError):
 
 
 class RequestTimeout(ClientError, TimeoutError):
-    """No consumer replied to a request message in time."""
+    """No consumer replied in time to a message that ``Producer.request`` sent.
+
+    A consumer may still process the message, so a second request may be processed as well.
+    """
 
     retriable = True
 

@@ -57,8 +57,6 @@ T = TypeVar("T")
 class Client(ForThreads, BaseClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param options: see below.
     :raises OptionError: when no name server is given, or an option has an invalid value.
     """
@@ -88,9 +86,11 @@ class Client(ForThreads, BaseClient):
     def close(self) -> None:
         """Leave all groups and close all connections; a second call does nothing.
 
+        In a child of ``fork`` it does nothing, because everything belongs to the parent.
+
         :raises RuntimeError: when it is called on the client's own thread.
         """
-        if not self._core.is_closed:
+        if not (self._core.is_closed or self._loop.is_abandoned):
             # Another thread may close the client first.
             with suppress(Closed):
                 self._loop.call(self._core.engine, self._core.close)

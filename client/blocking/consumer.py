@@ -46,9 +46,6 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
     The constructor joins the group, so that queues may be assigned before a ``with`` block begins.
     A consumer that is not read keeps its queues from the other members until it is closed.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a ``Client`` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic, as
         in ``{"orders": "eu || us", "audits": sql("level > 3")}``.
@@ -149,6 +146,9 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
 
     def _finish(self) -> None:
         """Report to the engine the messages that iterations have finished."""
+        if self.client._loop.is_abandoned:
+            # The parent has the same messages, and reports them.
+            return
         finished: list[ReceivedMessage[Value]] = []
         # The end of the program and an iteration on another thread may both take messages from it.
         with suppress(IndexError):
@@ -161,6 +161,8 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         """Return the messages of a line to the waiting ones, because its iteration ends."""
         messages = [message for _, message in line]
         line.clear()
+        if self.client._loop.is_abandoned:
+            return
         self._post(self._handling.release, messages)
 
     # --- handlers
@@ -239,7 +241,12 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         self._stopped.set()
 
     def _check_client(self) -> None:
-        """:raises Closed: when the work ended because the shared client was closed."""
+        """Check why the work ended.
+
+        :raises Closed: because the shared client was closed.
+        :raises ForkedError: because the process was forked; the messages belong to the parent.
+        """
+        self.client._loop.check_process()
         if self._is_cut_off:
             raise Closed("the client is closed")
 
@@ -254,12 +261,15 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
 
         When a handler of this consumer calls it, it returns at once, and the consumer closes when
         the running handlers have ended. When the loop of an iteration calls it, the consumer
-        closes, and the message of the loop is delivered again.
+        closes, and the message of the loop is delivered again. In a child of ``fork`` it does
+        nothing, because everything belongs to the parent.
 
         :param timeout_s: how long to wait for handlers.
         :raises RuntimeError: when it is called on the client's own thread.
         """
         timeout_ms = milliseconds(timeout_s)
+        if self.client._loop.is_abandoned:
+            return
         turns = Turn.running(self._member)
         if any(turn.give_back is None for turn in turns):
             self._close_later = timeout_s

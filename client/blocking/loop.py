@@ -12,8 +12,9 @@ found without another byte, because the turn that the byte starts calls all of t
 
 A child of ``fork`` does not have this thread, and the sockets belong to its parent. The child
 closes its copies without sending anything to the servers
-(``twistmq.client.blocking.process_loop``), and calls to the parent's clients raise
-``ForkedError``.
+(``twistmq.client.blocking.process_loop``). Calls to the parent's clients then raise
+``ForkedError``, except for a close, which does nothing: a ``with`` block that the fork copied ends
+in the child too, and everything that it would close belongs to the parent.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class Loop:
         self.at_end: set[Callable[[], object]] = set()
         #: Functions that are called in a forked child, before it notices anything else.
         self.at_fork: set[Callable[[], object]] = set()
+        #: Whether this is the copy of a forked child.
+        self.is_abandoned = False
         self.thread = threading.Thread(target=self._run, name="twistmq-client", daemon=True)
         self.thread.start()
 
@@ -384,6 +387,7 @@ class Loop:
 
     def abandon(self) -> None:
         """Close the sockets of a forked child without sending anything to the servers."""
+        self.is_abandoned = True
         for each in list(self._sockets.values()):
             each.abandon()
         self._sockets.clear()

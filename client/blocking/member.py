@@ -60,6 +60,8 @@ class BlockingMember(ForThreads, BaseMember[T]):
     def close(self) -> None:
         """Leave the group; a second call does nothing.
 
+        In a child of ``fork`` it does nothing, because everything belongs to the parent.
+
         :raises RuntimeError: when it is called on the client's own thread.
         """
         self._leave(lambda: self._member.close(0))
@@ -72,8 +74,11 @@ class BlockingMember(ForThreads, BaseMember[T]):
     def _leave(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Leave the group by a coroutine of the core, and close the client if it is not shared.
 
-        A second call waits for the work that an interrupted call began, and then completes it.
+        A second call waits for the work that an interrupted call began, and then completes it. A
+        forked child does nothing.
         """
+        if self.client._loop.is_abandoned:
+            return
         self._check_thread()
         self._is_closed = True
         try:

@@ -39,9 +39,6 @@ class PopConsumer(BasePopConsumer[Value], Consumer[Value]):
 
     The constructor joins the group. Messages are popped only while a caller waits for them.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a ``Client`` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read, in the form that :class:`Consumer` takes.
     :param options: see below.

@@ -49,9 +49,6 @@ _LATE_S: Final = 5.0
 class Producer(ForThreads, BaseProducer):
     """Sends messages and blocks until they are stored.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a :class:`Client` to share, instead of name servers.
     :param options: see below.
     """
 
@@ -176,10 +173,13 @@ class Producer(ForThreads, BaseProducer):
         """Wait for the messages in flight and leave the group; a second call does nothing.
 
         Failed messages of :meth:`send_soon` are logged, unless the program looked at their futures.
+        In a child of ``fork`` it does nothing, because everything belongs to the parent.
 
         :raises RuntimeError: on the client's own thread, for example in the call-back of a future,
             and in a signal handler that interrupted the filling of a batch.
         """
+        if self.client._loop.is_abandoned:
+            return
         if not self.client._core.is_closed:
             self._check_wait()
         self._is_closed = True

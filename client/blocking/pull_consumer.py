@@ -39,9 +39,6 @@ class PullConsumer(BlockingMember[Value], BasePullConsumer[Value]):
     The constructor joins the group, so that queues may be assigned before a ``with`` block begins.
     A consumer that is not read keeps its queues from the other members until it is closed.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a ``Client`` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read, in the form that :class:`Consumer` takes; None: see
         :meth:`subscribe` and :meth:`assign`.
@@ -61,5 +58,8 @@ class PullConsumer(BlockingMember[Value], BasePullConsumer[Value]):
         return None
 
     def close(self) -> None:
-        """Commit the acknowledged offsets and leave the group; a second call does nothing."""
+        """Commit the acknowledged offsets and leave the group; a second call does nothing.
+
+        In a child of ``fork`` it does nothing, because everything belongs to the parent.
+        """
         self._leave(self._pull.leave)

@@ -177,9 +177,12 @@ class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
 
         When a handler of this consumer calls it, it returns at once, and the consumer closes when
         the running handlers have ended. When the loop of an iteration calls it, the consumer
-        closes, and the message of the loop is delivered again.
+        closes, and the message of the loop is delivered again. In a child of ``fork`` it does
+        nothing, because everything belongs to the parent.
         """
         timeout_ms = milliseconds(timeout_s)
+        if self.client._shell.is_abandoned:
+            return
         turns = Turn.running(self._member)
         if any(turn.give_back is None for turn in turns):
             self._close_later = timeout_s

@@ -104,9 +104,9 @@ class LoopMember(BaseMember[T], Generic[C, T]):
         """Leave the group by a coroutine of the core, and close the client if it is not shared.
 
         This continues when the wait is cancelled, because a member that had only begun to leave
-        would keep queues that it does not read.
+        would keep queues that it does not read. A forked child does nothing.
         """
-        if self._is_closed:
+        if self._is_closed or self.client._shell.is_abandoned:
             coroutine.close()
             return
         self._is_closed = True

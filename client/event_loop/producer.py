@@ -52,7 +52,7 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
         options = self._sender.options
         self._room = AwaitedInFlightLimit(
             options.in_flight_max, options.in_flight_bytes_max, self.client._core.tasks)
-        self.client._shell.rooms[options.group] = self._room
+        self.client._shell.rooms[self._room] = options.group
         self._is_started = self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -69,8 +69,10 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
         """Join the group, in the running loop; otherwise the first send joins it.
 
         :raises WrongLoop: when the client runs in another loop.
+        :raises ForkedError: in a child of the process that made the client.
         """
         if not self._is_started:
+            self.client._shell.check_process()
             self.client._shell.check_loop()
             self._is_started = True
             self.client._core.add(self._sender)
@@ -151,9 +153,10 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
     async def close(self) -> None:
         """Wait for the messages in flight and leave the group; a second call does nothing.
 
-        The close continues when the wait is cancelled.
+        The close continues when the wait is cancelled. In a child of ``fork`` it does nothing,
+        because everything belongs to the parent.
         """
-        if self._is_closed:
+        if self._is_closed or self.client._shell.is_abandoned:
             return
         self._is_closed = True
         await self.client._shell.run_detached(self._close())

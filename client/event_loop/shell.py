@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
-from twistmq.client.base.errors import Closed, WrongLoop, client_error
+from twistmq.client.base.errors import Closed, ForkedError, WrongLoop, client_error
 from twistmq.client.core.connection.tasks import Future
 from twistmq.client.core.producer.in_flight_limit import InFlightLimit
 from twistmq.client.event_loop.driver import Driver, EventLoop
@@ -40,11 +42,15 @@ _END_S: Final = 35.0
 
 #: The shells that are running and not closed.
 _open: set[Shell] = set()
+#: All shells of the process, for its forked children.
+_shells: WeakSet[Shell] = WeakSet()
 
 
 class Shell(ABC):
     """Runs the core of a client in an event loop."""
 
+    #: Whether this is the copy of a forked child.
+    is_abandoned = False
     #: The thread of the loop; None: the client has not started.
     _thread_id: int | None = None
 
@@ -55,8 +61,9 @@ class Shell(ABC):
         self._loop: EventLoop
         self._driver: Driver | None = None
         self._watch: _Watch | None = None
-        #: The rooms of the producers, by group, which are checked at the end of the loop.
-        self.rooms: dict[str, InFlightLimit] = {}
+        #: The rooms of the producers, with their groups, which are checked at the end of the loop.
+        self.rooms: WeakKeyDictionary[InFlightLimit, str] = WeakKeyDictionary()
+        _shells.add(self)
         #: Cancels the work that was scheduled for the end of the loop.
         self._forget_end: Callable[[], object] = lambda: None
 
@@ -131,7 +138,7 @@ class Shell(ABC):
         The loop itself reports failed messages whose future the program never looked at.
         """
         _open.discard(self)
-        for group, room in self.rooms.items():
+        for room, group in list(self.rooms.items()):
             if room.count:
                 log.error("producer group %s: %d messages of send_soon have no answer at the end "
                           "of the event loop: they may be lost", group, room.count)
@@ -176,9 +183,11 @@ class Shell(ABC):
 
         :param to_its_end: the coroutine continues when the wait is cancelled.
         :raises Closed: when the client is closed.
+        :raises ForkedError: in a child of the process that made the client.
         """
         if self.core.is_closed:
             coroutine.close()
+            self.check_process()
             raise Closed("the client is closed")
 
         def cancel() -> None:
@@ -203,6 +212,12 @@ class Shell(ABC):
         task = self.driver.spawn(coroutine, done)
         return future
 
+    def check_process(self) -> None:
+        """:raises ForkedError: in a child of the process that made the client."""
+        if self.is_abandoned:
+            raise ForkedError("the process was forked after the client was made; make a new "
+                              "client in the child")
+
     async def run_detached(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine of the program to its end, even when the wait is cancelled."""
         try:
@@ -223,7 +238,12 @@ class Shell(ABC):
         await future
 
     async def close(self) -> None:
-        """Leave all groups and close the connections, even when the wait is cancelled."""
+        """Leave all groups and close the connections, even when the wait is cancelled.
+
+        A forked child does nothing, because everything belongs to its parent.
+        """
+        if self.is_abandoned:
+            return
         await self.run_detached(self._close())
 
     async def _close(self) -> None:
@@ -242,6 +262,21 @@ class Shell(ABC):
             closed, end = self.new_future()
             self._driver.when_closed(lambda: end(None))
             await closed
+
+
+    def abandon(self) -> None:
+        """Stop everything in a forked child, whose connections belong to its parent.
+
+        Nothing is closed: the child shares the sockets and the selector of the loop, and a close
+        would end them for the parent as well.
+        """
+        self.is_abandoned = True
+        self.core.is_closed = True
+        # The next send waits for room, and the wait raises the error.
+        for room in self.rooms:
+            room.fill()
+        if self._driver is not None:
+            self._driver.is_stopped = True
 
 
 class _Watch:
@@ -270,3 +305,14 @@ def _finish_all() -> None:
     """Finish the work of clients whose loop did not report its end, or log what is lost."""
     for shell in list(_open):
         shell.finish_at_exit()
+
+
+def _forked() -> None:
+    """Leave the clients of the parent alone, in a forked child."""
+    for shell in list(_shells):
+        shell.abandon()
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forked)

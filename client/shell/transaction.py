@@ -6,16 +6,18 @@
 The half message is stored safely before the block runs. The end of the block commits it, unless
 :meth:`Transaction.rollback` was called. An error in the block leaves the message undecided,
 because the database may have committed: the broker asks later, and the producer's ``on_check``
-decides.
+decides. In a child of ``fork``, the end of a block that the parent began does nothing: the end in
+the parent counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
-from twistmq.client.base.errors import ClientError
+from twistmq.client.base.errors import ClientError, ForkedError
 from twistmq.client.base.handlers import Decision
 from twistmq.client.base.messages import MessageQueue, SendResult
 from twistmq.client.core.producer.outgoing_message import OutgoingMessage
@@ -115,7 +117,8 @@ class BlockingTransaction(Transaction):
         async def end() -> None:
             self._end(failed=kind is not None)
 
-        self._run(end)
+        with suppress(ForkedError):
+            self._run(end)
 
 
 class AsyncTransaction(Transaction):
@@ -143,4 +146,5 @@ class AsyncTransaction(Transaction):
         async def end() -> None:
             self._end(failed=kind is not None)
 
-        await self._run(end())
+        with suppress(ForkedError):
+            await self._run(end())

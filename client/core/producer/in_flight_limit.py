@@ -38,6 +38,10 @@ class InFlightLimit:
         self.count -= 1
         self.bytes -= size
 
+    def fill(self) -> None:
+        """Leave no room from now on, because the producer cannot send any more."""
+        self.count = self._count_max
+
     def full_error(self) -> Full:
         """Return the error for a message that gets no room in time."""
         return Full(f"{self.count} messages with {self.bytes} bytes are in flight, and none "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import copy_context
 from typing import Any, NoReturn, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.client.event_loop.client import LoopClient
@@ -97,7 +98,7 @@ class MemoryShell(Shell):
         self.core = client.core
         self.client = client
         self._watch = None
-        self.rooms = {}
+        self.rooms = WeakKeyDictionary()
         self._forget_end = lambda: None
         self._driver = cast(Driver, _Driver(client))
         self.ends = 0
