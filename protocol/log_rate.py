@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     # The client uses this module too, and must not load Twisted.
     from twisted.logger import Logger
     from twisted.python.failure import Failure
 
-__all__ = ["EVENTS_A_MINUTE", "LINES_A_MINUTE", "LimitedLog", "LineRate", "Outage",
+__all__ = ["EVENTS_A_MINUTE", "LINES_A_MINUTE", "LimitedLines", "LimitedLog", "LineRate", "Outage",
            "lines_left_out"]
 
 #: The number of lines that are written in a minute; further lines are only counted.
@@ -47,6 +49,29 @@ class LineRate:
 def lines_left_out(count: int) -> str:
     """Return the end of a line that reports the lines before it; "" if none was left out."""
     return f" ({count} more since the last line)" if count else ""
+
+
+class LimitedLines:
+    """Writes the lines of one kind to a logger of Python's ``logging``, a few lines a minute.
+
+    A line after lines that were left out ends with their number.
+
+    :param log: writes a line, such as ``logging.getLogger("twistmq.client").warning``.
+    :param lines_max: the number of lines that are written in a minute.
+    """
+
+    def __init__(self, log: Callable[..., object], lines_max: int = LINES_A_MINUTE) -> None:
+        self._log = log
+        self._rate = LineRate(lines_max)
+
+    def write(self, now_ms: float, text: str, *values: object) -> None:
+        """Write a line, or only count it.
+
+        :param text: the line, with a place such as ``%s`` for each value.
+        """
+        left_out = self._rate.left_out(int(now_ms))
+        if left_out is not None:
+            self._log(text + "%s", *values, lines_left_out(left_out))
 
 
 class LimitedLog:

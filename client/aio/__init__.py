@@ -58,8 +58,6 @@ __dir__ = listed_names(__name__, __all__)
 class Client(ForAsyncio, LoopClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param options: see below.
     """
 
@@ -72,9 +70,6 @@ class Client(ForAsyncio, LoopClient):
 class Producer(ForAsyncio, LoopProducer[Client, asyncio.Future[SendResult]]):
     """Sends messages.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a :class:`Client` to share, instead of name servers.
     :param options: see below.
     """
 
@@ -92,9 +87,6 @@ class Consumer(ForAsyncio, LoopConsumer[Client, Value]):
     It joins the group at ``async with``, at :meth:`start` or at its first call that waits, and not
     in its constructor. Until it is closed, it keeps its queues from the other members.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
     :param options: see below.
@@ -115,9 +107,6 @@ class PullConsumer(ForAsyncio, LoopPullConsumer[Client, Value]):
     It joins the group at ``async with``, at :meth:`start` or at its first call that waits, and not
     in its constructor. Until it is closed, it keeps its queues from the other members.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read; None: see ``subscribe`` and ``assign``.
     :param options: see below.
@@ -139,9 +128,6 @@ class PopConsumer(ForAsyncio, LoopPopConsumer[Client, Value]):
     It joins the group at ``async with``, at :meth:`start` or at its first call that waits, and not
     in its constructor. Messages are popped only while a caller waits for them.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
     :param options: see below.

@@ -33,11 +33,14 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message was stored.
 
     ``id`` is the unique id that the client gave the message; for a batch, it is the ids of all
-    messages, joined by commas. ``offset_id`` is the broker's id. ``recall_handle`` takes a timed
-    message back. ``transaction_id`` is the id by which a broker knows the transaction of a half
-    message; brokers fill it in for other messages too. ``region`` is the broker's setting
-    ``regionId``, and ``is_traced`` is its wish to get traces of the message; the option ``trace``
-    of the producer decides whether it gets them.
+    messages, joined by commas. ``offset_id`` is the broker's id. ``queue`` is the ``MessageQueue``,
+    and ``offset`` is the logical index of the message in it; for a batch, that of its first
+    message. ``code`` is the broker's response code, which ``safe`` and ``status`` explain.
+    ``recall_handle`` is what ``Producer.recall`` uses to take a delayed message back.
+    ``transaction_id`` is the id by which a broker knows the transaction of a half message; brokers
+    fill it in for other messages too. ``region`` is the broker's setting ``regionId``, and
+    ``is_traced`` is its wish to get traces of the message; the option ``trace`` of the producer
+    decides whether it gets them.
     """
 
     id: str
@@ -66,7 +69,14 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class PullStatus(Enum):
-    """How a pull ended."""
+    """How a pull ended.
+
+    - ``FOUND``: the result has messages.
+    - ``NO_NEW_MESSAGE``: the queue has no message at this offset yet.
+    - ``NO_MATCHED_MESSAGE``: the broker looked at messages, but none matched the expression, or
+      their file is being removed. Pull again at ``next_offset``.
+    - ``OFFSET_MOVED``: the queue does not have this offset. It continues at ``next_offset``.
+    """
 
     FOUND = "found"
     #: The queue has no message at this offset yet.
@@ -79,7 +89,19 @@ class PullStatus(Enum):
 
 
 class PullResult(msgspec.Struct, frozen=True, gc=False):
-    """The response to a pull."""
+    """The response to a pull.
+
+    ``Client.read`` and the consumers return messages; this is the raw form.
+
+    :param status: how the pull ended.
+    :param next_offset: the offset at which the next pull begins.
+    :param min_offset: the first offset of the queue.
+    :param max_offset: the end of the queue: the offset that its next message gets.
+    :param body: the stored records, one after the other.
+    :param remark: the broker's own name for the outcome, such as MESSAGE_WAS_REMOVING.
+    :param broker_id: the broker id to which the next pull should go; 0 is the master.
+    :param offset_delta: for a static topic, the number to add to the offsets in the records.
+    """
 
     status: PullStatus
     #: The offset at which the next pull begins, and the bounds of the queue: logical offsets.

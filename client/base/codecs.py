@@ -128,7 +128,10 @@ _BY_FLAG: Final = {0: CODECS["zlib"], **{codec.sys_flag: codec for codec in CODE
 
 
 def check_codec(name: str) -> None:
-    """:raises OptionError: when the codec is unknown or its package is not installed."""
+    """Check that a codec can be used.
+
+    :raises OptionError: when the codec is unknown or its package is not installed.
+    """
     codec = CODECS.get(name)
     if codec is None:
         raise OptionError(f"codec {name!r} is not known: {', '.join(CODECS)}")
@@ -141,8 +144,11 @@ def check_codec(name: str) -> None:
 def compress(body: bytes, name: str = "zlib", level: int = LEVEL) -> tuple[bytes, int]:
     """Compress a body; return the bytes and the bits to set in its system flag.
 
-    :param name: the name of a codec that :func:`check_codec` accepted.
+    :param name: the name of a codec that :func:`check_codec` accepted: "zlib", "lz4" or "zstd".
+    :raises OptionError: when the codec is unknown.
     """
+    if name not in CODECS:
+        check_codec(name)
     codec = CODECS[name]
     return codec.compress(body, level), SYS_COMPRESSED | codec.sys_flag
 

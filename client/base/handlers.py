@@ -21,7 +21,14 @@ log = logging.getLogger("twistmq.client")
 
 
 class Decision(IntEnum):
-    """The outcome of a transaction, as ``on_check`` returns it; the numbers are on the wire."""
+    """The outcome of a transaction, as ``on_check`` returns it; the numbers are on the wire.
+
+    - ``COMMIT``: the message is delivered.
+    - ``ROLLBACK``: the message is never delivered.
+    - ``UNKNOWN``: the outcome is not known yet, and the broker asks again.
+
+    ``twistmq.client`` exports the three members by their names.
+    """
 
     COMMIT = 8
     ROLLBACK = 12
@@ -35,7 +42,7 @@ UNKNOWN: Final = Decision.UNKNOWN
 
 
 class Retry(CopiedError):
-    """Raised by a handler to have the message delivered again.
+    """Raise it in a handler to have the message delivered again: ``raise Retry(level=3)``.
 
     :param level: the broker's delay level: 1 to 18 are 1, 5, 10 and 30 seconds, 1 to 10 minutes,
         20 and 30 minutes, one hour and two, and a higher level is the last one. With 0, the broker
@@ -55,7 +62,10 @@ class Retry(CopiedError):
 
 
 class Dead(Exception):
-    """Raised by a handler to move the message to the dead letters without another delivery."""
+    """Raise it in a handler to move the message to the dead letter queue of the group at once.
+
+    The queue is the topic ``%DLQ%GROUP``. Arguments become the text of the error.
+    """
 
 
 class NoResult(TypeError):

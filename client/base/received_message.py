@@ -92,7 +92,10 @@ def _picklable(error: Exception | None) -> Exception | None:
 
 
 class ReceivedMessage(Read, Generic[T]):
-    """A message that was read.
+    """A message that was read; consumers and ``Client.read`` make it, programs do not.
+
+    A program usually needs ``body`` or ``value``, and ``topic``, ``tags``, ``keys``,
+    ``properties``, ``id`` and ``attempt``. ``queue`` and ``offset`` are where it was read.
 
     ``body`` is the decompressed body. ``value`` is the result of the consumer's decoder, or the
     body if the consumer has no decoder. ``lost`` is true once another member has the message's
@@ -167,7 +170,7 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def body(self) -> bytes:
-        """The body.
+        """The bytes of the message, decompressed.
 
         :raises Undecodable: when it cannot be decompressed.
         """
@@ -192,7 +195,7 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value.
+        """The result of the consumer's option ``decode``; without it, the body.
 
         :raises Undecodable: when the body cannot be decompressed, or the decoder raises.
         """
@@ -207,19 +210,19 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, including the system's."""
+        """The properties that the producer set, and the system's own."""
         if self._properties is None:
             self._properties = self.record.properties_map()
         return self._properties
 
     @property
     def tags(self) -> str:
-        """The tag, or ""."""
+        """The tag by which consumers filter; "" if it has none. A message has only one tag."""
         return self.properties.get(names.TAGS, "")
 
     @property
     def keys(self) -> list[str]:
-        """The keys."""
+        """The keys by which the message can be found; an empty list if it has none."""
         return [key for key in self.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
                 if key]
 
@@ -278,7 +281,7 @@ class ReceivedMessage(Read, Generic[T]):
 
     @property
     def flag(self) -> int:
-        """The application's int32."""
+        """The ``flag`` that the producer gave the message: an int32 of the application."""
         return self.record.flag
 
     @property

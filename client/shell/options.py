@@ -7,6 +7,7 @@ or consumer that makes its own client takes the client's options too. The sectio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -293,10 +294,18 @@ def values_of(
     return {name: arguments.get(name, row.default) for name, row in rows_by_name.items()}
 
 
+#: The parameters that all classes have, for their docstrings.
+_NAME_SERVERS: Final = (
+    ':param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address',
+    '    server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.')
+_SHARED_CLIENT: Final = ":param client: a ``Client`` to share, instead of name servers."
+
+
 def lists_options(rows: Sequence[Option]) -> Callable[[type[T]], type[T]]:
     """Add the options of a class to its docstring, so that ``help`` shows them.
 
-    The constructor of the class then also checks the names of its arguments.
+    The parameters that all classes have are added too. The constructor of the class then also
+    checks the names of its arguments.
 
     :param rows: the options of the class, without the options of a client.
     """
@@ -312,7 +321,12 @@ def lists_options(rows: Sequence[Option]) -> Callable[[type[T]], type[T]]:
     def add(described: type[T]) -> type[T]:
         # With the option -OO, Python leaves the docstrings out.
         if described.__doc__ is not None:
-            described.__doc__ += text
+            common = [*_NAME_SERVERS] if rows is CLIENT else [*_NAME_SERVERS, _SHARED_CLIENT]
+            # From 3.13 on, Python removes the indentation of docstrings.
+            described.__doc__ = re.sub(
+                r"^( *)(?=:param )", lambda place: "".join(
+                    f"{place[1]}{line}\n" for line in common) + place[1],
+                described.__doc__, count=1, flags=re.MULTILINE) + text
         check_arguments(described, {row.name for row in (*rows, *CLIENT)})
         return described
 

@@ -58,8 +58,6 @@ __dir__ = listed_names(__name__, __all__)
 class Client(DeferredMethods, LoopClient):
     """A client of a cluster. Producers and consumers that are given the same client share it.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
     :param options: see below.
     """
 
@@ -73,9 +71,6 @@ class Client(DeferredMethods, LoopClient):
 class Producer(DeferredMethods, LoopProducer[Client, Deferred[SendResult]]):
     """Sends messages.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a :class:`Client` to share, instead of name servers.
     :param reactor: the reactor; not needed if a client is given.
     :param options: see below.
     """
@@ -96,9 +91,6 @@ class Consumer(DeferredMethods, LoopConsumer[Client, Value]):
     It joins the group at ``async with``, at :meth:`start` or at its first call that waits, and not
     in its constructor. Until it is closed, it keeps its queues from the other members.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
     :param reactor: the reactor; not needed if a client is given.
@@ -121,9 +113,6 @@ class PullConsumer(DeferredMethods, LoopPullConsumer[Client, Value]):
     It joins the group at ``async with``, at :meth:`start` or at its first call that waits, and not
     in its constructor. Until it is closed, it keeps its queues from the other members.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read; None: see ``subscribe`` and ``assign``.
     :param reactor: the reactor; not needed if a client is given.
@@ -147,9 +136,6 @@ class PopConsumer(DeferredMethods, LoopPopConsumer[Client, Value]):
     It joins the group at ``async with``, at :meth:`start` or at its first call that waits, and not
     in its constructor. Messages are popped only while a caller waits for them.
 
-    :param name_servers: "host:port;host:port", a list of "host:port", "http://..." of an address
-        server, "dns://host:port", or None for the environment variable NAMESRV_ADDR.
-    :param client: a :class:`Client` to share, instead of name servers.
     :param group: the consumer group.
     :param topics: the topics to read: "orders", ["orders", "audits"], or expressions by topic.
     :param reactor: the reactor; not needed if a client is given.

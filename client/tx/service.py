@@ -21,7 +21,15 @@ __all__ = ["ConsumerService"]
 class ConsumerService(Service):
     """Runs a consumer while a Twisted application runs.
 
-    :param handler: see :meth:`Consumer.run`.
+        service = ConsumerService(consumer, handler)
+        service.setServiceParent(application)
+
+    The consumer joins its group when the service starts. ``consumer`` is the consumer,
+    and ``log`` is the logger of the class.
+
+    :param consumer: a ``Consumer`` of this module.
+    :param handler: a function of a message, see :meth:`Consumer.run`.
+    :param workers: how many messages are handled at once.
     """
 
     log = Logger()

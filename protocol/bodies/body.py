@@ -79,7 +79,12 @@ _ENUMS: Final[dict[str, list[StrEnum]]] = {
 
 
 class MessageQueue(msgspec.Struct, rename="camel", frozen=True, order=True, gc=False):
-    """One queue of one topic on one broker."""
+    """One queue of one topic on one broker.
+
+    :param topic: the name of the topic.
+    :param broker_name: the name of the broker, which its master and its slaves share.
+    :param queue_id: the number of the queue at this broker, from 0.
+    """
 
     topic: str
     broker_name: str

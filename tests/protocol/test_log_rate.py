@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.logger import Logger, LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.protocol.log_rate import LimitedLog, LineRate, Outage
+from twistmq.protocol.log_rate import LimitedLines, LimitedLog, LineRate, Outage
 
 
 class LineRateTests(SynchronousTestCase):
@@ -24,6 +24,21 @@ class LineRateTests(SynchronousTestCase):
         rate = LineRate(1)
         for now_ms in (10**12, 10**12 + 60_000, 10**12 + 120_000, 10**12):
             self.assertEqual(rate.left_out(now_ms), 0)
+
+
+class LimitedLinesTests(SynchronousTestCase):
+    """Lines of one kind, for a logger of Python's ``logging``."""
+
+    def test_the_next_minute_tells_how_many_lines_were_left_out(self) -> None:
+        """Only once; the values are passed on, so that a handler formats them."""
+        written: list[tuple[object, ...]] = []
+        lines = LimitedLines(lambda *values: written.append(values), 2)
+        for now_ms in (0.5, 1.5, 2.5, 3.5, 60_001.5, 60_002.5):
+            lines.write(now_ms, "%s of %d", "T", 5)
+        self.assertEqual(written, [
+            ("%s of %d%s", "T", 5, ""), ("%s of %d%s", "T", 5, ""),
+            ("%s of %d%s", "T", 5, " (2 more since the last line)"),
+            ("%s of %d%s", "T", 5, "")])
 
 
 class LimitedLogTests(SynchronousTestCase):

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 from twistmq.client.base.messages import PullResult, ReceivedMessage
 from twistmq.client.base.received_message import DamagedMessage
 from twistmq.client.core.connection.tasks import Scheduler
-from twistmq.protocol.log_rate import LineRate, lines_left_out
+from twistmq.protocol.log_rate import LimitedLines
 
 __all__ = ["DAMAGED", "DamageLog", "Sorted", "sort_out"]
 
@@ -39,15 +39,13 @@ class DamageLog:
 
     def __init__(self, tasks: Scheduler) -> None:
         self._tasks = tasks
-        self._lines = LineRate(_LINES)
+        self._lines = LimitedLines(log.error, _LINES)
         #: The number of damaged messages that were left out.
         self.count = 0
 
     def log_error(self, text: str, *arguments: object) -> None:
         """Log an error about a damaged message; above a rate, only the number of lines is kept."""
-        left_out = self._lines.left_out(int(self._tasks.now_ms))
-        if left_out is not None:
-            log.error(text + "%s", *arguments, lines_left_out(left_out))
+        self._lines.write(self._tasks.now_ms, text, *arguments)
 
 
 class Sorted(NamedTuple):

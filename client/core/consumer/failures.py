@@ -21,7 +21,8 @@ from twistmq.client.core.consumer.close_signal import CloseSignal
 from twistmq.client.core.consumer.delivery import Delivery
 from twistmq.client.core.consumer.retries import DEAD_LEVEL, Retries
 
-__all__ = ["BroadcastFailures", "ConcurrentFailures", "OrderedDeadLetters", "OrderedFailures"]
+__all__ = ["BroadcastFailures", "ConcurrentFailures", "OrderedDeadLetters", "OrderedFailures",
+           "SeparateFailures"]
 
 T = TypeVar("T")
 
@@ -50,8 +51,33 @@ class BroadcastFailures(Generic[T]):
         self._delivery.finished(len(messages), assigned)
 
 
-class ConcurrentFailures(Generic[T]):
-    """The failed messages of a group without an order: they are sent back.
+class SeparateFailures(Generic[T]):
+    """The failed messages of a group without an order: each is handled in a task of its own.
+
+    :param handle_one: a coroutine function that gets a queue, a message of it, and a delay level.
+    :param task_name: the name of the tasks, for the log.
+    """
+
+    def __init__(
+        self, tasks: Scheduler,
+        handle_one: Callable[
+            [AssignedQueue[T], ReceivedMessage[T], int], Coroutine[Any, Any, None]],
+        task_name: str,
+    ) -> None:
+        self._tasks = tasks
+        self._handle_one = handle_one
+        self._task_name = task_name
+
+    def handle(
+        self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int
+    ) -> None:
+        """See ``Failures``."""
+        for message in messages:
+            self._tasks.spawn(self._handle_one(assigned, message, level), self._task_name)
+
+
+class ConcurrentFailures(SeparateFailures[T]):
+    """The failed messages of a group without an order that are pulled: they are sent back.
 
     :param on_sent_back: called after a message was sent back: it returns through the group's
         retry topic.
@@ -61,18 +87,11 @@ class ConcurrentFailures(Generic[T]):
         self, tasks: Scheduler, closing: CloseSignal, delivery: Delivery[T], retries: Retries,
         on_sent_back: Callable[[], object],
     ) -> None:
-        self._tasks = tasks
+        super().__init__(tasks, self._send_back, "send back")
         self._closing = closing
         self._delivery = delivery
         self._retries = retries
         self._on_sent_back = on_sent_back
-
-    def handle(
-        self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int
-    ) -> None:
-        """See ``Failures``."""
-        for message in messages:
-            self._tasks.spawn(self._send_back(assigned, message, level), "send back")
 
     async def _send_back(
         self, assigned: AssignedQueue[T], message: ReceivedMessage[T], level: int

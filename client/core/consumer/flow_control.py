@@ -48,7 +48,11 @@ def delay_after_refusal(code: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PullLimits:
-    """Limits on the unfinished messages of a queue; one pull may exceed them.
+    """Limits on the messages of a queue that are read and not finished; the option ``limits``.
+
+    A queue that has reached one of them is not pulled until handlers finish some of its messages.
+    One pull may exceed a limit. ``Consumer(..., limits=PullLimits(count=100))`` replaces one limit
+    and keeps the others. Each limit is at least 1.
 
     :param count: the number of messages.
     :param byte_count: the number of bytes.

@@ -17,7 +17,7 @@ from twistmq.client.core.consumer.assigned_queues import AssignedQueue, Assigned
 from twistmq.client.core.consumer.offsets import OffsetStore
 from twistmq.client.core.consumer.stop_positions import StopPositions
 from twistmq.protocol.bodies import MessageQueue
-from twistmq.protocol.log_rate import LineRate, lines_left_out
+from twistmq.protocol.log_rate import LimitedLines
 
 __all__ = ["OffsetMoves"]
 
@@ -42,7 +42,7 @@ class OffsetMoves:
         self._stops = stops
         self._wake = wake
         #: A broker decides how often it moves a group.
-        self._lines = LineRate()
+        self._lines = LimitedLines(log.warning)
 
     async def move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue queues at other offsets, also at lower ones; messages read are forgotten.
@@ -58,11 +58,9 @@ class OffsetMoves:
             window.freeze_at(offset)
         if not moved:
             return
-        left_out = self._lines.left_out(int(self._tasks.now_ms))
-        if left_out is not None:
-            log.warning("group %s: these queues continue at other offsets: %s%s", self._group,
-                        ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()),
-                        lines_left_out(left_out))
+        self._lines.write(
+            self._tasks.now_ms, "group %s: these queues continue at other offsets: %s", self._group,
+            ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()))
         for queue, offset in (await self._offsets.write(moved)).items():
             if queue in self._queues and self._queues[queue].window.is_dropped:
                 self._queues[queue].committed = offset

@@ -78,14 +78,23 @@ def share(
 
 
 class Averagely:
-    """AVG: each member gets a block of adjacent queues; the first members may get one more."""
+    """AVG: each member gets a block of adjacent queues; the first members may get one more.
+
+    It is the default of the option ``strategy``. All members of a group need the same strategy;
+    ``name`` is what Apache's clients call it.
+    """
 
     name: Final = "AVG"
 
     def allocate(
         self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """See :class:`Strategy`."""
+        """Return the queues of one member.
+
+        :param member: the client id of the member.
+        :param queues: all queues of a topic, sorted.
+        :param members: the client ids of all members, sorted.
+        """
         index = members.index(member)
         quota, remainder = divmod(len(queues), len(members))
         begin = index * quota + min(index, remainder)
@@ -93,14 +102,19 @@ class Averagely:
 
 
 class AveragelyByCircle:
-    """AVG_BY_CIRCLE: the members get queues in turn."""
+    """AVG_BY_CIRCLE: the members get queues in turn; ``name`` is what Apache's clients call it."""
 
     name: Final = "AVG_BY_CIRCLE"
 
     def allocate(
         self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """See :class:`Strategy`."""
+        """Return the queues of one member.
+
+        :param member: the client id of the member.
+        :param queues: all queues of a topic, sorted.
+        :param members: the client ids of all members, sorted.
+        """
         return list(queues[members.index(member)::len(members)])
 
 
@@ -113,6 +127,9 @@ def _hash(key: str) -> int:
 
 class ConsistentHash:
     """CONSISTENT_HASH: queues and members are on a ring; each queue belongs to the next member.
+
+    When a member comes or goes, few queues change their member. ``name`` is what Apache's clients
+    call the strategy.
 
     :param virtual_nodes: the number of positions that each member has on the ring.
     """
@@ -128,7 +145,12 @@ class ConsistentHash:
     def allocate(
         self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """See :class:`Strategy`."""
+        """Return the queues of one member.
+
+        :param member: the client id of the member.
+        :param queues: all queues of a topic, sorted.
+        :param members: the client ids of all members, sorted.
+        """
         last = self._last
         if last[0] != tuple(members):
             ring = self._ring(members)
@@ -172,6 +194,8 @@ def _room_of_broker(broker: str) -> str | None:
 class MachineRoom:
     """MACHINE_ROOM: divides only the queues of brokers ``room@name`` in the given rooms.
 
+    ``name`` is what Apache's clients call the strategy.
+
     :param rooms: the rooms whose brokers are consumed.
     """
 
@@ -185,7 +209,12 @@ class MachineRoom:
     def allocate(
         self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """See :class:`Strategy`."""
+        """Return the queues of one member.
+
+        :param member: the client id of the member.
+        :param queues: all queues of a topic, sorted.
+        :param members: the client ids of all members, sorted.
+        """
         index = members.index(member)
         near = [queue for queue in queues if _room_of_broker(queue.broker_name) in self._rooms]
         quota, remainder = divmod(len(near), len(members))
@@ -197,6 +226,8 @@ class MachineRoom:
 
 class MachineRoomNearby:
     """MACHINE_ROOM_NEARBY: queues go to members in their room, or to all if it has no member.
+
+    ``name`` is what Apache's clients call the strategy, followed by the name of the inner one.
 
     :param inner: divides the queues of one room.
     :param room_of_queue: returns the room of a queue's broker.
@@ -215,7 +246,10 @@ class MachineRoomNearby:
     def allocate(
         self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """See :class:`Strategy`; :raises ValueError: when the room of a queue or member is ""."""
+        """Return the queues of one member, given all queues of a topic and all client ids.
+
+        :raises ValueError: when the room of a queue or member is "".
+        """
         queues_of: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             queues_of.setdefault(_required(self._room_of_queue(queue), queue), []).append(queue)
@@ -241,6 +275,8 @@ def _required(room: str, owner: object) -> str:
 class Configured:
     """CONFIG: always the same queues, independent of the members.
 
+    ``name`` is what Apache's clients call the strategy.
+
     :param queues: the queues of this member.
     """
 
@@ -257,7 +293,12 @@ class Configured:
     def allocate(
         self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """See :class:`Strategy`."""
+        """Return the queues of one member.
+
+        :param member: the client id of the member.
+        :param queues: all queues of a topic, sorted.
+        :param members: the client ids of all members, sorted.
+        """
         return list(self._queues)
 
 

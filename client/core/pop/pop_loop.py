@@ -46,7 +46,7 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
-from twistmq.protocol.log_rate import LineRate, lines_left_out
+from twistmq.protocol.log_rate import LimitedLines
 
 __all__ = ["HOLD_MS", "PopLoop", "Source"]
 
@@ -144,7 +144,7 @@ class PopLoop(Generic[T]):
         self.begun = self.under_way = 0
         self._expected = 0
         #: The rate of the lines about brokers that report another invisible time than requested.
-        self._time_lines = LineRate()
+        self._time_lines = LimitedLines(log.warning)
 
     # --- demand
 
@@ -318,12 +318,10 @@ class PopLoop(Generic[T]):
 
     def _log_other_time(self, requested_ms: int, reported_ms: int, address: str) -> None:
         """Log that a broker reports another invisible time than this member requested."""
-        left_out = self._time_lines.left_out(int(self._client.tasks.now_ms))
-        if left_out is not None:
-            log.warning("group %s: %s was asked to hide messages for %d ms, and reports that it "
-                        "hides them for %d ms: the requested time applies here%s",
-                        self._group, address, requested_ms, reported_ms,
-                        lines_left_out(left_out))
+        self._time_lines.write(
+            self._client.tasks.now_ms, "group %s: %s was asked to hide messages for %d ms, and "
+            "reports that it hides them for %d ms: the requested time applies here",
+            self._group, address, requested_ms, reported_ms)
 
     def _after(self, source: Source, error: BrokerError) -> float:
         """Return the wait after a failed pop, in ms."""

@@ -20,6 +20,7 @@ from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.connection.tasks import Scheduler
 from twistmq.client.core.consumer.assigned_queues import AssignedQueue
 from twistmq.client.core.consumer.delivery import Delivery
+from twistmq.client.core.consumer.failures import SeparateFailures
 from twistmq.client.core.consumer.results import Results
 from twistmq.client.core.consumer.retries import DEAD_LEVEL
 from twistmq.client.core.pop.acknowledger import Acknowledger
@@ -83,7 +84,7 @@ class PopResults(Generic[T]):
             self._results.fail(assigned, messages, level)
 
 
-class PopFailures(Generic[T]):
+class PopFailures(SeparateFailures[T]):
     """The failed messages of a group without an order: they are hidden until the next attempt.
 
     :param max_attempts: the number of further attempts before a failed message is a dead letter.
@@ -93,18 +94,11 @@ class PopFailures(Generic[T]):
         self, tasks: Scheduler, delivery: Delivery[T], acks: Acknowledger, retries: PopRetries,
         max_attempts: int,
     ) -> None:
-        self._tasks = tasks
+        super().__init__(tasks, self._come_again, "retry")
         self._delivery = delivery
         self._acks = acks
         self._retries = retries
         self._max_attempts = max_attempts
-
-    def handle(
-        self, assigned: AssignedQueue[T], messages: Sequence[ReceivedMessage[T]], level: int
-    ) -> None:
-        """See ``Failures``."""
-        for message in messages:
-            self._tasks.spawn(self._come_again(assigned, message, level), "retry")
 
     async def _come_again(
         self, assigned: AssignedQueue[T], message: ReceivedMessage[T], level: int
