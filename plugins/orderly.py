@@ -278,7 +278,10 @@ class LockRequests:
 
 
 def _required(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
-    """:raises RequestRefused: when group or client are missing, or the body is too large."""
+    """Return the group and the client id of a request.
+
+    :raises RequestRefused: when one of them is missing or invalid, or the body is too large.
+    """
     if not body.consumer_group or not body.client_id:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              "the body has no consumerGroup or no clientId")

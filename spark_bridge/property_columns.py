@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from twistmq.protocol import properties as names
+from twistmq.protocol.decimal_text import whole_number
 
 __all__ = ["PropertyColumns"]
 
@@ -166,7 +167,10 @@ class PropertyColumns:
 
 
 def _integer(text: str | None, limit: int) -> int | None:
-    if text is None or not text.removeprefix("-").isdecimal() or len(text) > 20:
+    """Return the number of a text; None when it is not from ``-limit`` to ``limit - 1``."""
+    if text is None:
         return None
-    number = int(text)
-    return number if -limit <= number < limit else None
+    if text.startswith("-"):
+        size = whole_number(text[1:], limit)
+        return None if size is None else -size
+    return whole_number(text, limit - 1)

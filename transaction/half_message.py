@@ -27,6 +27,7 @@ from twistmq.broker.api.wire import (
     SYS_TRANSACTION_MASK,
     encode_record,
     record_again,
+    whole_number,
 )
 from twistmq.broker.api.wire import properties as names
 
@@ -38,8 +39,8 @@ __all__ = ["born_ms", "check_body", "checks_of", "copy_of_half", "discarded_reco
 _OF_HALVES: Final = frozenset({
     names.REAL_TOPIC, names.REAL_QID, names.TRANSACTION_ID, names.TRANSACTION_CHECK_TIMES,
     names.TRAN_PREPARED_QUEUE_OFFSET})
-#: A number with this many digits always fits into an int64.
-_DIGITS_MAX: Final = 18
+#: The largest number of a queue.
+_QUEUE_ID_MAX: Final = (1 << 31) - 1
 
 
 def make_half(record: MessageRecord, properties: Mapping[str, str]) -> dict[str, str]:
@@ -161,22 +162,22 @@ def check_body(message: StoredMessage, copy: MessageRecord, properties: dict[str
 
 def _real_queue(properties: Mapping[str, str]) -> tuple[str, int]:
     """:raises BrokerError: when the properties do not contain the real topic and queue."""
-    topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
-    if not topic or not _is_number(queue_id) or int(queue_id) >= 2**31:
+    topic = properties.get(names.REAL_TOPIC)
+    queue_id = whole_number(properties.get(names.REAL_QID, ""), _QUEUE_ID_MAX)
+    if not topic or queue_id is None:
         raise BrokerError("the half message's properties do not name its topic and queue")
-    return topic, int(queue_id)
+    return topic, queue_id
 
 
 def origin_of(message: StoredMessage | MessageRecord, properties: Mapping[str, str]) -> int:
     """Return the queue offset of the original half message, of which this one may be a copy."""
-    text = properties.get(names.TRAN_PREPARED_QUEUE_OFFSET)
-    return message.queue_offset if text is None or not _is_number(text) else int(text)
+    offset = whole_number(properties.get(names.TRAN_PREPARED_QUEUE_OFFSET, ""))
+    return message.queue_offset if offset is None else offset
 
 
 def checks_of(properties: Mapping[str, str]) -> int:
     """Return how often the producer of a half message was asked for the outcome."""
-    text = properties.get(names.TRANSACTION_CHECK_TIMES, "")
-    return int(text) if _is_number(text) else 0
+    return whole_number(properties.get(names.TRANSACTION_CHECK_TIMES, "")) or 0
 
 
 def born_ms(message: StoredMessage | MessageRecord) -> int:
@@ -197,7 +198,8 @@ def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
     text = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None
-    return int(text) * 1000 if _is_number(text) else timeout_ms
+    seconds = whole_number(text)
+    return timeout_ms if seconds is None else seconds * 1000
 
 
 def require_same(
@@ -217,7 +219,3 @@ def require_same(
         raise BrokerError("The transaction state table offset wrong")
     if message.physical_offset != log_offset:
         raise BrokerError("The commit log offset wrong")
-
-
-def _is_number(text: str) -> bool:
-    return len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit()

@@ -42,7 +42,10 @@ class InFlight:
         return self.total_bytes > self.maximum_bytes
 
     def remove(self, size_bytes: int) -> Sequence[RemotingProtocol]:
-        """Subtract a request; :returns: the connections that may be read again."""
+        """Subtract the size of a finished request.
+
+        :returns: the connections that may be read again.
+        """
         self.total_bytes -= size_bytes
         assert self.total_bytes >= 0
         if not self.paused or self.total_bytes > self.maximum_bytes // 2:

@@ -22,7 +22,7 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.net.bound_port import BoundPort
 from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.net.tls import StreamTls
-from twistmq.protocol.decimal_text import PORT_MAX, whole_number
+from twistmq.protocol.addresses import split_address
 from twistmq.protocol.errors import RemotingConnectError, RemotingError
 
 __all__ = ["StreamPort", "StreamPorts"]
@@ -184,11 +184,10 @@ class StreamPorts:
         self, factory: IProtocolFactory, address: str, timeout_ms: int, *, encrypted: bool = False
     ) -> Deferred[IProtocol]:
         """Connect; see :meth:`Host.connect_stream`."""
-        host, _, text = address.rpartition(":")
-        port = whole_number(text, PORT_MAX)
-        if not host or port is None:
-            return fail(RemotingConnectError(f"{address!r} is not host:port"))
-        host = host.strip("[]")
+        try:
+            host, port = split_address(address)
+        except ValueError as error:
+            return fail(RemotingConnectError(str(error)))
         connections = _Connections(factory, self._count, self._tls if encrypted else None)
         try:
             outer = self._tls.connecting(connections, host) if encrypted else connections

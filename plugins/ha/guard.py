@@ -22,7 +22,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.api import BrokerError, RequestCode, RequestRefused, ResponseCode, StoreError
 from twistmq.broker.api.headers import ViewMessageRequestHeader
-from twistmq.broker.api.wire import PORT_MAX, whole_number
+from twistmq.broker.api.wire import split_address
 from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, TIMEOUT_MS, range_in, runtime_info
 
 if TYPE_CHECKING:
@@ -215,5 +215,8 @@ class Guard:
 
 def _address(text: str) -> str:
     """Return a text that is HOST:PORT; an empty text for any other."""
-    host, _, port = text.rpartition(":")
-    return text if host and whole_number(port, PORT_MAX) else ""
+    try:
+        split_address(text)
+    except ValueError:
+        return ""
+    return text

@@ -10,7 +10,7 @@ from typing import Final
 
 from twistmq.broker.api import Setting, SettingCheck, Settings
 from twistmq.broker.api.config import ports_of, require_address, require_port
-from twistmq.broker.api.wire import PORT_MAX, whole_number
+from twistmq.broker.api.wire import split_address
 from twistmq.plugins.ha.frames import BODY_SIZE_MAX
 
 __all__ = ["CHECKS", "OTHER_MASTER", "PEERS", "SETTINGS", "Network", "networks", "replica_notices"]
@@ -108,9 +108,10 @@ def _check_address(settings: Settings, name: str) -> None:
     text = settings.text(name).strip()
     if not text or (name == "haMasterAddress" and len(text) < ADDRESS_LENGTH_MIN):
         return
-    host, _, port = text.rpartition(":")
-    if not host or not whole_number(port, PORT_MAX):
-        raise settings.error(name, "is not HOST:PORT")
+    try:
+        split_address(text)
+    except ValueError:
+        raise settings.error(name, "is not HOST:PORT") from None
 
 
 def _check_addresses(settings: Settings) -> None:
