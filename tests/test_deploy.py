@@ -40,7 +40,7 @@ class UnitTests(SynchronousTestCase):
     """The units of systemd."""
 
     def test_each_server_has_its_unit(self) -> None:
-        """One for each server."""
+        """The broker has a unit, and the name server has one."""
         self.assertEqual([unit.stem for unit in UNITS], ["twistmq-broker", "twistmq-namesrv"])
 
     def test_systemd_takes_them(self) -> None:

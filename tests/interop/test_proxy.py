@@ -171,7 +171,7 @@ class PythonClientTests(RoundCase):
         self.holds("transactions")
 
     def test_tags_select_messages(self) -> None:
-        """One tag of two."""
+        """A consumer that subscribed to one of two tags gets only the messages with that tag."""
         self.holds("tags")
 
 

@@ -81,7 +81,7 @@ class KillTests(SynchronousTestCase):
         wait_until(f"{count} messages in {topic}", lambda: len(read(client, topic)) >= count)
 
     def assert_none_came_before(self, client: RawClient, topic: str) -> None:
-        """All that is there was delivered by the second broker."""
+        """Every message of the topic was stored after the first broker was killed."""
         self.assertEqual([each.body for each in read(client, topic)
                           if each.store_timestamp < self.killed_ms], [])
 

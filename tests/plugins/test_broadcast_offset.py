@@ -74,7 +74,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual([self.pull(11, peer), self.pull(12, peer)], [(0, 12), (0, 13)])
 
     def test_from_broker_to_proxy(self) -> None:
-        """The other way as well, whatever the proxy asks for."""
+        """A client that moves to a proxy continues where it was, whatever the proxy asks for."""
         peer = self.join("c")
         self.pull(6, peer)
         self.pull(5, peer)

@@ -133,7 +133,7 @@ class ConformanceTests(SynchronousTestCase):
         self.assertGreater(counts[True], 20)
 
     def test_readers_of_binary_agree_with_those_of_json(self) -> None:
-        """A binary header has texts only; each is read as the same text in JSON of a cold class."""
+        """A text in a binary header is read as the same text in JSON is by a cold class."""
         wrong: list[Any] = []
         counts: Counter[bool] = Counter()
         for row in ROWS:

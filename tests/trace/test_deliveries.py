@@ -11,7 +11,7 @@ TIMEOUT_MS = 900_000
 
 
 class DeliveriesTests(SynchronousTestCase):
-    """A few messages of one group."""
+    """The deliveries of a few messages to one group, until their acknowledgements."""
 
     def setUp(self) -> None:
         self.deliveries = Deliveries(100)

@@ -44,7 +44,7 @@ PLUGINS = ("plugins.enabled", "plugins.disabled")
 
 
 class UpCase(SynchronousTestCase):
-    """A name server and a broker that run on what ``broker.conf`` says, and nothing else."""
+    """Starts a name server and a broker whose only settings are in ``broker.conf``."""
 
     def setUp(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="twistmq-settings-"))

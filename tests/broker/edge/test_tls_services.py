@@ -74,7 +74,7 @@ class TlsServicesCase(BrokerTestCase):
         self.fail(f"{what}: not in time")
 
     def shown(self) -> bytes:
-        """The certificate a new client is shown; blocks."""
+        """Return the certificate that the server shows to a new client; the call blocks."""
         with socket.create_connection(("127.0.0.1", self.service.broker.port), 5) as raw:
             context = ssl.create_default_context(cafile=str(self.authority.cert))
             with context.wrap_socket(raw, server_hostname="127.0.0.1") as wrapped:

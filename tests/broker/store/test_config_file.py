@@ -24,7 +24,7 @@ class ConfigFileTests(SynchronousTestCase):
         self.loaded: list[object] = []
 
     def decode(self, text: str) -> None:
-        """A table that reads JSON."""
+        """Load a table whose file has JSON, and remember its content."""
         self.loaded.append(json.loads(text))
 
     def test_nothing_to_load(self) -> None:

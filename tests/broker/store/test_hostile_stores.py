@@ -89,7 +89,7 @@ class HostileCase(SynchronousTestCase):
         (root / "config" / name).write_text(text)
 
     def problems(self, root: Path) -> list[str]:
-        """The lines of a check's disagreements."""
+        """Check a store, and return the lines that report a difference."""
         status, out = call("check", str(root))
         lines = [line for line in out.splitlines() if ": expected " in line]
         self.assertEqual(status, int(bool(lines)), msg=out)

@@ -108,7 +108,7 @@ class ConsumedTests(SynchronousTestCase):
             self.assertEqual(TopicList.decode(reply.body), TopicList(topics, "127.0.0.1:10911"))
 
     def test_the_subscription_of_a_group_to_a_topic_is_returned(self) -> None:
-        """What a group that is online wants of a topic; nothing of another, or without a name."""
+        """For an unknown topic or group, or without a topic, the response has no subscription."""
         wanted = SubscriptionData("T", "a || b", {"a", "b"}, {97, 98}, 5)
         heartbeat = HeartbeatData("client", consumer_data_set=(
             ConsumerData("g", subscription_data_set=(wanted,)),))

@@ -330,7 +330,7 @@ class BeyondTests(TimerTestCase):
             "messages continue at 7, where the queue begins, instead of 1"])
 
     def test_a_log_that_is_cut(self) -> None:
-        """What is stored in the place of a lost end is entered, and waits for no turn."""
+        """Messages that are stored after the log was cut are entered without a wait for a turn."""
         store = self.box.kernel.store
         self.send(b"kept", TIMER_DELAY_MS="8500")
         end = store.commit_log.max_offset

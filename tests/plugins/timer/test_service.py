@@ -129,7 +129,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(self.bodies(), [b"timed"])
 
     def test_far_behind_with_entering(self) -> None:
-        """A tick waits for all that was stored until its end, and for no more."""
+        """A tick waits for the messages that were stored before its end, and not for later ones."""
         for number in range(300):
             self.send(b"%d" % number, TIMER_DELAY_MS="900")
         self.box.now_ms += 1000
