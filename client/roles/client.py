@@ -51,6 +51,22 @@ class BaseClient:
         return await self._call(self._queries.topics)
 
     @waits
+    async def create_topic(self, topic: str, *, queues: int = 4) -> None:
+        """Create a topic on the master of each broker, and wait until the name servers know it.
+
+        A topic that exists gets this number of queues.
+
+        :param queues: the number of queues on each broker.
+        :raises OptionError: when the number is not valid.
+        :raises RequestRefused: when a broker does not accept the name, or denies the request.
+        :raises RemotingError, NoRoute: when a broker does not answer, or no name server knows a
+            broker.
+        """
+        if type(queues) is not int or queues < 1:
+            raise OptionError(f"queues is {queues!r}: give a whole number of at least 1")
+        await self._call(self._queries.create_topic, topic, queues)
+
+    @waits
     async def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
         """The queues from which a topic can be read, sorted.
 

@@ -6,9 +6,10 @@ All offsets are logical offsets in a queue. Source: MQAdminImpl, MQClientAPIImpl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from twistmq.client.base.answers import checked_offset
-from twistmq.client.base.errors import Closed, NoRoute, RemotingError
+from twistmq.client.base.errors import Closed, NoRoute, RemotingError, RequestRefused
 from twistmq.client.base.messages import PullResult
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.link import Outcome
@@ -17,10 +18,17 @@ from twistmq.client.core.consumer.pull_request import pull_header, pull_result
 from twistmq.protocol.bodies import ClusterInfo, KVTable, MessageQueue, TopicList, TopicRouteData
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.flags import MASTER_ID, PERM_READ, PERM_WRITE
 from twistmq.protocol.headers import offset as offsets
 from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 __all__ = ["Queries"]
+
+#: Apache's broker requires a default topic, and uses the settings of the topic itself.
+_DEFAULT_TOPIC: Final = "TBW102"
+#: A broker registers a new topic after its answer, so the route is asked for again after this time.
+_ROUTE_WAIT_MS: Final = 20
 
 
 class Queries:
@@ -72,6 +80,37 @@ class Queries:
         """Return a broker's runtime table, which ``mqadmin brokerStatus`` shows."""
         reply = await self._client.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return KVTable.decode_reply(reply.body).table
+
+    async def create_topic(self, topic: str, queues: int) -> None:
+        """Create a topic on each master, or change it, and wait until the name servers know it.
+
+        :raises NoRoute: when the name servers know no master, or do not know the topic in time.
+        """
+        client = self._client
+        info = await self.cluster_info()
+        masters = [data.broker_addrs[MASTER_ID] for data in info.broker_addr_table.values()
+                   if MASTER_ID in data.broker_addrs]
+        if not masters:
+            raise NoRoute(f"topic {topic} cannot be created: no name server knows a master")
+        header = CreateTopicRequestHeader(
+            topic=topic, default_topic=_DEFAULT_TOPIC, read_queue_nums=queues,
+            write_queue_nums=queues, perm=PERM_READ | PERM_WRITE, topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0)
+        for address in masters:
+            await client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        end_ms = client.tasks.now_ms + client.options.timeout_ms
+        while not await self._has_topic(topic):
+            if client.tasks.now_ms >= end_ms:
+                raise NoRoute(f"topic {topic} was created, but no name server knows it yet")
+            await client.tasks.sleep(_ROUTE_WAIT_MS)
+
+    async def _has_topic(self, topic: str) -> bool:
+        """Whether a name server knows the topic now."""
+        try:
+            await self.route(topic, again=True)
+        except RequestRefused:
+            return False
+        return True
 
     def _named(self, queues: Sequence[MessageQueue], topic: str) -> list[MessageQueue]:
         """Return the queues with the topic's name in the namespace."""
