@@ -106,4 +106,5 @@ def main(folders: list[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:] or [
-        "broker", "client", "plugins", "acl", "trace", "transaction", "spark_bridge"])
+        "broker", "client", "plugins", "acl", "trace", "transaction", "spark_bridge",
+        "integrations"])

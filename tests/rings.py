@@ -123,6 +123,7 @@ _PLACES: Final = {
     "test_setup.py": "install",
     "broker/edge/test_first_signals.py": "crash",
     "broker/edge/test_setting_sweep.py": "crash",
+    "integrations/celery/test_readme.py": "long",
     "client/test_back_pressure.py": "long",
     "client/test_exits.py": "long",
     "hostile/test_full_slave.py": "crash",
@@ -147,6 +148,7 @@ _PLACES: Final = {
 }
 #: Files of the ring ``unit`` whose tests take two seconds or more together.
 SLOW: Final = frozenset((
+    "integrations/celery/test_celery.py", "integrations/celery/test_transport.py",
     "tools/admin/test_brokers.py", "tools/admin/test_command_line.py",
     "tools/admin/test_completion.py", "tools/admin/test_groups.py",
     "tools/admin/test_messages.py", "tools/admin/test_offsets.py", "tools/admin/test_roles.py",

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Folder X is imported as twistmq.X; protocol, broker and client have an __init__.py each.
 FOLDERS = [folder for folder in (
     "protocol", "broker", "client", "tools", "plugins", "acl", "transaction", "trace",
-    "spark_bridge")
+    "spark_bridge", "integrations")
     if (ROOT / folder).is_dir()]
 #: Top-level packages by which Spark finds its formats, each a folder of spark_bridge/formats.
 FORMATS = sorted(path.parent.name for path in ROOT.glob("spark_bridge/formats/*/__init__.py"))
@@ -123,8 +123,9 @@ class LayoutTests(SynchronousTestCase):
         """The versions CI tries are the lower bounds, pins and tools for the checkout aside."""
         config = setup_cfg()
         extras = config["options.extras_require"]
-        lines = [line for text in (config["options"]["install_requires"], extras["compression"],
-                                   extras["tls"], extras["test"]) for line in text.splitlines()]
+        lines = [line for text in (config["options"]["install_requires"], extras["celery"],
+                                   extras["compression"], extras["tls"], extras["test"])
+                 for line in text.splitlines()]
         bounds = {line.replace(">=", "==") for line in lines if ">=" in line}
         tried = {line for line in (ROOT / ".ci/oldest.txt").read_text().splitlines()
                  if line and not line.startswith("#")}

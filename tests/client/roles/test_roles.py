@@ -103,6 +103,20 @@ class ClientTests(RolesCase):
 
         return in_each_style(main)
 
+    def test_a_topic_is_created_and_changed(self) -> Deferred[Any]:
+        """It can be used at once; a name or a number that is not valid is refused."""
+        async def main(style: Style) -> None:
+            topic, got = f"new-{style.name}", style.got
+            async with style.opened(self.made(style, "Client")) as client:
+                for queues in (3, 5):
+                    await got(client.create_topic(topic, queues=queues))
+                    self.assertEqual(len(await got(client.read_queues(topic, again=True))), queues)
+                with self.assertRaises(RequestRefused):
+                    await got(client.create_topic("no topic"))
+                with self.assertRaises(OptionError):
+                    await got(client.create_topic(topic, queues=0))
+
+        return in_each_style(main)
 
     def test_producers_and_consumers_share_a_client(self) -> Deferred[Any]:
         """They have its connections and its id; the end of one leaves the others as they were."""

@@ -1,0 +1,77 @@
+"""The bodies of the broker's messages: a message of kombu as JSON, and the times in it.
+
+    body, content-type, content-encoding    as kombu passes them; bytes are in base64
+    headers                                 Celery's: the task, its id, and ``eta`` as ISO 8601
+    properties                              kombu's: delivery_info, priority, expiration in ms
+    expires                                 Unix seconds from which the message is dropped
+    redelivered                             whether a consumer requeued the message
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kombu.utils.json import dumps, loads
+
+from twistmq.client import Undecodable
+
+__all__ = ["Envelope", "bytes_of", "due_time", "envelope_of", "expiry", "search_key", "set_expiry"]
+
+#: A message of kombu, in the form of its virtual transports.
+Envelope = dict[str, Any]
+#: A longer key is not worth an entry in the broker's index.
+_KEY_MAX: Final = 128
+
+
+def bytes_of(envelope: Envelope) -> bytes:
+    """Return the body of the broker's message."""
+    data: str = dumps(envelope)
+    return data.encode()
+
+
+def envelope_of(body: bytes) -> Envelope:
+    """Return the message of kombu; :raises Undecodable: when the body is another one."""
+    try:
+        envelope = loads(body)
+        if isinstance(envelope["properties"]["delivery_info"], dict):
+            return dict(envelope)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise Undecodable("the body was not written by kombu's transport")
+
+
+def due_time(envelope: Envelope) -> float | None:
+    """Return the Unix seconds of a task's ``eta``, or None without one that is a time."""
+    eta = (envelope.get("headers") or {}).get("eta")
+    if not isinstance(eta, str | datetime):
+        return None
+    try:
+        due = eta if isinstance(eta, datetime) else datetime.fromisoformat(eta)
+        return (due if due.tzinfo else due.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        # Celery reports it when it reads the message.
+        return None
+
+
+def set_expiry(envelope: Envelope) -> None:
+    """Note when the message expires, for a message that is sent now with an ``expiration``."""
+    expiration = envelope["properties"].get("expiration")
+    if expiration is not None and "expires" not in envelope:
+        envelope["expires"] = time.time() + float(expiration) / 1000
+
+
+def expiry(envelope: Envelope) -> float:
+    """Return the Unix seconds from which a message is dropped."""
+    return float(envelope.get("expires") or float("inf"))
+
+
+def search_key(envelope: Envelope) -> list[str]:
+    """Return the id of the task, by which ``twistmq admin queryMsgByKey`` finds the message."""
+    task_id = (envelope.get("headers") or {}).get("id") or envelope["properties"].get(
+        "correlation_id")
+    if isinstance(task_id, str) and 0 < len(task_id) <= _KEY_MAX and task_id.isascii() and (
+            task_id.isprintable() and " " not in task_id):
+        return [task_id]
+    return []

@@ -1,0 +1,352 @@
+"""Where the messages of a queue are read.
+
+A lasting queue is a topic, and its group is shared by all workers: it is popped. It also pops the
+topics of the exchanges that it is bound to. A queue of one process, such as the mailbox of a
+worker, has no topic: it reads the topics of its exchanges from the time of the binding on.
+
+A thread for each queue reads while a channel consumes it. Messages wait here until the channel
+takes them, and are given back when no channel has consumed the queue for a while.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import re
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, Final, Protocol
+
+from twistmq.client import (
+    Client,
+    ClientError,
+    Closed,
+    MessageQueue,
+    PopConsumer,
+    PullResult,
+    PullStatus,
+    ReceivedMessage,
+    Undecodable,
+)
+from twistmq.client.core.consumer.pull_request import messages_of
+from twistmq.integrations.celery.deliveries import Delivery, Holder
+from twistmq.integrations.celery.envelopes import Envelope, due_time, envelope_of, expiry
+from twistmq.integrations.celery.options import Options
+
+__all__ = ["ExchangeSource", "QueueSource", "Source", "Taker"]
+
+log = logging.getLogger("twistmq.integrations.celery")
+
+#: How long one request for messages waits, seconds.
+_WAIT_S: Final = 1.0
+#: How long messages wait for a channel before they are given back, seconds.
+_GRACE_S: Final = 2.0
+#: The number of messages that wait for a channel without a prefetch limit.
+READY_MAX: Final = 256
+#: A message that is due within this time is handed out: the worker waits for the rest, seconds.
+_EARLY_S: Final = 1.5
+#: How long a broker may hold a pull, seconds.
+_HOLD_S: Final = 10.0
+#: The largest number of messages in one pop, and of messages that a worker has received and not
+#: finished; the latter is bounded by kombu's prefetch limit.
+_RECEIVE_MAX: Final = 32
+_HELD_MAX: Final = 100_000
+#: The group that reads the topics of exchanges for queues of one process.
+_READERS: Final = "readers"
+
+
+class Taker(Protocol):
+    """The part of a channel that its sources use."""
+
+    #: kombu's QoS.
+    qos: Any
+
+    def free_count(self, source: Source) -> int:
+        """Return how many messages a queue may receive now."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Pass a message to its consumer."""
+
+
+class Source:
+    """The messages of one queue of one connection.
+
+    :param queue: the name of the queue in kombu.
+    :param arrived: called when a message is ready.
+    """
+
+    def __init__(self, queue: str, holder: Holder, arrived: Callable[[], None]) -> None:
+        self.queue = queue
+        self.holder = holder
+        self._arrived = arrived
+        #: The channel that consumes the queue.
+        self.channel: Taker | None = None
+        self._ready: list[Delivery] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        #: Whether nothing was read since a channel began to consume the queue. Messages that
+        #: waited here may have less priority than those that arrived at the broker meanwhile.
+        self._is_new = False
+
+    @property
+    def ready_count(self) -> int:
+        """The number of messages that wait for a channel."""
+        return 0 if self._is_new else len(self._ready)
+
+    def attach(self, channel: Taker) -> None:
+        """Read messages for a channel."""
+        with self._changed:
+            self.channel = channel
+            self._is_new = True
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(
+                    target=self._read_always, name=f"twistmq-{self.queue}", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def detach(self) -> None:
+        """Stop reading soon."""
+        with self._changed:
+            self.channel = None
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Look again whether the channel has room."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def take(self) -> Delivery | None:
+        """Return the next message that is ready."""
+        with self._changed:
+            while self._ready:
+                delivery = heapq.heappop(self._ready)
+                self._changed.notify_all()
+                if expiry(delivery.envelope) > time.time():
+                    return delivery
+                self.holder.acknowledge(delivery)
+        return None
+
+    def _add(self, delivery: Delivery) -> None:
+        if delivery.consumer is not None:
+            self.holder.hold(delivery)
+        with self._changed:
+            heapq.heappush(self._ready, delivery)
+
+    def _read_always(self) -> None:
+        while (room := self._wait_for_room()) is not None:
+            try:
+                for message in self._receive(room, 0.0 if self._ready else _WAIT_S):
+                    self._receive_one(message)
+            except Closed:
+                return
+            except ClientError as error:
+                log.warning("queue %s cannot be read, which is tried again: %s", self.queue, error)
+                with self._changed:
+                    if not self._is_closed:
+                        self._changed.wait(_WAIT_S)
+            self._is_new = False
+            if self._ready:
+                self._arrived()
+
+    def _wait_for_room(self) -> int | None:
+        """Wait until a channel can take messages.
+
+        :returns: how many; None: the thread ends, because no channel consumes the queue.
+        """
+        idle_since: float | None = None
+        while True:
+            with self._changed:
+                channel = self.channel
+                if self._is_closed:
+                    self._thread = None
+                    return None
+                if channel is not None:
+                    idle_since = None
+                    room = channel.free_count(self)
+                    if room > 0:
+                        return room
+                    self._changed.wait(_WAIT_S)
+                    continue
+                idle_since = idle_since or time.monotonic()
+                if time.monotonic() - idle_since < _GRACE_S:
+                    self._changed.wait(_GRACE_S / 4)
+                    continue
+                unread = [each for each in self._ready if each.consumer is not None]
+                self._ready = [each for each in self._ready if each.consumer is None]
+                self._thread = None
+            for delivery in unread:
+                self.holder.give_back(delivery)
+            return None
+
+    def _receive_one(self, message: ReceivedMessage[Any]) -> None:
+        try:
+            envelope = envelope_of(message.body)
+        except Undecodable as error:
+            self._refuse(message, error)
+            return
+        if self._accepts(message, envelope):
+            self._add_received(message, envelope)
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            self._ready.clear()
+
+    @abstractmethod
+    def _receive(self, max_count: int, wait_s: float) -> list[ReceivedMessage[Any]]:
+        """Wait for messages."""
+
+    @abstractmethod
+    def _refuse(self, message: ReceivedMessage[Any], error: Exception) -> None:
+        """Put aside a message that is not one of kombu."""
+
+    @abstractmethod
+    def _accepts(self, message: ReceivedMessage[Any], envelope: Envelope) -> bool:
+        """Whether the message is for this queue."""
+
+    @abstractmethod
+    def _add_received(self, message: ReceivedMessage[Any], envelope: Envelope) -> None:
+        """Hand out a message."""
+
+
+def _matches(patterns: dict[str, set[str]], exchange: str, routing_key: str) -> bool:
+    """Whether a routing key fits one of the patterns by which a queue is bound to an exchange."""
+    return any(re.match(pattern, routing_key) for pattern in patterns.get(exchange, ()))
+
+
+class QueueSource(Source):
+    """The messages of a lasting queue.
+
+    :param group: the group, whose name is also that of the topic.
+    :param topics: by topic, the name of its exchange; None for the queue's own topic.
+    :param patterns: by exchange, the patterns of routing keys.
+    :param send_again: sends a message whose time has not come once more.
+    """
+
+    def __init__(
+        self, queue: str, group: str, topics: dict[str, str | None],
+        patterns: dict[str, set[str]], client: Client, options: Options, holder: Holder,
+        arrived: Callable[[], None], send_again: Callable[[str, Envelope], None],
+    ) -> None:
+        super().__init__(queue, holder, arrived)
+        self.group = group
+        self._topics = topics
+        self._patterns = patterns
+        self._options = options
+        self._send_again = send_again
+        self.consumer: PopConsumer[Any] = PopConsumer(
+            client=client, group=group, topics=list(topics), start="first",
+            invisible_s=options.invisible_s, in_flight_max=_HELD_MAX,
+            max_attempts=options.max_attempts)
+
+    def receive_now(self) -> None:
+        """Ask the broker for one message without waiting for one."""
+        for message in self.consumer.receive(1, wait_s=0):
+            self._receive_one(message)
+
+    def purge(self) -> int:
+        """Acknowledge all messages that are visible now; :returns: their number."""
+        count = 0
+        while delivery := self.take():
+            self.holder.acknowledge(delivery)
+            count += 1
+        while messages := self.consumer.receive(_RECEIVE_MAX, wait_s=0):
+            self.consumer.acknowledge(messages)
+            count += len(messages)
+        return count
+
+    def _receive(self, max_count: int, wait_s: float) -> list[ReceivedMessage[Any]]:
+        messages: list[ReceivedMessage[Any]] = self.consumer.receive(
+            min(max_count, _RECEIVE_MAX), wait_s=wait_s)
+        return messages
+
+    def _refuse(self, message: ReceivedMessage[Any], error: Exception) -> None:
+        log.error("queue %s: %r goes to the dead letters: %s", self.queue, message, error)
+        self.consumer.bury(message)
+
+    def _accepts(self, message: ReceivedMessage[Any], envelope: Envelope) -> bool:
+        exchange = self._topics.get(message.topic)
+        routing_key = envelope["properties"]["delivery_info"].get("routing_key") or ""
+        if exchange is None or _matches(self._patterns, exchange, routing_key):
+            return True
+        self.consumer.acknowledge(message)
+        return False
+
+    def _add_received(self, message: ReceivedMessage[Any], envelope: Envelope) -> None:
+        if message.attempt > self._options.max_attempts:
+            log.error("queue %s: %r goes to the dead letters after %d attempts", self.queue,
+                      message, message.attempt - 1)
+            self.consumer.bury(message)
+            return
+        due = due_time(envelope)
+        if due is not None and due > time.time() + _EARLY_S:
+            # Its delay is longer than the broker's limit: the next part of it begins.
+            self._send_again(self.group, envelope)
+            self.consumer.acknowledge(message)
+            return
+        self._add(Delivery(self.queue, envelope, message, self.consumer))
+
+    def close(self) -> None:
+        """End the thread; messages that are not finished become visible to other workers."""
+        super().close()
+        self.consumer.close()
+
+
+class ExchangeSource(Source):
+    """The messages of a queue that only this process has.
+
+    :param topics: by topic, the name of its exchange.
+    :param patterns: by exchange, the patterns of routing keys.
+    :param starts: by queue of these topics, the offset at which the binding began.
+    """
+
+    def __init__(
+        self, queue: str, topics: dict[str, str], patterns: dict[str, set[str]],
+        starts: dict[MessageQueue, int], client: Client, options: Options, holder: Holder,
+        arrived: Callable[[], None],
+    ) -> None:
+        super().__init__(queue, holder, arrived)
+        self._topics = topics
+        self._patterns = patterns
+        self._starts = starts
+        self._client = client
+        self._group = f"{options.prefix}-{_READERS}"
+        #: The pulls in flight.
+        self._pulls: dict[MessageQueue, Future[PullResult]] = {}
+
+    def _receive(self, max_count: int, wait_s: float) -> list[ReceivedMessage[Any]]:
+        for queue, offset in self._starts.items():
+            if queue not in self._pulls:
+                self._pulls[queue] = self._client.pull_soon(
+                    queue, offset, group=self._group, hold_s=_HOLD_S)
+        wait(self._pulls.values(), timeout=wait_s, return_when=FIRST_COMPLETED)
+        messages: list[ReceivedMessage[Any]] = []
+        for queue in [queue for queue, pull in self._pulls.items() if pull.done()]:
+            messages += self._pulled(queue, self._pulls.pop(queue).result())
+        return messages
+
+    def _pulled(self, queue: MessageQueue, result: PullResult) -> list[ReceivedMessage[Any]]:
+        """Return the messages of a response; damaged ones are left out."""
+        start = self._starts[queue]
+        self._starts[queue] = result.next_offset
+        if result.status is not PullStatus.FOUND:
+            return []
+        messages: list[ReceivedMessage[Any]] = messages_of(
+            result, queue, damaged=[], begin=start)
+        return [each for each in messages if each.offset >= start]
+
+    def _refuse(self, message: ReceivedMessage[Any], error: Exception) -> None:
+        log.warning("queue %s: %r is left out: %s", self.queue, message, error)
+
+    def _accepts(self, message: ReceivedMessage[Any], envelope: Envelope) -> bool:
+        routing_key = envelope["properties"]["delivery_info"].get("routing_key") or ""
+        return _matches(self._patterns, self._topics[message.topic], routing_key)
+
+    def _add_received(self, message: ReceivedMessage[Any], envelope: Envelope) -> None:
+        self._add(Delivery(self.queue, envelope, message))

@@ -1,0 +1,308 @@
+"""The queues and exchanges that a connection has declared, and the topics that stand for them.
+
+    queue that lasts        a topic and a group of its own
+    queue of one process    (auto_delete or exclusive) no topic; see ``sources``
+    exchange                a topic for messages that are routed by their readers
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import msgspec
+from kombu.exceptions import ChannelError
+from kombu.exceptions import ConnectionError as KombuConnectionError
+
+from twistmq.client import (
+    Busy,
+    Client,
+    ClientError,
+    Closed,
+    Full,
+    MessageQueue,
+    NoRoute,
+    Producer,
+    RemotingError,
+    RequestRefused,
+    SendFailed,
+)
+from twistmq.integrations.celery.deliveries import Delivery, Holder
+from twistmq.integrations.celery.envelopes import (
+    Envelope,
+    bytes_of,
+    due_time,
+    envelope_of,
+    search_key,
+    set_expiry,
+)
+from twistmq.integrations.celery.names import exchange_topic, queue_topic
+from twistmq.integrations.celery.options import Options
+from twistmq.integrations.celery.sources import ExchangeSource, QueueSource, Source
+
+__all__ = ["Topology", "kombu_errors"]
+
+#: The name of the exchange that routes by the name of a queue.
+_DEFAULT_EXCHANGE: Final = ""
+#: Errors after which the same call may succeed on a new connection.
+_OF_CONNECTION: Final = (RemotingError, NoRoute, Busy, Full, Closed)
+
+
+@contextmanager
+def kombu_errors() -> Iterator[None]:
+    """Turn errors of the client into errors of kombu with the same text.
+
+    :raises kombu.exceptions.ConnectionError: when a server does not answer.
+    :raises kombu.exceptions.ChannelError: when a server refuses the request.
+    """
+    try:
+        yield
+    except ClientError as error:
+        is_of_connection = isinstance(error, _OF_CONNECTION) or (
+            isinstance(error, SendFailed) and error.retriable)
+        kind = KombuConnectionError if is_of_connection else ChannelError
+        raise kind(str(error)) from error
+
+
+class _Queue(msgspec.Struct):
+    """A queue that was declared on a connection."""
+
+    is_lasting: bool
+    #: The regular expressions of routing keys by the exchange that the queue is bound to.
+    patterns: dict[str, set[str]] = msgspec.field(default_factory=dict)
+    #: By topic, the name of its exchange; None: the queue's own topic.
+    topics: dict[str, str | None] = msgspec.field(default_factory=dict)
+    #: Where the reading of the exchanges' topics begins, for a queue of one process.
+    starts: dict[MessageQueue, int] = msgspec.field(default_factory=dict)
+    source: Source | None = None
+
+
+class Topology:
+    """The queues and exchanges of one connection.
+
+    :param arrived: called when a message is ready for a consumer.
+    """
+
+    def __init__(
+        self, client: Client, producer: Producer, options: Options, holder: Holder,
+        arrived: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._producer = producer
+        self._options = options
+        self._holder = holder
+        self._arrived = arrived
+        self._queues: dict[str, _Queue] = {}
+        self._topics: set[str] = set()
+
+    def close(self) -> None:
+        """End all readers; messages that are not finished become visible to other workers."""
+        for queue in self._queues.values():
+            if queue.source is not None:
+                with suppress(ClientError):
+                    queue.source.close()
+        self._queues.clear()
+
+    def sources(self) -> list[tuple[bool, Source]]:
+        """Return the readers of queues, each with whether its queue lasts."""
+        return [(queue.is_lasting, queue.source) for queue in list(self._queues.values())
+                if queue.source is not None]
+
+    def existing_source(self, queue: str) -> Source | None:
+        """Return the reader of a queue, if it has one."""
+        declared = self._queues.get(queue)
+        return None if declared is None else declared.source
+
+    def _ensure_topic(self, topic: str) -> None:
+        """Create a topic unless it exists."""
+        if topic in self._topics:
+            return
+        if not self._has_topic(topic):
+            self._client.create_topic(topic, queues=self._options.topic_queues)
+        self._topics.add(topic)
+
+    def _has_topic(self, topic: str) -> bool:
+        try:
+            self._client.read_queues(topic, again=True)
+        except RequestRefused:
+            return False
+        return True
+
+    def is_lasting(self, queue: str) -> bool:
+        """Whether a queue has a topic of its own."""
+        declared = self._queues.get(queue)
+        if declared is not None:
+            return declared.is_lasting
+        topic = queue_topic(self._options.prefix, queue)
+        with kombu_errors():
+            if topic not in self._topics and not self._has_topic(topic):
+                return False
+        self._topics.add(topic)
+        return True
+
+    def has_queue(self, queue: str) -> bool:
+        """Whether a queue was declared, by any process if it lasts."""
+        return queue in self._queues or self.is_lasting(queue)
+
+    def declare(self, queue: str, *, is_lasting: bool) -> None:
+        """Declare a queue."""
+        if queue in self._queues:
+            return
+        with kombu_errors():
+            if is_lasting:
+                topic = queue_topic(self._options.prefix, queue)
+                self._ensure_topic(topic)
+                self._queues[queue] = _Queue(True, topics={topic: None})
+                return
+            declared = _Queue(False)
+            self._bind_reader(declared, _DEFAULT_EXCHANGE, f"^{re.escape(queue)}$")
+            self._queues[queue] = declared
+
+    def bind(self, queue: str, exchange: str, pattern: str, *, is_routed: bool) -> None:
+        """Bind a queue to an exchange.
+
+        :param pattern: a regular expression for routing keys.
+        :param is_routed: whether all messages of the exchange go to its topic, where their readers
+            choose.
+        """
+        declared = self._declared(queue)
+        with kombu_errors():
+            if not declared.is_lasting:
+                self._bind_reader(declared, exchange, pattern)
+            elif is_routed:
+                self._bind_group(queue, declared, exchange, pattern)
+
+    def _bind_reader(self, declared: _Queue, exchange: str, pattern: str) -> None:
+        """Bind a queue of this process: it reads what is sent from now on."""
+        topic = exchange_topic(self._options.prefix, exchange)
+        declared.patterns.setdefault(exchange, set()).add(pattern)
+        if topic in declared.topics:
+            return
+        self._ensure_topic(topic)
+        for queue in self._client.read_queues(topic):
+            declared.starts[queue] = self._client.max_offset(queue)
+        declared.topics[topic] = exchange
+        self._drop_source(declared)
+
+    def _bind_group(self, queue: str, declared: _Queue, exchange: str, pattern: str) -> None:
+        """Bind a lasting queue: its group gets what is sent to the exchange from now on."""
+        topic = exchange_topic(self._options.prefix, exchange)
+        declared.patterns.setdefault(exchange, set()).add(pattern)
+        if topic in declared.topics:
+            return
+        self._ensure_topic(topic)
+        declared.topics[topic] = exchange
+        self._drop_source(declared)
+        # A broker takes an offset only for a group that has a member.
+        group = self._queue_source(queue).group
+        for each in self._client.read_queues(topic):
+            if self._client.group_offset(group, each) is None:
+                self._client.commit_group_offset(group, each, self._client.max_offset(each))
+
+    def _drop_source(self, declared: _Queue) -> None:
+        """Make the next reader of a queue read all of its topics."""
+        source, declared.source = declared.source, None
+        if source is not None:
+            channel = source.channel
+            source.close()
+            if channel is not None:
+                raise ChannelError("a queue cannot be bound while it is consumed")
+
+    def _declared(self, queue: str) -> _Queue:
+        if queue not in self._queues:
+            self.declare(queue, is_lasting=True)
+        return self._queues[queue]
+
+    def source(self, queue: str) -> Source:
+        """Return the reader of a queue, which is declared if necessary."""
+        declared = self._declared(queue)
+        if declared.is_lasting:
+            return self._queue_source(queue)
+        if declared.source is None:
+            topics = {topic: exchange or "" for topic, exchange in declared.topics.items()}
+            declared.source = ExchangeSource(
+                queue, topics, declared.patterns, declared.starts, self._client, self._options,
+                self._holder, self._arrived)
+        return declared.source
+
+    def _queue_source(self, queue: str) -> QueueSource:
+        declared = self._queues[queue]
+        if declared.source is None:
+            with kombu_errors():
+                declared.source = QueueSource(
+                    queue, queue_topic(self._options.prefix, queue), declared.topics,
+                    declared.patterns, self._client, self._options, self._holder, self._arrived,
+                    self._send)
+        assert isinstance(declared.source, QueueSource)
+        return declared.source
+
+    def size(self, queue: str) -> int:
+        """Return how many messages no consumer has received; 0 for a queue of one process."""
+        if not self.is_lasting(queue):
+            return 0
+        topic = queue_topic(self._options.prefix, queue)
+        count = 0
+        with kombu_errors():
+            client = self._client
+            for each in client.read_queues(topic):
+                first = client.group_offset(topic, each)
+                if first is None:
+                    first = client.min_offset(each)
+                count += max(client.max_offset(each) - first, 0)
+        return count
+
+    def purge(self, queue: str) -> int:
+        """Remove the messages that no consumer has received; :returns: their number."""
+        source = self.source(queue)
+        with kombu_errors():
+            return source.purge() if isinstance(source, QueueSource) else 0
+
+    def delete(self, queue: str) -> None:
+        """Forget a queue of this process, and remove the messages of a lasting one.
+
+        The topic stays, because other processes may have declared the queue too.
+        """
+        declared = self._queues.get(queue)
+        if declared is None:
+            return
+        if declared.is_lasting:
+            self.purge(queue)
+        del self._queues[queue]
+        if declared.source is not None:
+            with kombu_errors():
+                declared.source.close()
+
+    # --- messages
+
+    def send_to_queue(self, queue: str, envelope: Envelope) -> None:
+        """Send a message to a queue; a queue of one process reads the default exchange."""
+        if self.is_lasting(queue):
+            self._send(queue_topic(self._options.prefix, queue), envelope)
+        else:
+            self.send_to_exchange(_DEFAULT_EXCHANGE, envelope)
+
+    def send_to_exchange(self, exchange: str, envelope: Envelope) -> None:
+        """Send a message to the topic of an exchange."""
+        topic = exchange_topic(self._options.prefix, exchange)
+        with kombu_errors():
+            self._ensure_topic(topic)
+        self._send(topic, envelope)
+
+    def send_again(self, delivery: Delivery) -> None:
+        """Send a message that was received to its queue once more."""
+        envelope = envelope_of(delivery.message.body)
+        envelope["redelivered"] = True
+        self.send_to_queue(delivery.queue, envelope)
+
+    def _send(self, topic: str, envelope: Envelope) -> None:
+        set_expiry(envelope)
+        due, now = due_time(envelope), time.time()
+        deliver_at = None
+        if due is not None and due > now:
+            deliver_at = min(due, now + self._options.delay_max_s)
+        with kombu_errors():
+            self._producer.send(
+                topic, bytes_of(envelope), keys=search_key(envelope), deliver_at=deliver_at)

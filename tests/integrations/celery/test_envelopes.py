@@ -1,0 +1,68 @@
+"""The bodies of the broker's messages."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.client import Undecodable
+from twistmq.integrations.celery.envelopes import (
+    bytes_of,
+    due_time,
+    envelope_of,
+    expiry,
+    search_key,
+    set_expiry,
+)
+
+
+def envelope(headers: dict[str, Any] | None = None, **properties: Any) -> dict[str, Any]:
+    """A message of kombu."""
+    return {"body": "{}", "headers": headers or {},
+            "properties": {"delivery_info": {"exchange": "", "routing_key": "q"}, **properties}}
+
+
+class EnvelopeTests(SynchronousTestCase):
+    """Bodies, times and keys."""
+
+    def test_an_envelope_is_read_as_it_was_written(self) -> None:
+        """Headers may be of any type that kombu's JSON knows."""
+        written = envelope({"eta": datetime(2026, 1, 2, tzinfo=UTC), "id": "t"}, priority=3)
+        self.assertEqual(envelope_of(bytes_of(written)), written)
+
+    def test_another_body_is_refused(self) -> None:
+        """It is not JSON, not an object, or has no delivery information."""
+        for body in (b"", b"paid", b"[]", b"{}", b'{"properties": {"delivery_info": 3}}', b"\xff"):
+            self.assertRaises(Undecodable, envelope_of, body)
+
+    def test_the_time_of_a_task(self) -> None:
+        """ISO 8601, in UTC unless it names a zone; anything else is left to Celery."""
+        expected = datetime(2026, 1, 2, tzinfo=UTC).timestamp()
+        for eta in ("2026-01-02T00:00:00", "2026-01-02T00:00:00+00:00", "2026-01-02T01:00:00+01:00",
+                    "2026-01-02T00:00:00Z", datetime(2026, 1, 2, tzinfo=UTC)):
+            self.assertEqual(due_time(envelope({"eta": eta})), expected)
+        for eta in (None, "soon", "", 17, []):
+            self.assertIsNone(due_time(envelope({"eta": eta})))
+        self.assertIsNone(due_time({"headers": None}))
+
+    def test_an_expiration_counts_from_the_first_send(self) -> None:
+        """A message that is sent again keeps its time."""
+        message = envelope(expiration="2000")
+        before = time.time()
+        set_expiry(message)
+        self.assertTrue(before + 2 <= expiry(message) <= time.time() + 2)
+        expires = expiry(message)
+        message["properties"]["expiration"] = "90000"
+        set_expiry(message)
+        self.assertEqual(expiry(message), expires)
+        self.assertEqual(expiry(envelope()), float("inf"))
+
+    def test_a_task_is_found_by_its_id(self) -> None:
+        """Only by one that can be a key."""
+        self.assertEqual(search_key(envelope({"id": "t-17"})), ["t-17"])
+        self.assertEqual(search_key(envelope(correlation_id="c-3")), ["c-3"])
+        for task_id in (None, "", "two words", "x" * 200, 17, "ä"):
+            self.assertEqual(search_key(envelope({"id": task_id})), [])
