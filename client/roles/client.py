@@ -57,13 +57,13 @@ class BaseClient:
         A topic that exists gets this number of queues.
 
         :param queues: the number of queues on each broker.
-        :raises OptionError: when the number is not valid.
+        :raises OptionError: when an argument is not valid.
         :raises RequestRefused: when a broker does not accept the name, or denies the request.
         :raises RemotingError, NoRoute: when a broker does not answer, or no name server knows a
             broker.
         """
-        if type(queues) is not int or queues < 1:
-            raise OptionError(f"queues is {queues!r}: give a whole number of at least 1")
+        check_text(topic, "topic")
+        check_whole(queues, "queues", 1)
         await self._call(self._queries.create_topic, topic, queues)
 
     @waits
