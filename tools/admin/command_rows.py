@@ -502,7 +502,6 @@ COMMANDS: Final = (*_TOPIC_COMMANDS, *_CONSUMER_COMMANDS, *_OFFSET_COMMANDS, *_M
 #: Commands of mqadmin that are not available here, and the reasons.
 _CONTROLLER: Final = "there is no controller mode here"
 _CONTAINER: Final = "it is for several brokers in one container process"
-_ACL_2: Final = "ACL 2.0 is not served; the accounts of ACL 1.0 are the group `acl`"
 LEFT_OUT: Final[dict[str, str]] = {
     "startMonitoring": "it shows groups that lag: `consumerProgress --interval 60`",
     "dumpCompactionLog": "it reads files of compacted topics; `twistmq store` reads files",
@@ -518,7 +517,4 @@ LEFT_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("getSyncStateSet", "getControllerMetaData", "getControllerConfig",
                      "updateControllerConfig", "electMaster", "cleanBrokerMetadata"), _CONTROLLER),
     **dict.fromkeys(("addBroker", "removeBroker"), _CONTAINER),
-    **dict.fromkeys(("createUser", "updateUser", "deleteUser", "getUser", "listUser", "copyUser",
-                     "createAcl", "updateAcl", "deleteAcl", "getAcl", "listAcl", "copyAcl"),
-                    _ACL_2),
 }

@@ -84,11 +84,14 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(LEFT_OUT.keys() - OPTIONS["5.3.3"].keys(), set())
         self.assertLessEqual(set().union(*MQADMIN.values()), OPTIONS["5.3.3"].keys())
 
-    def test_the_commands_of_accounts_are_those_that_mqadmin_has_up_to_5_2(self) -> None:
-        """The commands of accounts are those that mqadmin has up to 5.2."""
+    def test_the_commands_of_accounts_are_those_of_both_schemes(self) -> None:
+        """mqadmin has those of ACL 1.0 up to 5.2, and those of ACL 2.0 from 5.3 on."""
         ours = {row.name for row in all_commands().values() if row.group == "acl"}
-        self.assertEqual(ours, {"updateAclConfig", "deleteAclConfig", "updateGlobalWhiteAddr",
-                                "clusterAclConfigVersion", "getAclConfig"})
+        self.assertEqual(ours, {
+            "updateAclConfig", "deleteAclConfig", "updateGlobalWhiteAddr",
+            "clusterAclConfigVersion", "getAclConfig", "createUser", "updateUser", "deleteUser",
+            "getUser", "listUser", "copyUser", "createAcl", "updateAcl", "deleteAcl", "getAcl",
+            "listAcl", "copyAcl"})
 
     def test_every_option_of_mqadmin_is_accepted_under_its_names(self) -> None:
         """Each option of mqadmin is taken under its names and with a value if it has one there.

@@ -1,0 +1,147 @@
+"""``twistmq admin createUser``, ``createAcl`` and the ten commands beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+from unittest import mock
+
+from tests.tools.admin.case import AdminCase
+from twistmq.broker.testing.in_process_broker import running_broker
+
+AUTH = {"authenticationEnabled": "true", "authorizationEnabled": "true",
+        "initAuthenticationUser": '{"username":"admin","password":"secret-of-admin"}'}
+
+
+class AuthCommandTests(AdminCase):
+    """A broker with a super user, who types the commands."""
+
+    settings = {**AdminCase.settings, **AUTH}  # noqa: RUF012
+
+    def setUp(self) -> None:
+        self.enterContext(mock.patch.dict(
+            os.environ, {"ROCKETMQ_ACCESS_KEY": "admin",
+                         "ROCKETMQ_SECRET_KEY": "secret-of-admin"}))
+        super().setUp()
+
+    def make_user(self, name: str = "shop", *more: str) -> None:
+        self.assertEqual(
+            self.rows("createUser", "-b", self.broker, "-u", name, "-p", f"secret-of-{name}",
+                      *more),
+            [{"broker": "broker-a", "address": self.broker, "user": name}])
+
+    def users(self) -> dict[str, dict[str, Any]]:
+        return {row["user"]: row for row in self.rows("listUser", "-b", self.broker)}
+
+    def allow(self, subject: str, resources: str, actions: str = "Pub", *more: str) -> None:
+        self.rows("createAcl", "-c", "DefaultCluster", "-s", subject, "-r", resources, "-a",
+                  actions, "-d", "Allow", *more)
+
+    def entries(self, *arguments: str) -> list[tuple[str, str, list[str], list[str], str]]:
+        return [(row["policy"], row["resource"], row["actions"], row["sources"], row["decision"])
+                for row in self.rows("getAcl", "-b", self.broker, *arguments)]
+
+    def test_users_are_shown_without_their_passwords(self) -> None:
+        """One, all, and those whose name has a text in it."""
+        self.make_user()
+        self.make_user("billing", "-t", "Super")
+        self.assertEqual(self.users()["shop"], {
+            "user": "shop", "password": "******", "type": "Normal", "status": "enable",
+            "broker": "broker-a"})
+        self.assertEqual(self.users()["billing"]["type"], "Super")
+        self.assertEqual([row["user"] for row in self.rows(
+            "listUser", "-c", "DefaultCluster", "-f", "ho")], ["shop"])
+        [row] = self.rows("getUser", "-b", self.broker, "-u", "shop")
+        self.assertEqual((row["user"], row["password"]), ("shop", "******"))
+        self.assertEqual(self.rows("getUser", "-b", self.broker, "-u", "nobody"), [])
+
+    def test_a_user_is_changed_and_deleted(self) -> None:
+        """What is not given stays; a password is asked for."""
+        self.make_user()
+        self.rows("updateUser", "-b", self.broker, "-u", "shop", "-s", "disable")
+        self.rows("updateUser", "-c", "DefaultCluster", "-u", "shop", "-t", "Super")
+        shop = self.users()["shop"]
+        self.assertEqual((shop["type"], shop["status"]), ("Super", "disable"))
+        with mock.patch("click.prompt", return_value="secret-that-is-new") as prompt:
+            self.rows("updateUser", "-b", self.broker, "-u", "shop", "-p", "-", "-s", "enable")
+        self.assertTrue(prompt.call_args.kwargs["hide_input"])
+        with mock.patch.dict(os.environ, {"ROCKETMQ_ACCESS_KEY": "shop",
+                                          "ROCKETMQ_SECRET_KEY": "secret-that-is-new"}):
+            self.assertIn("shop", self.users())
+        self.rows("deleteUser", "-b", self.broker, "-u", "shop")
+        self.assertNotIn("shop", self.users())
+
+    def test_a_refusal_is_one_line_with_the_brokers_text(self) -> None:
+        """It does not show the password."""
+        self.make_user()
+        line = self.refusal("createUser", "-b", self.broker, "-u", "shop", "-p", "secret-of-shop")
+        self.assertIn("The user is existed", line)
+        self.assertNotIn("secret-of", line)
+        self.assertIn("The decision is null or illegal", self.refusal(
+            "createAcl", "-b", self.broker, "-s", "User:shop", "-r", "Topic:a", "-a", "Pub", "-d",
+            "Perhaps"))
+
+    def test_entries_of_policies(self) -> None:
+        """They are added, changed, listed and deleted by their resource."""
+        self.make_user()
+        self.allow("User:shop", "Topic:a,Group:g*", "Pub,Sub", "-i", "10.0.0.0/8,::1")
+        self.assertEqual(self.entries("-s", "User:shop"), [
+            ("Custom", resource, ["Pub", "Sub"], ["10.0.0.0/8", "::1"], "Allow")
+            for resource in ("Topic:a", "Group:g*")])
+        self.rows("updateAcl", "-b", self.broker, "-s", "User:shop", "-r", "Topic:a", "-a", "All",
+                  "-d", "Deny")
+        self.assertEqual(self.entries("-s", "User:shop")[0],
+                         ("Custom", "Topic:a", ["All"], [], "Deny"))
+        self.assertEqual([(row["subject"], row["resource"]) for row in self.rows(
+            "listAcl", "-b", self.broker, "-s", "sho", "-r", "Group")],
+            [("User:shop", "Group:g*")])
+        self.rows("deleteAcl", "-b", self.broker, "-s", "User:shop", "-r", "Topic:a")
+        self.assertEqual([entry[1] for entry in self.entries("-s", "User:shop")], ["Group:g*"])
+        self.rows("deleteAcl", "-c", "DefaultCluster", "-s", "User:shop")
+        self.assertEqual(self.rows("listAcl", "-b", self.broker), [])
+
+    def test_users_and_policies_are_copied(self) -> None:
+        """After that, the same password is right at the other broker."""
+        self.make_user()
+        self.make_user("billing")
+        self.allow("User:shop", "Topic:a")
+        self.allow("User:billing", "Topic:b")
+        with running_broker({**self.settings, "brokerName": "broker-b"}) as other:
+            target = other.broker_address
+            ends = ("-f", self.broker, "-t", target)
+            self.assertEqual(self.rows("copyUser", *ends, "-u", "shop,nobody"), [
+                {"user": "shop", "from": self.broker, "to": target, "step": "created"}])
+            self.assertEqual({row["user"]: row["step"] for row in self.rows("copyUser", *ends)},
+                             {"admin": "changed", "billing": "created", "shop": "changed"})
+            self.assertEqual(self.rows("copyAcl", *ends, "-s", "User:shop"), [
+                {"subject": "User:shop", "from": self.broker, "to": target, "step": "created"}])
+            self.assertEqual({row["subject"]: row["step"]
+                              for row in self.rows("copyAcl", *ends)},
+                             {"User:billing": "created", "User:shop": "changed"})
+            [entry] = self.rows("getAcl", "-b", target, "-s", "User:billing")
+            self.assertEqual(entry["resource"], "Topic:b")
+            with mock.patch.dict(os.environ, {"ROCKETMQ_ACCESS_KEY": "shop",
+                                              "ROCKETMQ_SECRET_KEY": "secret-of-shop"}):
+                self.assertIn("no permission to access Cluster:",
+                              self.refusal("listUser", "-b", target))
+
+    def test_masked_passwords_are_not_copied(self) -> None:
+        """A user who may read users, but is not a super user, does not see passwords."""
+        self.make_user()
+        self.allow("User:shop", "Cluster:*", "Get,Update")
+        with running_broker({**self.settings, "brokerName": "broker-b"}) as other:
+            self.rows("copyUser", "-f", self.broker, "-t", other.broker_address)
+            self.rows("copyAcl", "-f", self.broker, "-t", other.broker_address)
+            with mock.patch.dict(os.environ, {"ROCKETMQ_ACCESS_KEY": "shop",
+                                              "ROCKETMQ_SECRET_KEY": "secret-of-shop"}):
+                self.assertIn("needs a super user", self.refusal(
+                    "copyUser", "-f", self.broker, "-t", other.broker_address))
+
+    def test_a_table_shows_no_password(self) -> None:
+        """The output for people has the columns of mqadmin."""
+        status, out, err = self.call("listUser", "-b", self.broker)
+        self.assertEqual((status, err), (0, ""))
+        self.assertNotIn("secret-of", out)
+        self.assertEqual(out.split()[:4], ["user", "password", "type", "status"])
+        self.assertNotIn("secret-of", json.dumps(self.users()))
