@@ -25,15 +25,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from twistmq.acl.access_table import Action, Kind, Wanted
 from twistmq.acl.policies import (
+    ANY_RESOURCE,
     Entry,
     Policies,
     actions_of,
-    pattern_of,
     resource_key,
 )
 from twistmq.acl.resources import DecidingValues
@@ -44,6 +44,8 @@ __all__ = ["Denial", "Subject"]
 
 #: The bit of each action.
 _BIT: Final = {action: actions_of([action.value.capitalize()]) for action in Action}
+#: The beginning of the text of each kind of resource.
+_BEGINNINGS: Final = {kind: resource_key(kind, "") for kind in Kind}
 #: Limits of the cache of allowed requests: entries, and characters of the names of one entry.
 _PASSED_MAX: Final = 4096
 _PASSED_LENGTH_MAX: Final = 512
@@ -97,34 +99,39 @@ class _Rule(NamedTuple):
 
 
 class _Rules:
-    """The entries of one type, by the resource that they are about."""
+    """The entries of one type, by the text of the resource that they are about.
+
+    The text of a prefix is ``Topic:pay``, and that of all topics ``Topic:``, so that the beginnings
+    of a resource's own text, the longest first, lead to the entries that match.
+    """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._literal: dict[tuple[Kind, str], list[_Rule]] = {}
-        self._prefixed: dict[tuple[Kind, str], list[_Rule]] = {}
+        self._literal: dict[str, list[_Rule]] = {}
+        self._prefixed: dict[str, list[_Rule]] = {}
         self._any: list[_Rule] = []
         for entry in entries:
-            pattern = pattern_of(entry.resource)
-            assert pattern is not None, entry.resource
-            if pattern.kind is None:
-                rules = self._any
+            text = entry.resource
+            rule = _Rule(_bits_of(entry.actions), _networks_of(entry.sources), entry)
+            if text == ANY_RESOURCE:
+                self._any.append(rule)
+            elif text.endswith("*"):
+                self._prefixed.setdefault(text[:-1], []).append(rule)
             else:
-                table = self._prefixed if pattern.is_prefix else self._literal
-                rules = table.setdefault((pattern.kind, pattern.name), [])
-            rules.append(_Rule(actions_of(entry.actions), _networks_of(entry.sources), entry))
-        #: The lengths of the prefixes, the longest first; 0 is that of all resources of a kind.
-        self._lengths = sorted({len(name) for _, name in self._prefixed}, reverse=True)
+                self._literal.setdefault(text, []).append(rule)
+        self._lengths = sorted({len(text) for text in self._prefixed}, reverse=True)
 
-    def entry_for(self, kind: Kind, name: str, actions: int, host: str) -> Entry | None:
-        """Return the entry that counts, or None if none matches."""
-        entry = _first(self._literal.get((kind, name)), actions, host)
+    def entry_for(self, resource: str, actions: int, host: str) -> Entry | None:
+        """Return the entry that counts, or None if none matches.
+
+        :param resource: the text of the resource, such as "Topic:orders".
+        """
+        entry = _first(self._literal.get(resource), actions, host)
         if entry is not None:
             return entry
         for length in self._lengths:
-            if length <= len(name):
-                entry = _first(self._prefixed.get((kind, name[:length])), actions, host)
-                if entry is not None:
-                    return entry
+            entry = _first(self._prefixed.get(resource[:length]), actions, host)
+            if entry is not None:
+                return entry
         return _first(self._any, actions, host)
 
 
@@ -189,12 +196,18 @@ class Subject:
         actions = 0
         for action in access.actions:
             actions |= _BIT[action]
-        kind, name, _ = access
-        entry = (self._custom.entry_for(kind, name, actions, host)
-                 or self._default.entry_for(kind, name, actions, host))
+        resource = _BEGINNINGS[access.kind] + access.name
+        entry = (self._custom.entry_for(resource, actions, host)
+                 or self._default.entry_for(resource, actions, host))
         if entry is None:
             return Denial(access, NO_POLICY)
         return None if entry.is_allowed else Denial(access, IS_DENIED, entry)
+
+
+@cache
+def _bits_of(actions: tuple[str, ...]) -> int:
+    """Return actions as bits; there are few different tuples."""
+    return actions_of(actions)
 
 
 def _networks_of(sources: Iterable[str]) -> tuple[_Network, ...]:

@@ -28,7 +28,7 @@ from twistmq.acl.access_table import Action, Kind
 from twistmq.acl.errors import AclError
 from twistmq.broker.api.bodies import AclInfo, PolicyEntryInfo, PolicyInfo
 
-__all__ = ["ALL_ACTIONS", "Entry", "Pattern", "Policies", "PolicyType", "actions_of",
+__all__ = ["ALL_ACTIONS", "ANY_RESOURCE", "Entry", "Pattern", "Policies", "PolicyType", "actions_of",
            "entries_of", "pattern_of", "policies_info", "resource_key", "resource_text",
            "subject_name"]
 
@@ -39,7 +39,8 @@ _ACTION_TEXTS: Final = {action: action.value.capitalize() for action in Action}
 _ALL: Final = "All"
 _ACTIONS: Final = {text.lower(): text for text in (_ALL, *_ACTION_TEXTS.values())}
 _KINDS: Final = {kind.value: kind for kind in Kind}
-_ANY_RESOURCE: Final = "*"
+#: The resource that stands for everything.
+ANY_RESOURCE: Final = "*"
 _SUBJECT: Final = "user:"
 
 #: Every action at once, as one bit for each.
@@ -154,7 +155,7 @@ def pattern_of(text: str | None) -> Pattern | None:
     """
     if text is None or len(text) > _RESOURCE_LENGTH_MAX:
         return None
-    if text == _ANY_RESOURCE:
+    if text == ANY_RESOURCE:
         return Pattern(None, "", True)
     kind_text, colon, name = text.partition(":")
     kind = _KINDS.get(kind_text.lower())
@@ -173,7 +174,7 @@ def resource_text(text: str) -> str | None:
 
 def _text_of(pattern: Pattern) -> str:
     if pattern.kind is None:
-        return _ANY_RESOURCE
+        return ANY_RESOURCE
     return resource_key(pattern.kind, f"{pattern.name}*" if pattern.is_prefix else pattern.name)
 
 
