@@ -28,9 +28,9 @@ from twistmq.acl.access_table import Action, Kind
 from twistmq.acl.errors import AclError
 from twistmq.broker.api.bodies import AclInfo, PolicyEntryInfo, PolicyInfo
 
-__all__ = ["ALL_ACTIONS", "ANY_RESOURCE", "Entry", "Pattern", "Policies", "PolicyType", "actions_of",
-           "entries_of", "pattern_of", "policies_info", "resource_key", "resource_text",
-           "subject_name"]
+__all__ = ["ALL_ACTIONS", "ANY_RESOURCE", "Entry", "Pattern", "Policies", "PolicyType",
+           "actions_of", "entries_of", "pattern_of", "policies_info", "resource_key",
+           "resource_text", "subject_name"]
 
 #: The longest text of a resource, characters; no topic or group has a longer name.
 _RESOURCE_LENGTH_MAX: Final = 300

@@ -127,6 +127,7 @@ def _examine_server(
     running: bool,
 ) -> list[Finding]:
     """Check everything of a server except its host."""
+    from twistmq.tools.doctor.access_checks import denial_findings
     from twistmq.tools.doctor.health_checks import health_findings
     from twistmq.tools.doctor.network_checks import network_findings
     from twistmq.tools.doctor.pair_checks import pair_findings
@@ -145,5 +146,6 @@ def _examine_server(
         findings += store_findings(settings, host.now_ms, running=running)
         if running:
             findings += health_findings(settings)
+            findings += denial_findings(kind, settings, host.now_ms)
     findings += start_findings(settings, findings, running=running)
     return findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from twistmq.broker.config.inner_credentials import inner_credentials
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.errors import SettingsError
@@ -27,6 +28,7 @@ def health_findings(settings: Settings) -> Iterator[Finding]:
     host = "127.0.0.1" if interface in WILDCARDS else interface
     try:
         with Connection(f"{host}:{port}", _TIMEOUT_SECONDS,
+                        credentials=inner_credentials(settings),
                         tls=client_context(settings)) as connection:
             reply = connection.request(RequestCode.GET_BROKER_RUNTIME_INFO)
         if reply.code != ResponseCode.SUCCESS:

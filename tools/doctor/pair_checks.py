@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from twistmq.broker.config.inner_credentials import inner_credentials
 from twistmq.broker.config.properties_file import decode_properties, parse_properties
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import WILDCARDS
@@ -129,7 +130,8 @@ def _config_of(address: str, settings: Settings) -> dict[str, str]:
 
     :raises BrokerError, OSError: when the broker does not return them.
     """
-    with Connection(address, _TIMEOUT_SECONDS, tls=client_context(settings)) as connection:
+    with Connection(address, _TIMEOUT_SECONDS, credentials=inner_credentials(settings),
+                    tls=client_context(settings)) as connection:
         reply = connection.request(RequestCode.GET_BROKER_CONFIG)
     if reply.code != ResponseCode.SUCCESS:
         raise BrokerError(f"{address} does not return its settings: {reply.remark or reply.code}")
