@@ -1,9 +1,11 @@
 """The client: producers and consumers of any RocketMQ broker from 4.9 on, in pure Python.
 
-The names in this package are the blocking ones. ``twistmq.client.aio`` has the same names for
-asyncio, and ``twistmq.client.tx`` has them for Twisted. A name is imported when it is first used,
-so that a program loads only the code that it uses: a command that asks one question does not need
-a consumer.
+The classes ``Client``, ``Producer``, ``Consumer``, ``PullConsumer`` and ``PopConsumer`` of this
+package are the blocking ones. ``twistmq.client.aio`` has classes of the same names for asyncio, and
+``twistmq.client.tx`` has them for Twisted. Programs of all styles import everything else from here:
+messages, errors, COMMIT, ``Retry``, ``sql`` and so on. A name is imported when it is first used, so
+that a program loads only the code that it uses: a command that asks one question does not need a
+consumer.
 """
 
 from __future__ import annotations

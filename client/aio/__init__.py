@@ -9,7 +9,8 @@
 Objects belong to the loop in which ``async with`` or :meth:`start` ran. The sockets are asyncio's
 own. A loop that is blocked for long sends no heartbeats, and after two minutes the brokers give the
 member's queues to other members. The client logs a warning after one second.
-``twistmq.client.event_loop`` defines the methods.
+``twistmq.client.event_loop`` defines the methods. Messages, errors and other values, such as COMMIT
+and ``sql``, are imported from ``twistmq.client``.
 """
 
 from __future__ import annotations

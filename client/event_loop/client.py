@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
+from twistmq.client.event_loop.async_only import AsyncOnly
 from twistmq.client.event_loop.shell import Shell
 from twistmq.client.roles.client import BaseClient
 from twistmq.client.roles.waits import waits
@@ -16,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class LoopClient(BaseClient):
+class LoopClient(AsyncOnly, BaseClient):
     """A client of a cluster. Producers and consumers that are given the same client share it."""
 
     def __init__(self, shell: Shell) -> None:

@@ -18,6 +18,7 @@ from twistmq.client.core.consumer.handler_calls import (
 )
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
+from twistmq.client.event_loop.async_only import AsyncOnlyLoop
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.member import LoopMember
 from twistmq.client.roles.consumer import BaseConsumer
@@ -31,7 +32,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=LoopClient)
 
 
-class LoopConsumer(LoopMember[C, T], BaseConsumer[T]):
+class LoopConsumer(AsyncOnlyLoop, LoopMember[C, T], BaseConsumer[T]):
     """A member of a consumer group."""
 
     def __init__(self, parts: Parts[C], group: str, topics: Topics | None) -> None:

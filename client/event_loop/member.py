@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from twistmq.client.base.errors import Closed
 from twistmq.client.core.consumer.subscriptions import Topics
+from twistmq.client.event_loop.async_only import AsyncOnly
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.roles.member import BaseMember
 from twistmq.client.roles.parts import Parts
@@ -24,7 +25,7 @@ C = TypeVar("C", bound=LoopClient)
 TURN_MS: Final = 5
 
 
-class LoopMember(BaseMember[T], Generic[C, T]):
+class LoopMember(AsyncOnly, BaseMember[T], Generic[C, T]):
     """A consumer.
 
     :param topics: the topics to read; None: the consumer subscribes later.

@@ -18,6 +18,7 @@ from twistmq.client.base.messages import (
 )
 from twistmq.client.core.connection.tasks import Future
 from twistmq.client.core.producer.in_flight_limit import AwaitedInFlightLimit
+from twistmq.client.event_loop.async_only import AsyncOnly
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.roles.parts import Parts, build_producer
 from twistmq.client.roles.producer import BaseProducer
@@ -38,7 +39,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class LoopProducer(BaseProducer, Generic[C, SendFuture]):
+class LoopProducer(AsyncOnly, BaseProducer, Generic[C, SendFuture]):
     """Sends messages."""
 
     def __init__(self, parts: Parts[C]) -> None:
@@ -143,7 +144,11 @@ class LoopProducer(BaseProducer, Generic[C, SendFuture]):
 
     @waits
     async def flush(self) -> None:
-        """Wait until all messages of :meth:`send_soon` have ended."""
+        """Wait until all messages of :meth:`send_soon` have ended.
+
+        Each of them ends within the producer's time-out. To wait less, cancel the call, for example
+        by ``asyncio.timeout``.
+        """
         self.client._core.tasks.call_soon(self._sender.flush_batches)
         self.client._shell.wake()
         while self._room.count:

@@ -90,7 +90,7 @@ def as_list(
     """
     if isinstance(messages, ReceivedMessage):
         return [messages]
-    if not isinstance(messages, Iterable):
+    if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
         raise OptionError(f"messages are {messages!r}: give a message or a list of messages")
     several = list(messages)
     for message in several:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
-from twistmq.client.base.errors import ClientError, ForkedError
+from twistmq.client.base.errors import ClientError, ForkedError, OptionError
 from twistmq.client.base.handlers import Decision
 from twistmq.client.base.messages import MessageQueue, SendResult
 from twistmq.client.core.producer.outgoing_message import OutgoingMessage
@@ -133,6 +133,21 @@ class AsyncTransaction(Transaction):
     ) -> None:
         super().__init__(sender, message, queue)
         self._run = run
+
+    def __enter__(self) -> NoReturn:
+        """:raises OptionError: always."""
+        raise OptionError("use `async with` for the block of a transaction, in place of `with`")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """The block cannot begin, so it never ends."""
+
+    def __await__(self) -> NoReturn:
+        """:raises OptionError: always."""
+        raise OptionError("a transaction is not awaited: its block begins with "
+                          "`async with producer.transaction(...)`")
 
     async def __aenter__(self) -> Self:
         """Store the half message; :raises: like :meth:`BlockingTransaction.__enter__`."""

@@ -8,7 +8,8 @@
 
 Every method that waits returns a ``Deferred``. The only exception is ``send_soon``, whose result is
 a Deferred; it is a coroutine function. :class:`ConsumerService` runs a consumer in an application.
-``twistmq.client.event_loop`` defines the methods.
+``twistmq.client.event_loop`` defines the methods. Messages, errors and other values, such as COMMIT
+and ``sql``, are imported from ``twistmq.client``.
 """
 
 from __future__ import annotations

@@ -178,7 +178,8 @@ class ConsumerArgumentTests(SynchronousTestCase):
         with PopConsumer("127.0.0.1:9", group="g", topics="t", timeout_s=0.1,
                          retries=0) as pop:
             for call in (lambda: pop.reply(None, b"x"), lambda: pop.acknowledge(None),
-                         lambda: pop.acknowledge([3]), lambda: pop.retry(3),
+                         lambda: pop.acknowledge([3]),
+                         lambda: pop.acknowledge(b"body"), lambda: pop.retry(3),
                          lambda: pop.bury("m"), lambda: pop.extend(None, 3)):
                 self.assertIn("give a message", str(self.assertRaises(OptionError, call)))
 
