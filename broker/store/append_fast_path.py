@@ -23,6 +23,12 @@ from twistmq.broker.store.consume_queue import (
     OFFSET_MAX,
     ConsumeQueue,
 )
+from twistmq.broker.store.entry_framing import (
+    ENTRY_HEAD_SIZE,
+    ENTRY_SIZE_MAX,
+    EntryFraming,
+    entry_filler,
+)
 from twistmq.broker.store.index_tail import IndexTail
 from twistmq.broker.store.stored_records import TagsCode
 from twistmq.protocol.errors import MessageIllegal
@@ -66,6 +72,7 @@ def encode_records(
     now_ms: int,
     body_size_max: int,
     assign_light: Callable[[MessageRecord, ConsumeQueue], None] | None = None,
+    framing: EntryFraming | None = None,
 ) -> list[tuple[int, bytes]]:
     """Assign offsets to records and encode them.
 
@@ -75,6 +82,7 @@ def encode_records(
     :param log_offset: the end of the commit log.
     :param file_size: length of a commit-log file in bytes; a record never spans two files.
     :param assign_light: assigns the offsets of a record in light queues; None disables them.
+    :param framing: makes each record the body of an entry; None for a log without entries.
     :returns: (commit-log offset, bytes) for each file that is written to, including the filler of a
         finished file.
     :raises MessageIllegal: when a record breaks a limit; in that case no queue offset is taken.
@@ -84,6 +92,10 @@ def encode_records(
     start = log_offset
     position = log_offset
     room = file_size - log_offset % file_size
+    head_size = 0
+    if framing is not None:
+        framing.begin()
+        head_size = ENTRY_HEAD_SIZE
     index = 0
     try:
         for record in records:
@@ -98,29 +110,38 @@ def encode_records(
             if assign_light is not None and enters:
                 assign_light(record, queue)
             record.store_timestamp = now_ms
-            record.physical_offset = position
+            record.physical_offset = position + head_size
             topic = queue.topic_part
             data = encode_record(record, topic)
-            if record.size + BLANK_SIZE_MIN > room:
-                if record.size + BLANK_SIZE_MIN > file_size:
-                    raise MessageIllegal(f"{record.size} bytes, {file_size - BLANK_SIZE_MIN} fit")
-                parts.append(blank_record(room))
+            size = record.size + head_size
+            if size + BLANK_SIZE_MIN > room:
+                if size + BLANK_SIZE_MIN > file_size:
+                    raise MessageIllegal(
+                        f"{record.size} bytes, {file_size - BLANK_SIZE_MIN - head_size} fit")
+                parts.append(blank_record(room) if framing is None else entry_filler(room))
                 writes.append((start, b"".join(parts)))
                 parts = []
                 position += room
                 start = position
                 room = file_size
-                record.physical_offset = position
+                record.physical_offset = position + head_size
                 data = encode_record(record, topic)
+            if framing is not None:
+                if size > ENTRY_SIZE_MAX:
+                    raise MessageIllegal(
+                        f"{record.size} bytes, {ENTRY_SIZE_MAX - head_size} fit into an entry")
+                parts.append(framing.head(position, record.size))
             parts.append(data)
-            position += record.size
-            room -= record.size
+            position += size
+            room -= size
             record.next_offset = position
             if enters:
                 queue.next_offset += record.message_count
             index += 1
     except MessageIllegal as error:
         give_back_offsets(records[:index], queues)
+        if framing is not None:
+            framing.undo()
         error.record_index = index
         raise
     writes.append((start, b"".join(parts)))
@@ -128,10 +149,11 @@ def encode_records(
 
 
 def encode_ahead(
-    records: Sequence[MessageRecord], file_size: int, body_size_max: int
+    records: Sequence[MessageRecord], size_max: int, body_size_max: int
 ) -> bytearray:
     """Encode records before their offsets are known; inner batches are not allowed.
 
+    :param size_max: the largest record that a file can hold, in bytes.
     :raises MessageIllegal: when a record breaks a limit.
     """
     data = bytearray()
@@ -145,8 +167,8 @@ def encode_ahead(
                 part = topic_part(record.topic)
                 topic = record.topic
             data += encode_record(record, part)
-            if record.size + BLANK_SIZE_MIN > file_size:
-                raise MessageIllegal(f"{record.size} bytes, {file_size - BLANK_SIZE_MIN} fit")
+            if record.size > size_max:
+                raise MessageIllegal(f"{record.size} bytes, {size_max} fit")
         except MessageIllegal as error:
             error.record_index = index
             raise
@@ -161,6 +183,7 @@ def place_records(
     log_offset: int,
     file_size: int,
     now_ms: int,
+    framing: EntryFraming | None = None,
 ) -> list[tuple[int, bytes]]:
     """Assign offsets to encoded records.
 
@@ -172,33 +195,41 @@ def place_records(
     start = log_offset
     position = log_offset
     room = file_size - log_offset % file_size
+    head_size = 0
+    if framing is not None:
+        framing.begin()
+        head_size = ENTRY_HEAD_SIZE
     for records, data in encoded:
         at = 0
         begin = 0
         for record in records:
             enters = _enters(record, dispatch_filter)
             queue = _queue_of(record, queues, make_queue)
-            size = record.size
+            size = record.size + head_size
             if size + BLANK_SIZE_MIN > room:
                 parts.append(data[begin:at])
                 begin = at
-                parts.append(blank_record(room))
+                parts.append(blank_record(room) if framing is None else entry_filler(room))
                 writes.append((start, b"".join(parts)))
                 parts = []
                 position += room
                 start = position
                 room = file_size
+            if framing is not None:
+                parts.append(data[begin:at])
+                begin = at
+                parts.append(framing.head(position, record.size))
             record.enters_queue = enters
             offset = queue.next_offset if enters else 0
             record.queue_offset = offset
-            record.physical_offset = position
+            record.physical_offset = position + head_size
             record.store_timestamp = now_ms
-            _PLACES.pack_into(data, at + QUEUE_OFFSET_POSITION, offset, position)
+            _PLACES.pack_into(data, at + QUEUE_OFFSET_POSITION, offset, record.physical_offset)
             time_at = at + STORE_TIMESTAMP_POSITION
             if record.sys_flag & SYS_BORN_HOST_V6:
                 time_at += 12
             _TIME.pack_into(data, time_at, now_ms)
-            at += size
+            at += record.size
             position += size
             room -= size
             record.next_offset = position

@@ -162,7 +162,11 @@ class CommitFlush:
         return waiting
 
     def cut(self, offset: int) -> None:
-        """Fail the waits for records that were cut; the log ends at this offset now."""
+        """Fail the waits for records that were cut; the log ends at this offset now.
+
+        A running sync covers nothing after it.
+        """
+        self._target = min(self._target, offset)
         cut = [waiting for end, waiting in self._waiting if end > offset]
         self._waiting = [each for each in self._waiting if each[0] <= offset]
         for waiting in cut:

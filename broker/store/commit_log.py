@@ -16,8 +16,9 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.constants import OPEN_LOG_FILES_MAX
+from twistmq.broker.constants import LOG_OFFSET_MAX, OPEN_LOG_FILES_MAX
 from twistmq.broker.errors import StoreFull
+from twistmq.broker.store.entry_framing import EntryFraming
 from twistmq.broker.store.interfaces import IStoreFile, IStoreIO, ReadMap
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 from twistmq.protocol.errors import StoreDamaged, StoreError
@@ -58,6 +59,11 @@ class CommitLog:
 
     log = Logger()
 
+    #: The size of the head in front of each record; this log has none.
+    head_size: int = 0
+    #: Makes the heads; None in a log without heads.
+    framing: EntryFraming | None = None
+
     def __init__(
         self, io: IStoreIO, directory: str, file_size: int, syncs_soon: bool = False,
     ) -> None:
@@ -73,6 +79,9 @@ class CommitLog:
         self.last_store_timestamp = 0
         #: Called with the start offset of a file before the log creates it.
         self.on_new_file: Callable[[int], None] = lambda start: None
+        #: Recovery does not make messages readable that begin at or after this offset, because the
+        #: replicas may not have agreed on them.
+        self.confirmed_end = LOG_OFFSET_MAX
         self._syncs_soon = syncs_soon
         #: Zeros were written ahead up to this offset.
         self._room_end = 0
@@ -83,6 +92,8 @@ class CommitLog:
         self._cut: dict[str, StoreDamaged] = {}
         #: The paths of missing or truncated files that have been logged.
         self._logged_losses: set[str] = set()
+        #: Removed files that a running sync still uses.
+        self._removed: list[IStoreFile] = []
         #: The (offset, size) of failed writes, whose remains may still be in the files.
         self._failed: list[tuple[int, int]] = []
         #: The reason why written data no longer counts as durable.
@@ -90,6 +101,11 @@ class CommitLog:
         self._map: ReadMap | None = None
         self._map_start = -1
         self._map_end = -1
+
+    @property
+    def record_size_max(self) -> int:
+        """The size of the largest record that the log takes, in bytes."""
+        return self.file_size - BLANK_SIZE_MIN
 
     @property
     def min_offset(self) -> int:
@@ -107,6 +123,18 @@ class CommitLog:
         self.flushed_offset = self.max_offset
         # A file that was created for a failed write may exist without a durable name.
         self._directory_changed = True
+
+    def check_heads(self, start: int) -> int:
+        """Check that heads of records follow one another from an offset on, where one must begin.
+
+        :returns: the offset at which the last of them ends; all that was written in a log without
+            heads.
+        """
+        return self.max_offset
+
+    def end_at(self, offset: int) -> None:
+        """Note that recovery has found the end of the log here."""
+        self.max_offset = self.flushed_offset = offset
 
     # --- writing
 
@@ -250,7 +278,23 @@ class CommitLog:
     def synced(self, offset: int) -> None:
         """Note that the log is on disk up to an offset."""
         self._files.pinned.clear()
-        self.flushed_offset = max(self.flushed_offset, offset)
+        while self._removed:
+            self._removed.pop().close()
+        self.flushed_offset = max(self.flushed_offset, min(offset, self.max_offset))
+
+    def companion_job(self) -> Callable[[], None] | None:
+        """Make the job that puts on disk what belongs to the log and is synced with the queues.
+
+        :returns: the job, for a thread; None when there is nothing beside the log.
+        """
+        return None
+
+    def state_job(self) -> Callable[[], None] | None:
+        """Make the job that saves how far the log was confirmed.
+
+        :returns: the job, for a thread; None when nothing has to be saved.
+        """
+        return None
 
     # --- reading
 
@@ -333,6 +377,18 @@ class CommitLog:
         if head is None or head[4:8] not in _MAGICS:
             return -1
         return record_store_timestamp(head)
+
+    def file_timestamp(self, offset: int) -> int:
+        """Return the store time of the first record of the file that contains an offset, in ms; -1
+        without a record."""
+        return self.store_timestamp(offset - offset % self.file_size + self.head_size)
+
+    def newest_timestamp(self, otherwise_ms: int) -> int:
+        """Return the store time of the last record, in ms.
+
+        :param otherwise_ms: the result where the log cannot find its last record.
+        """
+        return otherwise_ms
 
     def next_file_start(self, offset: int) -> int:
         """Return the start of the file that follows the one with this offset."""
@@ -436,14 +492,12 @@ class CommitLog:
         """End the log at this offset: the bytes after it become zeros, and the files after it are
         removed.
 
-        No sync may be running.
+        A running sync goes on. It covers nothing from this offset on, see ``CommitFlush.cut``.
         """
         removed = False
         while self.starts and self.starts[-1] > offset:
             # Remove the last file first, so that an interruption never leaves a gap between files.
-            path = segment_path(self.directory, self.starts[-1])
-            self._files.close(path)
-            self._io.remove(path)
+            self._remove_file(self.starts[-1])
             self.starts.pop()
             removed = True
         if removed:
@@ -452,7 +506,8 @@ class CommitLog:
             self._io.sync_path(self.directory)
         if self.starts:
             path = segment_path(self.directory, self.starts[-1])
-            self._files.close(path)
+            if path not in self._files.pinned:
+                self._files.close(path)
             position = offset - self.starts[-1]
             if position < self.file_size:
                 self._io.clear_from(path, position)
@@ -464,12 +519,24 @@ class CommitLog:
         self.flushed_offset = min(self.flushed_offset, offset)
         self._room_end = min(self._room_end, offset)
 
+    def _remove_file(self, start: int) -> None:
+        """Remove the file that starts at an offset; a running sync keeps it open until its end."""
+        path = segment_path(self.directory, start)
+        file = self._files.take(path)
+        if file is not None and path in self._files.pinned:
+            self._removed.append(file)
+        elif file is not None:
+            file.close()
+        self._io.remove(path)
+
     def limit_flushed(self, offset: int) -> None:
         """Treat the log from an offset on as not yet flushed."""
         self.flushed_offset = min(self.flushed_offset, offset)
 
     def close(self) -> None:
         """Close every file."""
+        while self._removed:
+            self._removed.pop().close()
         self._files.close_all()
 
     def _closed(self, path: str) -> None:

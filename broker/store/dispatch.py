@@ -75,6 +75,8 @@ class Dispatch:
         #: dispatched record.
         self.offset = 0
         self.timestamp = 0
+        #: The size of the head in front of each record of the log.
+        self.head_size = commit_log.head_size
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -194,7 +196,7 @@ class Dispatch:
 
         def take(chunk: bytes, at: int, offset: int) -> int:
             return take_records(records, chunk, at, offset, confirmed, step_end, self.filter,
-                                self.tags_codes)
+                                self.tags_codes, self.head_size)
 
         try:
             for message in scan_log(

@@ -71,7 +71,8 @@ class EntryCheck:
         return skip_indexed_records(
             chunk, at, offset, check_crc,
             None if index is None else index.current(), None if index is None else index.next,
-            frozenset(self._dispatch.tags_codes), self._queues.by_topic, self._read, self._ends)
+            frozenset(self._dispatch.tags_codes), self._queues.by_topic, self._read, self._ends,
+            self._dispatch.head_size)
 
     def check(self, message: StoredMessage) -> None:
         """Drop the entries of a message, and all later ones, if they belong to another message."""

@@ -97,6 +97,68 @@ class LogCut:
         """
         return self._run(lambda: self._cut_undispatched(offset))
 
+    def cut_at_once(self, offset: int) -> None:
+        """End the log at an offset up to which it is dispatched at most, in one turn.
+
+        Queues and index have nothing from there on, so only the log is cut. The call blocks until
+        the file in which the log ends is on disk.
+
+        :raises StoreError: when no record begins there, when messages after it are readable or
+            confirmed, when another cut is running, or when the disk fails; in the last case the
+            store accepts no more messages.
+        """
+        log, dispatch = self._log, self._dispatch
+        if offset == log.max_offset:
+            return
+        if self._lock.locked:
+            raise StoreError("another cut of the log is running")
+        self._require_place(offset)
+        if offset < dispatch.offset:
+            raise StoreError(f"the messages up to {dispatch.offset} are readable: the log cannot "
+                             f"end at {offset}")
+        self.log.info("the commit log is cut from {end} to {offset}, nothing of that was readable",
+                      end=log.max_offset, offset=offset)
+        try:
+            self._lower_checkpoint(offset)
+            log.truncate(offset)
+        except (StoreError, OSError) as error:
+            raise self._given_up(error) from error
+        self._flush.cut(offset)
+        dispatch.cut(offset, dispatch.timestamp)
+        for queue in self._queues:
+            queue.next_offset = queue.max_offset
+        log.last_store_timestamp = log.newest_timestamp(dispatch.timestamp)
+        self._raw.forget()
+
+    def begin_again(self, offset: int, begin: Callable[[], None]) -> None:
+        """Let the log begin again at a later offset in one turn, and drop everything before it.
+
+        Queues and index keep the entries of the dropped messages until they expire.
+
+        :param offset: where a file must start, after all that is readable.
+        :param begin: moves the log there.
+        :raises StoreError: when messages after the offset are readable, when another cut is
+            running, or when the disk fails; in the last case the store accepts no more messages.
+        """
+        log, dispatch = self._log, self._dispatch
+        if offset < dispatch.offset:
+            raise StoreError(f"the messages up to {dispatch.offset} are readable: the log cannot "
+                             f"begin at {offset}")
+        if self._lock.locked:
+            raise StoreError("another cut of the log is running")
+        self.log.warn("the log from {begin} to {end} is dropped, it begins again at {offset}",
+                      begin=log.min_offset, end=log.max_offset, offset=offset)
+        try:
+            self._checkpoint.lower(1, offset)
+            begin()
+        except (StoreError, OSError) as error:
+            raise self._given_up(error) from error
+        self._flush.cut(offset)
+        dispatch.reset(offset)
+        for queue in self._queues:
+            queue.next_offset = queue.max_offset
+        self._raw.forget()
+
     def start_at(self, offset: int) -> Deferred[None]:
         """Move the beginning of an empty log to an offset where a file must start, and remove all
         queues.
@@ -228,9 +290,7 @@ class LogCut:
         :raises StoreError, OSError: when the disk fails.
         """
         log, queues, dispatch = self._log, self._queues, self._dispatch
-        before = offset - 1
-        file_ms = log.store_timestamp(before - before % log.file_size) if before >= 0 else 0
-        self._checkpoint.lower(max(1, file_ms), offset)
+        file_ms = self._lower_checkpoint(offset)
         if self._index is not None:
             for _ in self._index.cut(offset, log.store_timestamp):
                 # Let the reactor do other work.
@@ -242,6 +302,16 @@ class LogCut:
         log.last_store_timestamp = dispatch.timestamp
         self._upkeep.cut(offset)
         self._raw.forget()
+
+    def _lower_checkpoint(self, offset: int) -> int:
+        """Make a start after a crash read the log from a file before the cut.
+
+        :returns: the store time of the first record of that file, in ms; not positive without one.
+        """
+        before = offset - 1
+        file_ms = self._log.file_timestamp(before) if before >= 0 else 0
+        self._checkpoint.lower(max(1, file_ms), offset)
+        return file_ms
 
     def _newest_ms(self) -> int:
         """Return the store time of the newest message of any queue, in ms; -1 without a message."""

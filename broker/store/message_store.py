@@ -41,6 +41,7 @@ from twistmq.broker.store.append_fast_path import (
     place_records,
 )
 from twistmq.broker.store.commit_flush import RunSync
+from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
@@ -90,6 +91,8 @@ class MessageStore:
         they run on a thread, like all other syncs.
     :param steady_ms: the clock for durations, in ms; None stands for ``now_ms``, for callers whose
         clock never jumps.
+    :param commit_log: the log, in the folder ``settings.commit_log_path``; None makes one whose
+        records have no heads.
     """
 
     log = Logger()
@@ -102,8 +105,10 @@ class MessageStore:
         in_thread: Callable[[Callable[[], None]], Deferred[None]],
         run_sync: RunSync | None = None,
         steady_ms: Callable[[], int] | None = None,
+        commit_log: CommitLog | None = None,
     ) -> None:
-        parts = StoreParts.make(settings, io, now_ms, in_thread, run_sync, steady_ms or now_ms)
+        parts = StoreParts.make(
+            settings, io, now_ms, in_thread, run_sync, steady_ms or now_ms, commit_log)
         self.settings = settings
         self.stats = StoreStats(now_ms())
         #: Whether ``append`` accepts messages. It is False for the store of a slave, which takes
@@ -133,7 +138,7 @@ class MessageStore:
         self.log_retention = parts.log_retention
         self.queue_retention = parts.queue_retention
         #: The commit log as raw bytes, for replication, and the operation that cuts its end.
-        self.raw = RawLog(parts.commit_log, self.stats, self._require_readable)
+        self.raw = RawLog(parts.commit_log, self.stats, self.require_readable)
         self.log_cut = LogCut(
             parts.commit_log, self.raw, parts.dispatch, parts.queues, parts.index, parts.flush,
             parts.upkeep, parts.checkpoint, parts.warmer, in_thread, self._pause)
@@ -211,8 +216,8 @@ class MessageStore:
                 # files.
                 values.index_msg_timestamp = self.index.end_timestamp
         recovery = StoreRecovery(
-            self.settings, self.commit_log, self.queues, self.index, self.dispatch, crashed
-        )
+            self.settings, self.commit_log, self.queues, self.index, self.dispatch, crashed,
+            self.checkpoint.lower)
         values = self.checkpoint.values
         self.upkeep.durable_offset = recovery.run(values)
         self.commit_log.last_store_timestamp = max(
@@ -337,6 +342,7 @@ class MessageStore:
                 now_ms,
                 self.settings.max_message_size,
                 None if light is None else light.assign,
+                log.framing,
             )
         except MessageIllegal:
             if light is not None:
@@ -391,7 +397,7 @@ class MessageStore:
             # Offsets in light queues are properties, so the size of a record depends on them.
             return records, bytearray()
         return records, encode_ahead(
-            records, self.commit_log.file_size, self.settings.max_message_size)
+            records, self.commit_log.record_size_max, self.settings.max_message_size)
 
     def append_encoded(self, encoded: Sequence[EncodedRecords]) -> None:
         """Store many records in this order, all or none; they become readable part by part.
@@ -409,7 +415,7 @@ class MessageStore:
         log, queues = self.commit_log, self.queues
         start = log.max_offset
         self._write(place_records(encoded, queues.by_topic, queues.make, self.dispatch.filter,
-                                  start, log.file_size, now_ms), records)
+                                  start, log.file_size, now_ms, log.framing), records)
         log.last_store_timestamp = now_ms
         self.dispatch.wait([part for part, _ in encoded], start)
         self.stats.put(len(records), log.max_offset - start, self._steady_ms() - began_ms)
@@ -443,7 +449,7 @@ class MessageStore:
         if self.dispatch.damage:
             raise StoreClosed(self.dispatch.damage)
 
-    def _require_readable(self) -> None:
+    def require_readable(self) -> None:
         """Raise an error when the store is not running, or has a permanent fault.
 
         :raises StoreError: when no byte can be stored, or stored bytes could not be read.

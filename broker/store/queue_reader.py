@@ -252,7 +252,7 @@ class QueueReader:
         :returns: -1 when there is no message.
         """
         if topic is None:
-            return self._log.store_timestamp(self._log.min_offset)
+            return self._log.file_timestamp(self._log.min_offset)
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else self._entry_time(queue, queue.min_offset)
 

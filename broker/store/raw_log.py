@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.entry_framing import ENTRY_FILLER
 from twistmq.broker.store.raw_walk import whole_messages
 from twistmq.broker.store.record_fault import record_fault
 from twistmq.broker.store.store_stats import StoreStats
@@ -125,13 +126,27 @@ class RawLog:
         log = self._log
         while offset < self.whole_offset:
             try:
-                head = log.peek(offset, _HEAD_SIZE)
+                head = log.peek(offset, _HEAD_SIZE) or b""
+                size, is_message = (
+                    self._entry_size(offset, head) if log.head_size else self._size(offset, head))
             except OSError as error:
                 raise StoreError(f"the commit log cannot be read at {offset}: {error}") from error
-            size, is_message = self._size(offset, head or b"")
             if is_message:
-                yield offset, size
+                yield offset + log.head_size, size - log.head_size
             offset += size
+
+    def _entry_size(self, log_offset: int, head: bytes) -> tuple[int, bool]:
+        """Read the size of an entry and whether it is one, as opposed to the filler of a file.
+
+        :raises StoreError: when neither begins here.
+        :raises OSError: when the disk fails.
+        """
+        log = self._log
+        if not log.begins_at(log_offset):
+            raise StoreError(f"no entry of this log begins at {log_offset} with {head.hex()}")
+        if head[:4] == ENTRY_FILLER:
+            return log.next_file_start(log_offset) - log_offset, False
+        return int.from_bytes(head[4:], "big"), True
 
     def append(self, offset: int, data: bytes) -> None:
         """Append bytes of another broker's commit log, all or nothing.

@@ -21,6 +21,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.entry_framing import ENTRY_FILLER, record_follows
 from twistmq.broker.store.stored_records import may_be_torn
 from twistmq.protocol.errors import StoreDamaged
 from twistmq.protocol.record import (
@@ -43,8 +44,8 @@ __all__ = [
     "without_torn",
 ]
 
-#: Skips records of a chunk. The arguments are the bytes, the position of a record in them, and its
-#: commit-log offset; the result is the number of bytes skipped.
+#: Skips records of a chunk. The arguments are the bytes, the position of a record or of its head in
+#: them, and its commit-log offset; the result is the number of bytes skipped.
 Pass = Callable[[bytes, int, int], int]
 
 #: The number of bytes read at a time.
@@ -70,7 +71,7 @@ def scan_log(
     The caller treats the end of the last record as the end of the log. A record with another
     physical offset is left over from before a cut, and also ends the log.
 
-    :param offset: the start of a record.
+    :param offset: the start of a record, or of the head in front of it.
     :param end: the log is not read beyond this offset.
     :param pass_some: skips records that do not have to be decoded. It is not called for the record
         after one that may be torn, which is held back until another record follows.
@@ -80,13 +81,13 @@ def scan_log(
     # After the end of a log there are zeros, or older bytes.
     may_end = damaged is None
     damaged = damaged or _log_end
-    file_size = commit_log.file_size
+    file_size, head_size = commit_log.file_size, commit_log.head_size
     closely = False
     chunk, chunk_start = b"", offset
     progress = offset + _PROGRESS_SIZE
     while offset < end:
         at = offset - chunk_start
-        if at + 8 > len(chunk) or at + record_size(chunk, at) > len(chunk):
+        if not _is_whole(chunk, at, head_size):
             chunk, chunk_start, at = _read_chunk(commit_log, offset, end), offset, 0
         if offset >= progress:
             progress += _PROGRESS_SIZE
@@ -96,11 +97,18 @@ def scan_log(
             if passed:
                 offset += passed
                 continue
-        magic = chunk[at + 4 : at + 8]
-        if magic == _BLANK:
+        if _is_file_end(chunk, at, head_size):
             offset += file_size - offset % file_size
             chunk, chunk_start = b"", offset
             continue
+        if head_size:
+            if not _is_whole(chunk, at, head_size) or not record_follows(chunk, at, offset):
+                if not may_end:
+                    damaged(offset, f"no entry begins with {chunk[at : at + 8].hex()}")
+                return
+            at += head_size
+            offset += head_size
+        magic = chunk[at + 4 : at + 8]
         if magic not in _RECORD:
             if not may_end and end - offset >= 8:
                 damaged(offset, f"no record begins with {chunk[at : at + 8].hex()}")
@@ -172,12 +180,26 @@ def _has_hole(message: StoredMessage, file_size: int) -> bool:
     return any(not part.strip(b"\0") for part in parts)
 
 
+def _is_whole(chunk: bytes, at: int, head_size: int) -> bool:
+    """Return whether the chunk contains the whole record that begins at a position."""
+    record = at + head_size
+    return record + 8 <= len(chunk) and record + record_size(chunk, record) <= len(chunk)
+
+
+def _is_file_end(chunk: bytes, at: int, head_size: int) -> bool:
+    """Return whether the filler of a file begins at a position."""
+    if head_size:
+        return chunk[at : at + 4] == ENTRY_FILLER
+    return chunk[at + 4 : at + 8] == _BLANK
+
+
 def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
     """Read a chunk from an offset on, or one record if that is larger."""
     remaining = min(end - offset, commit_log.file_size - offset % commit_log.file_size)
     chunk = commit_log.peek(offset, min(remaining, _CHUNK_SIZE)) or b""
-    if len(chunk) >= 8:
-        size = record_size(chunk)
+    head_size = commit_log.head_size
+    if len(chunk) >= head_size + 8:
+        size = head_size + record_size(chunk, head_size)
         if len(chunk) < size <= remaining:
             chunk = commit_log.peek(offset, size) or b""
     return chunk
@@ -232,7 +254,7 @@ def _first_timestamp(commit_log: CommitLog, start: int) -> int:
 
     If the number was torn by a loss of power, only its first bytes are there, so it is too small.
     """
-    record = commit_log.read_record(start)
+    record = commit_log.read_record(start + commit_log.head_size)
     if record is None or check_record(record) <= 0:
         return -1
     return record_store_timestamp(record)

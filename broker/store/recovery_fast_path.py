@@ -17,6 +17,7 @@ from typing import Final
 
 from twistmq.broker.store.append_fast_path import Queues
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.entry_framing import record_follows
 from twistmq.broker.store.extension_unit import ADDRESS_MAX
 from twistmq.broker.store.index_tail import IndexTail
 from twistmq.protocol.properties import (
@@ -73,6 +74,7 @@ def skip_indexed_records(
     queues: Queues,
     read: ReadEntries,
     ends: Ends,
+    head_size: int = 0,
 ) -> tuple[int, int]:
     """Skip whole records that their queues contain, and add the missing ones to the index.
 
@@ -83,14 +85,22 @@ def skip_indexed_records(
         hash of the tag.
     :param read: the entries of the queues; a record whose entry is not among them is not skipped.
     :param ends: updated with the queue offset of each skipped record.
+    :param head_size: the size of the head in front of each record, see ``entry_framing``; 0 without
+        heads.
     :returns: the number of bytes skipped, and the store time in ms of the last record.
     """
-    begin = at
+    begin = skipped_end = at
     store_ms = 0
     #: The position of the last record's store time in the chunk.
     newest = -1
     remaining = len(chunk) - at
-    while remaining >= RECORD_SIZE_MIN:
+    while remaining >= RECORD_SIZE_MIN + head_size:
+        if head_size:
+            if not record_follows(chunk, at, offset):
+                break
+            at += head_size
+            offset += head_size
+            remaining -= head_size
         head = _HEAD.unpack_from(chunk, at)
         size: int = head[0]
         magic: int = head[1]
@@ -175,12 +185,12 @@ def skip_indexed_records(
                     assert next_index is not None
                     index = next_index()
                     index.put(queue.key_hash, key, offset, store_ms)
-        at = end
+        at = skipped_end = end
         offset += size
         remaining -= size
     if newest >= 0:
         store_ms = _LONG.unpack_from(chunk, newest)[0]
-    return at - begin, store_ms
+    return skipped_end - begin, store_ms
 
 
 def record_keys(chunk: bytes, begin: int, end: int) -> list[str]:

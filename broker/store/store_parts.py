@@ -59,10 +59,12 @@ class StoreParts:
     def make(
         cls, settings: StoreSettings, io: IStoreIO, now_ms: Callable[[], int],
         in_thread: InThread, run_sync: RunSync | None, steady_ms: Callable[[], int],
+        commit_log: CommitLog | None,
     ) -> StoreParts:
         """Create the parts; see ``MessageStore`` for the parameters."""
-        log = CommitLog(io, settings.commit_log_path, settings.mapped_file_size_commit_log,
-                        settings.sync_flush)
+        log = commit_log or CommitLog(
+            io, settings.commit_log_path, settings.mapped_file_size_commit_log,
+            settings.sync_flush)
         queues = QueueTable(
             io, settings.path("consumequeue"), settings.mapped_file_size_consume_queue,
             settings.path("batchconsumequeue"), settings.mapper_file_size_batch_consume_queue)
@@ -76,7 +78,7 @@ class StoreParts:
         upkeep = Upkeep(
             settings, queues, index, checkpoint, in_thread,
             lambda: (dispatch.timestamp, dispatch.offset),
-            lambda begin, end: compare_entries(log, queues, dispatch, begin, end), steady_ms)
+            lambda begin, end: compare_entries(log, queues, dispatch, begin, end), steady_ms, log)
         reader = QueueReader(settings, log, queues, index, io.physical_memory_bytes())
         log_retention = CommitLogRetention(
             settings, io, log, lambda: upkeep.synced_offset, lambda: disk_ratios(io, settings),
@@ -124,7 +126,8 @@ def _make_light_queues(settings: StoreSettings, queues: QueueTable) -> LightQueu
 def _make_warmer(
     settings: StoreSettings, io: IStoreIO, in_thread: InThread, log: CommitLog
 ) -> FileWarmer | None:
-    if not settings.warm_maped_file_enable:
+    if not settings.warm_maped_file_enable or log.framing is not None:
+        # The end of a ledger is cut in one turn, without waiting for a thread.
         return None
     warmer = FileWarmer(settings, io, log, in_thread)
     log.on_new_file = warmer.claim

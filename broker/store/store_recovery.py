@@ -5,6 +5,8 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally, recoverAbnormall
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from twisted.logger import Logger
 
 from twistmq.broker.store.checkpoint import Checkpoint
@@ -91,6 +93,7 @@ class StoreRecovery:
     """Makes the loaded parts of a store consistent.
 
     :param crashed: whether the last stop was not clean.
+    :param lower_checkpoint: see ``CheckpointFile.lower``.
     """
 
     log = Logger()
@@ -103,6 +106,7 @@ class StoreRecovery:
         index: IndexFiles | None,
         dispatch: Dispatch,
         crashed: bool,
+        lower_checkpoint: Callable[[int, int], None],
     ) -> None:
         self._settings = settings
         self._log = commit_log
@@ -110,6 +114,7 @@ class StoreRecovery:
         self._index = index
         self._dispatch = dispatch
         self._crashed = crashed
+        self._lower_checkpoint = lower_checkpoint
         #: The store time of the newest message that is certainly durable, in ms.
         self._durable_ms = 0
         #: The log has been read up to this offset.
@@ -127,12 +132,17 @@ class StoreRecovery:
         if not log.starts:
             self._remove_queues()
         start = self._start(checkpoint)
+        limit = log.check_heads(start)
+        if log.confirmed_end < start:
+            # Queues or index have entries of messages that are not confirmed.
+            start = log.confirmed_end - log.confirmed_end % log.file_size
+            limit = log.check_heads(start)
         entries = EntryCheck(queues, start, self._dispatch) if self._crashed else None
-        self._replay(start, entries)
+        self._replay(start, limit, entries)
         end = self._end
         if self._crashed or log.peek(end, 8) not in (None, bytes(8)):
             log.truncate(end)
-        log.max_offset = log.flushed_offset = end
+        log.end_at(end)
         if entries is not None:
             entries.finish()
             # The data of a killed process may not be durable.
@@ -144,13 +154,29 @@ class StoreRecovery:
             self.log.error("the commit log ends at {end}, but consume queues have entries up to "
                            "{place}: entries without a message are removed",
                            end=end, place=furthest.max_physical)
-        queues.cut(end)
+        confirmed = min(end, log.confirmed_end)
+        self._cut_index(confirmed)
+        queues.cut(confirmed)
         queues.correct_min_offsets(log.min_offset)
         for queue in queues:
             queue.next_offset = queue.max_offset
-        self._dispatch.reset(end)
+        self._dispatch.reset(confirmed)
+        self._dispatch.confirm_follows = log.framing is None
         self.log.info("the commit log goes from {start} to {end}", start=log.min_offset, end=end)
         return start
+
+    def _cut_index(self, confirmed: int) -> None:
+        """Remove the items of messages that are not confirmed; another message may take the place
+        of each.
+
+        The checkpoint is lowered first, so that a kill leaves no file that keeps such items.
+        """
+        log, index = self._log, self._index
+        if log.framing is None or index is None or not index.end_physical >= confirmed > 0:
+            return
+        self._lower_checkpoint(max(1, log.file_timestamp(confirmed - 1)), confirmed)
+        for _ in index.cut(confirmed, log.store_timestamp):
+            pass
 
     def _remove_queues(self) -> None:
         """Start over when the log was never on disk; see :func:`require_commit_log`."""
@@ -192,17 +218,20 @@ class StoreRecovery:
         log_offset = min(queue.max_physical, log.max_offset - 1)
         return max(0, log_offset - log_offset % log.file_size)
 
-    def _replay(self, start: int, entries: EntryCheck | None) -> None:
+    def _replay(self, start: int, limit: int, entries: EntryCheck | None) -> None:
         """Read the log to its end and enter the missing records.
 
+        :param limit: no record is after this offset.
         :param entries: None after a clean stop.
         """
         log = self._log
         self._end = start
-        messages = scan_log(log, start, log.max_offset, self._settings.check_crc_on_recover,
+        messages = scan_log(log, start, limit, self._settings.check_crc_on_recover,
                             self._passing(entries))
         for message in without_torn(messages, log.file_size, self._durable_ms):
             self._read_to(message.physical_offset + message.size, message.store_timestamp)
+            if self._end > log.confirmed_end:
+                continue
             if entries is not None:
                 entries.check(message)
             if self._is_entered(message):
@@ -213,19 +242,23 @@ class StoreRecovery:
         self._enter()
 
     def _read_to(self, end: int, store_ms: int) -> None:
-        """Note that all records up to this end are entered, or about to be."""
+        """Note that all confirmed records up to this end are entered, or about to be."""
         self._end = end
-        self._log.last_store_timestamp = self._dispatch.timestamp = store_ms
+        self._log.last_store_timestamp = store_ms
+        if end <= self._log.confirmed_end:
+            self._dispatch.timestamp = store_ms
 
     def _passing(self, entries: EntryCheck | None) -> Pass | None:
         """Return the function that skips records that need no decoding; None if each needs it."""
         if entries is None or self._dispatch.filter is not None:
             return None
-        check_crc = self._settings.check_crc_on_recover
+        check_crc, confirmed = self._settings.check_crc_on_recover, self._log.confirmed_end
 
         def pass_some(chunk: bytes, at: int, offset: int) -> int:
             # The index must receive its missing items in order.
             self._enter()
+            if offset + len(chunk) - at > confirmed:
+                chunk = chunk[: max(at, at + confirmed - offset)]
             size, store_ms = entries.skip_indexed_records(chunk, at, offset, check_crc, self._index)
             if size:
                 self._read_to(offset + size, store_ms)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX
+from twistmq.broker.store.entry_framing import record_follows
 from twistmq.protocol.errors import StoreDamaged
 from twistmq.protocol.plain_properties import plain_keys
 from twistmq.protocol.properties import INNER_NUM, parse_properties
@@ -43,19 +44,27 @@ def take_records(
     step_end: int,
     dispatch_filter: Callable[[MessageRecord], bool] | None,
     tags_codes: Mapping[str, TagsCode],
+    head_size: int = 0,
 ) -> int:
     """Append whole records to ``records``, up to the first one that is in any way unusual.
 
     :param chunk: bytes of the log; byte ``at`` of it is at commit-log offset ``offset``.
     :param end: records that extend beyond this offset are not taken.
     :param step_end: no records are taken from this offset on.
+    :param head_size: the size of the head in front of each record, see ``entry_framing``; 0 without
+        heads.
     :returns: the number of bytes taken.
     """
-    begin = offset
+    begin = taken_end = offset
     topic = ""
     topic_bytes = b""
     is_usual = False
-    while offset < step_end and len(chunk) - at >= RECORD_SIZE_MIN:
+    while offset < step_end and len(chunk) - at >= RECORD_SIZE_MIN + head_size:
+        if head_size:
+            if not record_follows(chunk, at, offset):
+                break
+            at += head_size
+            offset += head_size
         size = record_size(chunk, at)
         fixed, body_end, record_end = usual_record(chunk, at)
         if record_end and dispatch_filter is None and offset + size <= end:
@@ -70,6 +79,7 @@ def take_records(
                 records.append(record)
                 offset += size
                 at += size
+                taken_end = offset
                 continue
         if size < RECORD_SIZE_MIN or size > len(chunk) - at or offset + size > end:
             break
@@ -82,7 +92,8 @@ def take_records(
         records.append(record_of(message, dispatch_filter, tags_codes))
         offset += size
         at += size
-    return offset - begin
+        taken_end = offset
+    return taken_end - begin
 
 
 def _usual_record(

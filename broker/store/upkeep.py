@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -37,6 +37,7 @@ from twistmq.broker.constants import (
     QUEUE_TAILS_URGENT_BYTES,
 )
 from twistmq.broker.store.checkpoint_file import CheckpointFile
+from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_sync import QueueSync
 from twistmq.broker.store.queue_table import QueueTable
@@ -61,6 +62,7 @@ class Upkeep:
         up to which the commit log is dispatched.
     :param compare: compares the queue entries of a range of the log, (begin, end), in small steps;
         it raises StoreError when an entry is wrong.
+    :param log: may have files beside it that are synced with the queues.
     """
 
     log = Logger()
@@ -75,6 +77,7 @@ class Upkeep:
         dispatched: Callable[[], tuple[int, int]],
         compare: Callable[[int, int], Iterator[None]],
         now_ms: Callable[[], int],
+        log: CommitLog,
     ) -> None:
         self.settings = settings
         self._queues = queues
@@ -84,6 +87,7 @@ class Upkeep:
         self._dispatched = dispatched
         self._compare = compare
         self._now_ms = now_ms
+        self._commit_log = log
         #: A loss of power loses no queue entry of messages before this commit-log offset.
         self.synced_offset = 0
         #: Entries of messages before this offset were durable when the store was opened.
@@ -94,6 +98,7 @@ class Upkeep:
         self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
         self._writing_tails = False
         self._sync_lock = DeferredLock()
+        self._state_lock = DeferredLock()
         #: The current errors, by the part that cannot be written.
         self._faults: dict[str, str] = {}
         self._index_retry_ms = 0
@@ -244,7 +249,14 @@ class Upkeep:
         self, timestamp: int, offset: int, rewritten: frozenset[str]
     ) -> Deferred[None]:
         job = self._queues.sync_job()
-        synced = self._in_thread(job)
+        companion = self._commit_log.companion_job()
+
+        def both() -> None:
+            if companion is not None:
+                companion()
+            job()
+
+        synced = self._in_thread(both)
         return synced.addBoth(self._synced, job, timestamp, offset, rewritten)
 
     def _synced(
@@ -306,6 +318,16 @@ class Upkeep:
         self._checkpoint.save().addCallbacks(
             lambda _: self._well("the checkpoint"),
             lambda failure: self._failed(failure, "the checkpoint"))
+        if not self._state_lock.locked:
+            self._save_state().addErrback(self._failed, "the confirmed end of the log")
+
+    def _save_state(self) -> Deferred[None]:
+        """Save how far the log was confirmed, if that has changed."""
+        return self._state_lock.run(self._run_state_job)
+
+    def _run_state_job(self) -> Deferred[None]:
+        job = self._commit_log.state_job()
+        return succeed(None) if job is None else self._in_thread(job)
 
     def _failed(self, failure: Failure, part: str) -> None:
         if failure.check(StoreError, OSError) is None or failure.value is None:
@@ -349,3 +371,4 @@ class Upkeep:
         if self._index is not None:
             await self._index.finish()
         await self._checkpoint.save()
+        await self._save_state()

@@ -56,7 +56,8 @@ class IndexTests(SynchronousTestCase):
     def test_every_file_is_listed(self) -> None:
         """No file lies about that its index does not explain, and none is missing."""
         for part in ("frames", "store-edges", "store-batch", "extension", "filter", "metrics",
-                     "mqadmin", "mqadmin-options", "trace", "client", "replication"):
+                     "mqadmin", "mqadmin-options", "trace", "client", "replication",
+                     "dledger"):
             folder = HERE / part
             found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
                      if path.is_file()}

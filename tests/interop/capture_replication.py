@@ -22,7 +22,7 @@ from tests.interop.gallery import Gallery
 from tests.interop.peer import Peer
 from tests.interop.recorder import PlainClient
 
-__all__ = ["capture_replication"]
+__all__ = ["TOPIC", "capture_replication", "send_numbered"]
 
 VERSIONS: Final = ("4.9.4", "5.3.3")
 TOPIC: Final = "GoldenReplica"
@@ -49,7 +49,7 @@ def _inner(body: bytes, properties: str) -> bytes:
         ">h", len(text)) + text
 
 
-def _send(client: PlainClient, number: int) -> None:
+def send_numbered(client: PlainClient, number: int) -> None:
     """Send the message of a number, from which its kind and its size follow."""
     properties = (f"KEYS\x01key{number}\x02TAGS\x01T{number % 7}\x02"
                   f"UNIQ_KEY\x017F000001{number:024X}\x02")
@@ -83,7 +83,7 @@ def _status(client: PlainClient) -> dict[str, str]:
 def _workload(client: PlainClient) -> tuple[int, list[int]]:
     """Send all; :returns: where the log ends, and where the queues of the topic do."""
     for number in range(COUNT):
-        _send(client, number)
+        send_numbered(client, number)
     wait_for("all are in their queues", lambda: _status(client)["dispatchBehindBytes"] == "0")
     ends = []
     for queue_id in range(QUEUES):

@@ -126,7 +126,7 @@ class PlaceRecordsTests(LoopCase):
             self.queues = {}
             records = self.records()
             parts = [records[:cut], records[cut:2 * cut], records[2 * cut:]]
-            encoded = [(part, encode_ahead(part, 1000, 1000)) for part in parts]
+            encoded = [(part, encode_ahead(part, 992, 1000)) for part in parts]
             got = place_records(encoded, self.queues, self.make,
                                 lambda record: record.topic != "Hidden", offset, 1000, 777)
             self.assertEqual(got, want)
@@ -139,7 +139,7 @@ class PlaceRecordsTests(LoopCase):
     def test_records_beyond_the_limits_are_refused_by_index(self) -> None:
         """Too long a body, and what no file holds, are refused by their index."""
         for bad in (message(body=bytes(1001)), message(body=bytes(900))):
-            error = self.assertRaises(MessageIllegal, encode_ahead, [message(), bad], 1000, 1000)
+            error = self.assertRaises(MessageIllegal, encode_ahead, [message(), bad], 992, 1000)
             self.assertEqual(error.record_index, 1)
 
 

@@ -1,0 +1,364 @@
+"""A ledger: the entries of a message store, as the members of a group exchange and compare them.
+
+The message store works on the log as it does without a group: it appends messages, and it makes
+them readable up to the place that was confirmed. This class adds what an agreement needs: entries
+by their index, appending the entries of another member exactly where they were, cutting entries on
+which the group did not agree, and beginning again at an entry of another member.
+
+Every method acts at once. Whether a change survives a loss of power follows from
+``MessageStore.flush``.
+
+Source: DLedgerMmapFileStore, DLedgerCommitLog @dledger-0.3.1.2, @5.5.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.store.commit_flush import RunSync
+from twistmq.broker.store.entry_framing import (
+    ENTRY_HEAD_SIZE,
+    entry_filler,
+    record_follows,
+)
+from twistmq.broker.store.interfaces import IStoreIO
+from twistmq.broker.store.ledger.entry_index import INDEX_FILE_SIZE, EntryUnit
+from twistmq.broker.store.ledger.entry_log import EntryLog
+from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.store.raw_walk import whole_messages
+from twistmq.broker.store.record_fault import record_fault
+from twistmq.broker.store.settings import StoreSettings
+from twistmq.protocol.errors import StoreDamaged, StoreError
+from twistmq.protocol.record import (
+    BLANK_SIZE_MIN,
+    PHYSICAL_OFFSET_POSITION,
+    RECORD_SIZE_MIN,
+    SYS_TRANSACTION_ROLLBACK,
+    MessageRecord,
+    encode_record,
+    record_size,
+    record_store_timestamp,
+)
+
+__all__ = ["BARRIER_TOPIC", "EntryRefused", "Ledger", "StoredEntry", "make_ledger_store"]
+
+#: The topic of barriers. Their record is that of a rollback, which no broker enters into a queue or
+#: into the index.
+BARRIER_TOPIC: Final = "RMQ_SYS_LEDGER_BARRIER"
+#: The end of the physical offset in a record.
+_OFFSET_END: Final = PHYSICAL_OFFSET_POSITION + 8
+#: The number of topic names that are remembered as valid.
+_NAMES_MAX: Final = 10_000
+
+
+class EntryRefused(StoreError):
+    """An entry of another member does not fit this log, or no store can enter its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """One entry.
+
+    :param body: one whole record.
+    :param position: the offset in the log at which the head of the entry begins.
+    """
+
+    index: int
+    term: int
+    body: bytes
+    position: int
+
+
+def make_ledger_store(
+    settings: StoreSettings, folder: str, io: IStoreIO, now_ms: Callable[[], int],
+    in_thread: Callable[[Callable[[], None]], Deferred[None]], run_sync: RunSync | None = None,
+    steady_ms: Callable[[], int] | None = None, index_file_size: int = INDEX_FILE_SIZE,
+) -> tuple[MessageStore, EntryLog]:
+    """Make a message store whose log is a ledger, and its log.
+
+    :param folder: the folder of the ledger; Apache's members use ``dledger-ID`` under the root of
+        the store. The other parameters are those of ``MessageStore``.
+    :param index_file_size: the length of each file of the entry index in bytes.
+    """
+    settings = replace(settings, store_path_commit_log=f"{folder}/data")
+    log = EntryLog(io, folder, settings.mapped_file_size_commit_log, settings.sync_flush,
+                   index_file_size)
+    return MessageStore(settings, io, now_ms, in_thread, run_sync, steady_ms, log), log
+
+
+class Ledger:
+    """The entries of one message store.
+
+    :param store: loaded; its log is ``log``.
+    :param host: the encoded address of this broker, which the records of barriers contain.
+    """
+
+    def __init__(self, store: MessageStore, log: EntryLog, host: bytes) -> None:
+        assert store.commit_log is log
+        self._store = store
+        self._log = log
+        self._host = host
+        #: The topics of received records that can name a directory.
+        self._names: set[bytes] = set()
+
+    @property
+    def begin_index(self) -> int:
+        """The index of the first entry that is still present; -1 when the log is empty."""
+        return self._log.begin_index
+
+    @property
+    def end_index(self) -> int:
+        """The index of the last entry; -1 when the log is empty."""
+        return self._log.end_index
+
+    @property
+    def committed_index(self) -> int:
+        """The index of the last entry on which the group agreed, as far as it is known; -1 without
+        one."""
+        return self._log.committed_index
+
+    @property
+    def leading_term(self) -> int:
+        """The term of the entries that ``MessageStore.append`` makes.
+
+        A member that becomes the leader sets it before it accepts messages.
+        """
+        return self._log.framing.term
+
+    @leading_term.setter
+    def leading_term(self, term: int) -> None:
+        self._log.framing.term = term
+
+    def term_at(self, index: int) -> int:
+        """Return the term of an entry."""
+        if index == self._log.end_index:
+            return self._log.framing.last_term
+        return self._unit(index).term
+
+    def end_of(self, index: int) -> int:
+        """Return the offset in the log after an entry."""
+        return self._unit(index).end
+
+    def _unit(self, index: int) -> EntryUnit:
+        """Return where an entry is.
+
+        :raises StoreError: when the log does not contain it.
+        """
+        unit = self._log.unit_at(index)
+        if unit is None:
+            raise StoreError(f"there is no entry {index}: the ledger has entries from "
+                             f"{self.begin_index} to {self.end_index}")
+        return unit
+
+    # --- reading
+
+    def read(self, first: int, bytes_max: int) -> tuple[StoredEntry, ...]:
+        """Read entries: at least one, then as many as fit.
+
+        :param bytes_max: the size of all bodies together.
+        :raises StoreDamaged: when an entry cannot be read.
+        """
+        entries: list[StoredEntry] = []
+        index, size = first, 0
+        while True:
+            unit = self._unit(index)
+            size += unit.size - ENTRY_HEAD_SIZE
+            if entries and size > bytes_max:
+                break
+            entries.append(StoredEntry(index, unit.term, self._body(unit), unit.position))
+            if index == self.end_index:
+                break
+            index += 1
+        return tuple(entries)
+
+    def _body(self, unit: EntryUnit) -> bytes:
+        """Read the record of an entry.
+
+        :raises StoreDamaged: when it is not there.
+        """
+        try:
+            data = self._log.peek(unit.position, unit.size)
+        except OSError as error:
+            raise StoreDamaged(f"entry {unit.index} cannot be read: {error}") from error
+        if data is None or not record_follows(data, 0, unit.position):
+            raise StoreDamaged(f"there is no entry {unit.index} at {unit.position} of the log")
+        return data[ENTRY_HEAD_SIZE:]
+
+    def holds(self, entry: StoredEntry) -> bool:
+        """Return whether the log has exactly this entry."""
+        unit = self._log.unit_at(entry.index)
+        return (unit is not None and (unit.term, unit.position, unit.size) == (
+            entry.term, entry.position, ENTRY_HEAD_SIZE + len(entry.body))
+            and self._body(unit) == entry.body)
+
+    # --- appending
+
+    def extend(self, term: int, bodies: Sequence[bytes]) -> None:
+        """Append records as the leader of a term, all or none.
+
+        The physical offset in each record is set. ``MessageStore.append`` is the usual way.
+
+        :raises EntryRefused: when no store can enter one of the records.
+        :raises StoreError: when the store accepts no bytes, or the disk fails.
+        """
+        position = self._log.max_offset
+        entries: list[StoredEntry] = []
+        for body in bodies:
+            position = self._place(position, len(body))
+            body = b"".join((
+                body[:PHYSICAL_OFFSET_POSITION],
+                (position + ENTRY_HEAD_SIZE).to_bytes(8, "big"), body[_OFFSET_END:]))
+            entries.append(StoredEntry(
+                self._log.framing.next_index + len(entries), term, body, position))
+            position += ENTRY_HEAD_SIZE + len(body)
+        self.append(entries)
+
+    def append_barrier(self, term: int, now_ms: int) -> None:
+        """Append an entry without content, with which the leader of a term begins.
+
+        :param now_ms: the store time of its record.
+        :raises StoreError: as ``extend`` does.
+        """
+        record = MessageRecord(
+            topic=BARRIER_TOPIC, queue_id=0, body=b"", properties="", born_timestamp=now_ms,
+            born_host=self._host, store_host=self._host, keys=[], tags_code=0,
+            sys_flag=SYS_TRANSACTION_ROLLBACK)
+        record.store_timestamp = max(now_ms, self._log.last_store_timestamp)
+        self.extend(term, [encode_record(record)])
+
+    def append(self, entries: Sequence[StoredEntry]) -> None:
+        """Append entries of a leader exactly as they are, all or none.
+
+        :param entries: in order; the first one follows the last entry of the log.
+        :raises EntryRefused: when an entry does not fit, or no store can enter its record.
+        :raises StoreError: when the store accepts no bytes, or the disk fails.
+        """
+        if not entries:
+            return
+        store, log = self._store, self._log
+        store.require_readable()
+        index, term, position = log.end_index + 1, log.framing.last_term, log.max_offset
+        for entry in entries:
+            self._require_fitting(entry, index if log.begin_index >= 0 else -1, term, position)
+            index, term = entry.index + 1, entry.term
+            position = entry.position + ENTRY_HEAD_SIZE + len(entry.body)
+        oldest_ms = min(record_store_timestamp(entry.body) for entry in entries)
+        if oldest_ms < log.last_store_timestamp:
+            # The clock of this leader is behind that of an earlier one.
+            store.checkpoint.lower(oldest_ms, log.max_offset)
+        log.write(self._writes(entries, log.max_offset))
+        log.last_store_timestamp = record_store_timestamp(entries[-1].body)
+        store.stats.put(len(entries), position - entries[0].position, 0)
+
+    def _require_fitting(self, entry: StoredEntry, index: int, term: int, position: int) -> None:
+        """Check an entry and its record.
+
+        :param index: the only possible index; -1 for any.
+        :param term: the lowest possible term.
+        :param position: the end of the log before it.
+        :raises EntryRefused: with the reason.
+        """
+        log, body = self._log, entry.body
+        place = self._place(position, len(body))
+        begin = entry.position + ENTRY_HEAD_SIZE
+        if entry.index < 0 or (index >= 0 and entry.index != index):
+            why = f"entry {index} comes next"
+        elif entry.term < term or entry.term < 0:
+            why = f"the entry before it has term {term}"
+        elif entry.position != place:
+            why = (f"the next entry of this size begins at {place}; mappedFileSizeCommitLog may "
+                   "differ")
+        elif not RECORD_SIZE_MIN <= len(body) <= log.record_size_max:
+            why = f"{len(body)} bytes are not a record, or too large: {log.record_size_max} fit"
+        elif record_size(body) != len(body):
+            why = f"its record has {record_size(body)} bytes, the entry {len(body)}"
+        else:
+            if len(self._names) > _NAMES_MAX:
+                self._names.clear()
+            room = log.next_file_start(begin) - begin
+            if whole_messages(body, 0, room, begin, self._names)[0] == len(body):
+                return
+            why = record_fault(
+                lambda offset, size: body[offset - begin : offset - begin + size], begin, len(body))
+            if not why:
+                return
+        raise EntryRefused(f"entry {entry.index} of term {entry.term} at {entry.position} cannot "
+                           f"be stored: {why}")
+
+    def _place(self, position: int, body_size: int) -> int:
+        """Return where an entry with a body of this size begins when the log ends here."""
+        following = self._log.next_file_start(position)
+        is_fitting = ENTRY_HEAD_SIZE + body_size + BLANK_SIZE_MIN <= following - position
+        return position if is_fitting else following
+
+    def _writes(self, entries: Sequence[StoredEntry], start: int) -> list[tuple[int, bytes]]:
+        """Return the bytes of entries, and of the fillers before and between them, for each file.
+
+        :param start: the end of the log before them.
+        """
+        framing = self._log.framing
+        framing.begin(entries[0].index)
+        writes: list[tuple[int, bytes]] = []
+        position = start
+        parts: list[bytes] = []
+        for entry in entries:
+            if entry.position != position:
+                parts.append(entry_filler(entry.position - position))
+                writes.append((start, b"".join(parts)))
+                parts, start = [], entry.position
+            parts.append(framing.copied(entry.term, entry.position, len(entry.body)))
+            parts.append(entry.body)
+            position = entry.position + ENTRY_HEAD_SIZE + len(entry.body)
+        writes.append((start, b"".join(parts)))
+        return writes
+
+    # --- cutting
+
+    def truncate(self, end_index: int) -> None:
+        """Drop all entries after ``end_index``; none of them may be readable.
+
+        :param end_index: one less than ``begin_index`` drops all entries.
+        :raises StoreError: when one of them is readable or agreed, or when the disk fails.
+        """
+        if end_index >= self.end_index:
+            return
+        end = self.end_of(end_index) if end_index >= self.begin_index else self._log.min_offset
+        self._store.log_cut.cut_at_once(end)
+
+    def restart(self, entry: StoredEntry) -> None:
+        """Drop all entries, and begin again with this one, at its index and position.
+
+        The entries of the queues stay until they expire, so that queue offsets continue.
+
+        :raises EntryRefused: when the entry does not fit; the log is unchanged.
+        :raises StoreError: when entries up to there are readable, or when the disk fails.
+        """
+        log = self._log
+        if entry.position % log.file_size:
+            raise EntryRefused(f"no file of {log.file_size} bytes starts at {entry.position}: the "
+                               f"log cannot begin there with entry {entry.index}")
+        self._require_fitting(entry, -1, -1, entry.position)
+        self._store.require_readable()
+        self._store.log_cut.begin_again(
+            entry.position, lambda: log.begin_again(
+                entry.position, self._writes([entry], entry.position)))
+        log.last_store_timestamp = record_store_timestamp(entry.body)
+
+    # --- agreement
+
+    def commit(self, index: int) -> None:
+        """Make messages readable up to an entry, on which the group agreed.
+
+        :param index: a lower index than before, or one after the end, has no further effect.
+        """
+        index = min(index, self.end_index)
+        if index <= self.committed_index:
+            return
+        self._log.committed_index = index
+        self._store.dispatch.advance_confirm_offset(self.end_of(index))
+
+

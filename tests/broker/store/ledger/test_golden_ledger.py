@@ -1,0 +1,97 @@
+"""Ledgers that Apache's brokers wrote: opened, compared entry by entry, and written again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.broker.store.ledger.golden import CASES, FIRST_COUNT, GOLDEN_SIZES, GoldenBox, unpack
+from twistmq.broker.store.entry_framing import UNIT_SIZE
+from twistmq.broker.store.ledger.state_files import read_checkpoint, read_hard_state
+from twistmq.broker.testing.ledger_store import LEDGER_FOLDER, LedgerBox
+from twistmq.broker.testing.store import message
+from twistmq.protocol.record import StoredMessage, decode_record, has_queue_entry
+
+TOPIC = "GoldenReplica"
+
+
+class GoldenLedgerTests(SynchronousTestCase):
+    """The stores under tests/golden/dledger, see tests/interop/capture_ledger.py."""
+
+    def open(self, version: str, state: str) -> tuple[GoldenBox, Path]:
+        """Open one of the stores, which is stopped after the test."""
+        root = Path(self.mktemp()).absolute()
+        unpack(version, state, root)
+        box = GoldenBox.over(root)
+        self.addCleanup(box.store.close)
+        return box, root
+
+    def records(self, box: LedgerBox) -> list[StoredMessage]:
+        """The messages of all entries, whose CRCs are checked."""
+        return [decode_record(entry.body) for entry in box.ledger.read(0, 1 << 30)]
+
+    def test_every_message_is_there(self) -> None:
+        """All sends are entries, and the queues have those that Apache's broker had in them."""
+        for version, state in CASES:
+            box, _ = self.open(version, state)
+            case = f"{version} {state}"
+            box.commit()
+            records = self.records(box)
+            bodies = {record.body.split()[0] for record in records
+                      if record.topic == TOPIC and b" " in record.body}
+            sent = range(FIRST_COUNT if state == "stopped" else FIRST_COUNT + 30)
+            usual = {b"%d" % number for number in sent if number % 10 not in (2, 4, 5)}
+            self.assertLessEqual(usual, bodies, case)
+            for queue_id in range(4):
+                expected = [record.body for record in records
+                            if record.topic == TOPIC and record.queue_id == queue_id
+                            and has_queue_entry(record.sys_flag)]
+                self.assertEqual(box.bodies(TOPIC, queue_id), expected, case)
+
+    def test_the_group_agreed_on_what_its_checkpoint_says(self) -> None:
+        """Before more is agreed on, messages are readable up to the committed entry."""
+        for version, state in CASES:
+            box, root = self.open(version, state)
+            checkpoint = read_checkpoint(box.disk, f"{root}/dledger-n0")
+            self.assertGreater(checkpoint.committed_index, FIRST_COUNT, (version, state))
+            end = box.ledger.end_of(min(checkpoint.committed_index, box.ledger.end_index))
+            self.assertEqual(box.store.dispatch.offset, end)
+            if state == "stopped":
+                self.assertEqual(end, box.store.commit_log.max_offset)
+            hard_state = read_hard_state(box.disk, f"{root}/dledger-n0")
+            self.assertEqual(hard_state.vote, "n0")
+            self.assertGreaterEqual(hard_state.term, box.ledger.term_at(box.ledger.end_index))
+
+    def test_our_ledger_of_the_same_entries_has_the_same_bytes(self) -> None:
+        """Entries, fillers and units that we write equal those of Apache's broker."""
+        for version, state in CASES:
+            box, root = self.open(version, state)
+            ours = LedgerBox(**GOLDEN_SIZES).open()
+            ours.ledger.append(box.ledger.read(0, 1 << 30))
+            for path in sorted((root / "dledger-n0/data").iterdir()):
+                data = ours.disk.read_file(f"{LEDGER_FOLDER}/data/{path.name}")
+                self.assertEqual(data, path.read_bytes(), (version, state, path.name))
+            size = UNIT_SIZE * (box.ledger.end_index + 1)
+            units = b"".join(
+                ours.disk.read_file(f"{LEDGER_FOLDER}/index/{name}")
+                for name in ours.disk.list_directory(f"{LEDGER_FOLDER}/index"))
+            with open(root / f"dledger-n0/index/{0:020d}", "rb") as theirs:
+                self.assertEqual(units[:size], theirs.read(size))
+
+    def test_it_goes_on(self) -> None:
+        """A broker of ours appends to each of them, and finds everything again."""
+        for version, state in CASES:
+            box, root = self.open(version, state)
+            before = box.ledger.end_index
+            box.commit()
+            box.lead(99)
+            box.append(*[message("T", b"new %d" % number) for number in range(80)])
+            box.commit()
+            entries = box.ledger.read(0, 1 << 30)
+            self.assertEqual(entries[-1].index, before + 81)
+            self.successResultOf(box.store.stop())
+            again = GoldenBox.over(root)
+            self.addCleanup(again.store.close)
+            self.assertEqual(again.ledger.read(0, 1 << 30), entries)
+            self.assertEqual(len(again.bodies("T")), 80)

@@ -1,0 +1,371 @@
+"""A store with a ledger: appending, following, cutting, agreeing, and beginning again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreFull
+from twistmq.broker.store.entry_framing import ENTRY_HEAD_SIZE, ENTRY_SIZE_MAX
+from twistmq.broker.store.ledger.ledger import BARRIER_TOPIC, EntryRefused, StoredEntry
+from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+from twistmq.broker.testing.ledger_store import LEDGER_FOLDER, LedgerBox
+from twistmq.broker.testing.store import message
+from twistmq.protocol.errors import MessageIllegal, StoreError
+from twistmq.protocol.record import MessageRecord, decode_record
+
+FILE_SIZE = 4096
+
+
+def numbered(count: int, begin: int = 0) -> list[MessageRecord]:
+    """Messages whose bodies are their numbers."""
+    return [message("T", b"%04d" % number * 20, keys=f"k{number}")
+            for number in range(begin, begin + count)]
+
+
+class LedgerCase(SynchronousTestCase):
+    """Boxes with log files of four kilobytes."""
+
+    def make(self, disk: MemoryDisk | None = None) -> LedgerBox:
+        return LedgerBox(disk, mapped_file_size_commit_log=FILE_SIZE).open()
+
+    def entries(self, box: LedgerBox, first: int | None = None) -> list[StoredEntry]:
+        """All entries of a ledger."""
+        first = box.ledger.begin_index if first is None else first
+        return [] if first < 0 else list(box.ledger.read(first, 1 << 30))
+
+    def copy_to(self, box: LedgerBox, entries: Sequence[StoredEntry], at_once: int = 7) -> None:
+        """Append entries of another ledger, some at a time."""
+        for at in range(0, len(entries), at_once):
+            box.ledger.append(entries[at : at + at_once])
+
+    def data(self, box: LedgerBox) -> dict[str, bytes]:
+        """The files of log and index."""
+        disk = box.disk
+        return {f"{part}/{name}": disk.read_file(f"{LEDGER_FOLDER}/{part}/{name}")
+                for part in ("data", "index")
+                for name in disk.list_directory(f"{LEDGER_FOLDER}/{part}")}
+
+
+class AppendTests(LedgerCase):
+    """A leader appends."""
+
+    def test_an_entry_for_each_message(self) -> None:
+        """The store's own append makes entries with consecutive indexes and the leader's term."""
+        box = self.make()
+        box.lead(4)
+        records = box.append(*numbered(3)) + box.append(*numbered(40, 3))
+        entries = self.entries(box)
+        self.assertEqual([entry.index for entry in entries], list(range(44)))
+        self.assertEqual({entry.term for entry in entries}, {4})
+        self.assertEqual([entry.position + ENTRY_HEAD_SIZE for entry in entries[1:]],
+                         [record.physical_offset for record in records])
+        self.assertEqual([decode_record(entry.body).body for entry in entries[1:]],
+                         [record.body for record in records])
+        self.assertEqual((box.ledger.begin_index, box.ledger.end_index), (0, 43))
+        self.assertEqual(box.ledger.term_at(43), 4)
+
+    def test_large_sends_make_the_same_entries(self) -> None:
+        """Records that were encoded ahead get heads in the same places."""
+        box, ahead = self.make(), self.make()
+        for each in (box, ahead):
+            each.lead(1)
+        box.append(*numbered(60))
+        records = numbered(60)
+        ahead.store.append_encoded([ahead.store.encode_ahead(records[:25]),
+                                    ahead.store.encode_ahead(records[25:])])
+        self.assertEqual(self.data(ahead), self.data(box))
+        self.assertEqual([record.physical_offset for record in records],
+                         [entry.position + ENTRY_HEAD_SIZE for entry in self.entries(box, 1)])
+
+    def test_nothing_is_readable_before_it_is_agreed(self) -> None:
+        """Queues get the messages when the group has agreed on their entries."""
+        box = self.make()
+        box.lead(1)
+        box.append(*numbered(3))
+        self.assertEqual(box.bodies("T"), [])
+        box.ledger.commit(2)
+        self.assertEqual(box.bodies("T"), [b"0000" * 20, b"0001" * 20])
+        box.ledger.commit(1)
+        self.assertEqual(box.ledger.committed_index, 2)
+        box.ledger.commit(99)
+        self.assertEqual(box.ledger.committed_index, 3)
+        self.assertEqual(len(box.bodies("T")), 3)
+
+    def test_a_barrier_enters_no_queue(self) -> None:
+        """Its record makes no queue and no item of the index."""
+        box = self.make()
+        box.lead(1)
+        self.assertIsNone(box.store.queues.find(BARRIER_TOPIC, 0))
+        self.assertEqual(box.store.dispatch.offset, box.store.commit_log.max_offset)
+        (entry,) = self.entries(box)
+        self.assertEqual(decode_record(entry.body).topic, BARRIER_TOPIC)
+        self.assertEqual(decode_record(entry.body).physical_offset, ENTRY_HEAD_SIZE)
+
+    def test_an_illegal_message_takes_no_index(self) -> None:
+        """After a refused send the next entry has the next index, and the log is whole."""
+        box = self.make()
+        box.lead(1)
+        self.assertRaises(MessageIllegal, box.append, *numbered(2), message("T", bytes(FILE_SIZE)))
+        box.append(*numbered(1))
+        self.assertEqual(box.ledger.end_index, 1)
+        self.assertEqual(len(self.entries(box)), 2)
+
+    def test_the_largest_entry(self) -> None:
+        """A record fills an entry up to Apache's buffer; one byte more is refused."""
+        box = LedgerBox(mapped_file_size_commit_log=16 << 20, max_message_size=8 << 20).open()
+        box.lead(1)
+        (small,) = box.append(message("T", b"", keys="k"))
+        rest = ENTRY_SIZE_MAX - ENTRY_HEAD_SIZE - small.size
+        self.assertRaises(MessageIllegal, box.append, message("T", bytes(rest + 1), keys="k"))
+        self.assertRaises(
+            MessageIllegal, box.store.encode_ahead, [message("T", bytes(rest + 1), keys="k")])
+        box.append(message("T", bytes(rest), keys="k"))
+        box.store.encode_ahead([message("T", bytes(rest), keys="k")])
+        self.assertEqual(box.ledger.end_index, 2)
+
+    def test_a_full_disk_leaves_the_ledger_unchanged(self) -> None:
+        """Neither the log nor the indexes change when a send is refused."""
+        disk = FaultyDisk()
+        box = self.make(disk)
+        box.lead(1)
+        for room in (0, 20, 400):
+            disk.room_bytes = room
+            before = box.store.commit_log.max_offset
+            self.assertRaises(StoreFull, box.append, *numbered(30))
+            self.assertEqual((box.ledger.end_index, box.store.commit_log.max_offset), (0, before))
+        disk.room_bytes = None
+        box.append(*numbered(2))
+        self.assertEqual([entry.index for entry in self.entries(box)], [0, 1, 2])
+
+
+class FollowTests(LedgerCase):
+    """A follower appends the entries of a leader."""
+
+    def setUp(self) -> None:
+        self.leader = self.make()
+        self.leader.lead(1)
+        self.leader.append(*numbered(50))
+        self.follower = self.make()
+
+    def test_the_files_are_equal(self) -> None:
+        """Log and index of a follower equal the leader's byte for byte."""
+        self.copy_to(self.follower, self.entries(self.leader))
+        self.assertEqual(self.data(self.follower), self.data(self.leader))
+        self.assertEqual(self.follower.bodies("T"), [])
+        self.follower.commit()
+        self.assertEqual(len(self.follower.bodies("T")), 50)
+        self.assertEqual(
+            self.follower.store.reader.query("T", "k7", 9, 0, 2**62)[0],
+            [self.entries(self.leader)[8].body])
+
+    def test_bodies_get_their_place(self) -> None:
+        """``extend`` sets the physical offset of each record as the leader's log needs it."""
+        bodies = [entry.body for entry in self.entries(self.leader)]
+        wrong = [body[:28] + b"\xee" * 8 + body[36:] for body in bodies]
+        self.follower.ledger.extend(1, wrong)
+        self.assertEqual(self.data(self.follower), self.data(self.leader))
+
+    def test_what_does_not_fit_is_refused(self) -> None:
+        """Another index, term, place, size or record is refused, and nothing is appended."""
+        entries = self.entries(self.leader)
+        self.copy_to(self.follower, entries[:5])
+        next_entry = entries[5]
+        body = next_entry.body
+        before = self.data(self.follower)
+        for why, bad in (
+            ("entry 5 comes next", dataclasses.replace(next_entry, index=6)),
+            ("has term 1", dataclasses.replace(next_entry, term=0)),
+            ("begins at", dataclasses.replace(next_entry, position=next_entry.position + 1)),
+            ("physical offset", dataclasses.replace(next_entry, body=body[:28] + bytes(8)
+                                                    + body[36:])),
+            ("its record has", dataclasses.replace(next_entry, body=body + b"x")),
+            ("not a record", dataclasses.replace(next_entry, body=b"")),
+            ("queue id", dataclasses.replace(next_entry, body=body[:12] + b"\xff" * 4
+                                             + body[16:])),
+        ):
+            error = self.assertRaises(EntryRefused, self.follower.ledger.append, [bad])
+            self.assertIn(why, str(error))
+            self.assertRaises(EntryRefused, self.follower.ledger.append, [next_entry, bad])
+        self.assertEqual(self.data(self.follower), before)
+        self.follower.ledger.append([next_entry])
+        self.assertTrue(self.follower.ledger.holds(next_entry))
+        self.assertFalse(self.follower.ledger.holds(entries[6]))
+        self.assertFalse(self.follower.ledger.holds(
+            dataclasses.replace(next_entry, body=body[:-1] + b"x")))
+
+    def test_read_returns_what_fits(self) -> None:
+        """At least one entry, then as many as fit into the limit."""
+        size = len(self.entries(self.leader)[1].body)
+        read = self.leader.ledger.read
+        self.assertEqual(len(read(1, 0)), 1)
+        self.assertEqual(len(read(1, 3 * size)), 3)
+        self.assertEqual(len(read(1, 3 * size - 1)), 2)
+        self.assertEqual(read(50, 1 << 20)[0].index, 50)
+        self.assertRaises(StoreError, read, 51, 1)
+
+    def test_a_leader_whose_clock_is_behind(self) -> None:
+        """The checkpoint is lowered, so that recovery reads messages with earlier store times."""
+        entries = self.entries(self.leader)
+        self.copy_to(self.follower, entries)
+        log = self.follower.store.commit_log
+        self.follower.store.checkpoint.values.physic_msg_timestamp = log.last_store_timestamp
+        second = self.make()
+        second.now_ms -= 50_000
+        self.copy_to(second, entries)
+        second.store.commit_log.last_store_timestamp = 0
+        second.ledger.extend(2, [_stored_at(entries[1].body, second.now_ms)])
+        self.follower.ledger.append(self.entries(second, 51))
+        self.assertEqual(log.last_store_timestamp, second.now_ms)
+        self.assertEqual(
+            self.follower.store.checkpoint.values.physic_msg_timestamp, second.now_ms - 1)
+
+
+def _stored_at(body: bytes, store_ms: int) -> bytes:
+    """The same record with another store time."""
+    return body[:56] + store_ms.to_bytes(8, "big") + body[64:]
+
+
+class CutTests(LedgerCase):
+    """Entries on which the group did not agree are cut while the store runs."""
+
+    def setUp(self) -> None:
+        self.box = self.make()
+        self.box.lead(1)
+        self.box.append(*numbered(30))
+        self.box.commit()
+        self.agreed = self.entries(self.box)
+        self.box.append(*numbered(40, 100))
+
+    def test_the_tail_is_gone(self) -> None:
+        """After a cut other entries take the places, and the files equal those without the tail."""
+        self.box.ledger.truncate(30)
+        self.assertEqual(self.entries(self.box), self.agreed)
+        self.assertEqual(self.box.ledger.term_at(30), 1)
+        self.box.ledger.leading_term = 3
+        self.box.append(*numbered(45, 200))
+        self.box.commit()
+        other = self.make()
+        self.copy_to(other, self.entries(self.box))
+        self.assertEqual(self.data(self.box), self.data(other))
+        self.assertEqual(
+            self.box.bodies("T"),
+            [record.body for record in numbered(30) + numbered(45, 200)])
+        again = self.box.after_kill()
+        self.assertEqual(self.entries(again), self.entries(other))
+
+    def test_what_is_readable_stays(self) -> None:
+        """A cut below the agreed entries is refused, and changes nothing."""
+        self.assertRaises(StoreError, self.box.ledger.truncate, 29)
+        self.assertEqual(self.box.ledger.end_index, 70)
+        self.box.ledger.truncate(70)
+        self.box.ledger.truncate(99)
+        self.assertEqual(self.box.ledger.end_index, 70)
+
+    def test_a_cut_beside_a_running_sync(self) -> None:
+        """A sync that began before the cut does not make the new bytes durable."""
+        box, jobs = self.box, []
+
+        def in_thread(job: object) -> Deferred[None]:
+            done: Deferred[None] = Deferred()
+            jobs.append((job, done))
+            return done
+
+        box.in_thread = in_thread
+        log = box.store.commit_log
+        waiting = box.store.flush.flushed(log.max_offset)
+        assert waiting is not None
+        waiting.addErrback(lambda failure: failure.trap(StoreError) and "cut")
+        ((job, done),) = jobs
+        box.ledger.truncate(35)
+        cut = log.max_offset
+        box.append(*numbered(30, 300))
+        job()
+        done.callback(None)
+        self.assertEqual(log.flushed_offset, cut)
+        self.assertEqual(self.successResultOf(waiting), "cut")
+        self.assertEqual(len(self.entries(box)), 66)
+
+    def test_everything_can_be_cut(self) -> None:
+        """A ledger on which nothing was agreed becomes empty, and begins with another entry."""
+        box = self.make()
+        box.ledger.leading_term = 1
+        box.append(*numbered(40))
+        box.ledger.truncate(-1)
+        self.assertEqual((box.ledger.begin_index, box.ledger.end_index), (-1, -1))
+        self.copy_to(box, self.agreed)
+        self.assertEqual(self.entries(box), self.agreed)
+        self.assertEqual(self.entries(box.after_kill()), self.agreed)
+
+
+class RestartTests(LedgerCase):
+    """A follower whose log ends before the leader's begins."""
+
+    def setUp(self) -> None:
+        self.leader = self.make()
+        self.leader.lead(1)
+        self.leader.append(*numbered(90))
+        self.leader.commit()
+        self.entries_of_leader = self.entries(self.leader)
+        self.first = next(entry for entry in self.entries_of_leader
+                          if entry.position == 3 * FILE_SIZE)
+        self.follower = self.make()
+        self.copy_to(self.follower, self.entries_of_leader[:20])
+        self.follower.ledger.commit(15)
+
+    def test_it_begins_where_the_leader_does(self) -> None:
+        """The old files are gone, and the queue goes on with the offsets of the new messages."""
+        follower, first = self.follower, self.first
+        follower.ledger.restart(first)
+        self.assertEqual((follower.ledger.begin_index, follower.ledger.end_index),
+                         (first.index, first.index))
+        self.copy_to(follower, self.entries_of_leader[first.index + 1:])
+        follower.commit()
+        kept = self.entries_of_leader[first.index:]
+        self.assertEqual(self.entries(follower), kept)
+        self.assertEqual(follower.store.commit_log.min_offset, first.position)
+        for box in (follower, follower.after_kill()):
+            box.commit()
+            self.assertEqual(
+                [body for body in box.bodies("T") if body],
+                [decode_record(entry.body).body for entry in kept])
+            self.assertEqual(box.store.queues.max_offset("T", 0), 90)
+
+    def test_it_refuses_what_cannot_be(self) -> None:
+        """A place where no file starts, or before readable messages, changes nothing."""
+        before = self.data(self.follower)
+        second = self.entries_of_leader[self.first.index + 1]
+        self.assertRaises(EntryRefused, self.follower.ledger.restart, second)
+        self.assertRaises(StoreError, self.follower.ledger.restart, self.entries_of_leader[0])
+        self.assertEqual(self.data(self.follower), before)
+
+
+class RetentionTests(LedgerCase):
+    """Old files leave the ledger."""
+
+    def test_the_first_index_follows_the_first_file(self) -> None:
+        """The ledger begins with the first entry of its first file, and finds all others."""
+        box = self.make()
+        box.lead(1)
+        box.append(*numbered(400))
+        box.commit()
+        box.step(70_000, 40)
+        while len(box.store.commit_log.starts) > 3:
+            box.store.log_retention.remove_expired()
+            box.now_ms += 100 * 3_600_000
+            box.store.log_retention.step(box.now_ms)
+        begin = box.ledger.begin_index
+        self.assertGreater(begin, 300)
+        entries = self.entries(box)
+        self.assertEqual(entries[0].position, box.store.commit_log.min_offset)
+        self.assertEqual(entries[-1].index, 400)
+        self.assertRaises(StoreError, box.ledger.read, begin - 1, 1)
+        # The files of the index follow, each with the units of 64 entries.
+        first_file = box.disk.list_directory(f"{LEDGER_FOLDER}/index")[0]
+        self.assertEqual(int(first_file), 5 * 64 * 32)
+        again = box.after_kill()
+        self.assertEqual(again.ledger.begin_index, begin)
+        self.assertEqual(self.entries(again), entries)
