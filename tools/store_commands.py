@@ -50,8 +50,8 @@ _DIRECTORY: Final[click.Path] = click.Path(path_type=Path)
 def store() -> None:
     """Inspect the files of a store of this broker or of Apache's, running or not.
 
-    DIR is the value of storePathRootDir, the directory that contains commitlog. Nothing in it is
-    changed.
+    DIR is the value of storePathRootDir, the directory that contains commitlog, or dledger-ID for
+    a member of a group that keeps its log by DLedger. Nothing in it is changed.
 
     The exit status is 0 if everything is consistent, 1 if something is not, 2 for a bad command
     line, 253 if DIR is not a store, and 255 if it cannot be read.
@@ -66,6 +66,9 @@ def _common(function: F) -> F:
                           "determined."),
         click.option("--commitlog", type=_DIRECTORY, metavar="DIR",
                      help="The directory of the commit log, if storePathCommitLog is set."),
+        click.option("--ledger", metavar="ID",
+                     help="The log is the ledger of this member (dLegerSelfId), in the folder "
+                          "dledger-ID; needed if DIR has several, or other log files as well."),
         click.argument("directory", metavar="DIR", type=_DIRECTORY),
     ]
     for decorate in options:
@@ -126,7 +129,9 @@ def _time(_: click.Context, parameter: click.Parameter, text: str | None) -> int
 @_common
 @click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",
               help="The largest number of printed inconsistencies; further ones are counted.")
-def check(directory: Path, commitlog: Path | None, index_slots: int | None, limit: int) -> int:
+def check(
+    directory: Path, commitlog: Path | None, ledger: str | None, index_slots: int | None, limit: int
+) -> int:
     """Check the consistency of all parts of a store.
 
     The check covers every record, queue entry and index item, the checkpoint, config/*.json, and
@@ -135,15 +140,32 @@ def check(directory: Path, commitlog: Path | None, index_slots: int | None, limi
 
     While a broker runs, data that it has not written yet does not count as an inconsistency.
     """
-    return _failing(lambda: _check(directory, commitlog, index_slots, limit))
+    return _failing(
+        lambda: _check(directory, commitlog, _ledger_path(directory, ledger), index_slots, limit))
 
 
-def _check(directory: Path, commitlog: Path | None, index_slots: int | None, limit: int) -> int:
+def _ledger_path(directory: Path, ledger: str | None) -> Path | None:
+    """Return the folder of a ledger.
+
+    :raises StoreError: when there is none.
+    """
+    if ledger is None:
+        return None
+    path = directory / f"dledger-{ledger}"
+    if not (path / "data").is_dir():
+        raise StoreError(f"{directory} has no ledger {ledger!r}: there is no directory {path}/data")
+    return path
+
+
+def _check(
+    directory: Path, commitlog: Path | None, ledger: Path | None, index_slots: int | None,
+    limit: int,
+) -> int:
     from twistmq.broker.store.inspect.check import StoreCheck
     from twistmq.broker.store.inspect.layout import StoreFiles
     from twistmq.broker.store.inspect.report import Report
 
-    files = StoreFiles(directory, commitlog)
+    files = StoreFiles(directory, commitlog, ledger)
     report = Report(directory, _say, limit)
     try:
         check = StoreCheck(files, report, index_slots, list(_plugin_files().values()))
@@ -202,7 +224,7 @@ def _view(_: click.Context, parameter: click.Parameter, name: str | None) -> Plu
 @click.option("--json", "as_lines", is_flag=True, help=
               "Print a JSON object on a line for each record.")
 def dump(
-    directory: Path, commitlog: Path | None, index_slots: int | None,
+    directory: Path, commitlog: Path | None, ledger: str | None, index_slots: int | None,
     view: PluginFiles | None, topic: str | None, queue_id: int | None, begin_ms: int | None,
     end_ms: int | None, key: str | None, log_offset: int | None, limit: int | None, no_body: bool,
     as_lines: bool,
@@ -222,17 +244,18 @@ def dump(
             return _rows(files, report, view, criteria, as_lines)
         return _records(files, report, index_slots, criteria, not no_body, as_lines)
 
-    return _failing(lambda: _dump(directory, commitlog, show, limit))
+    return _failing(
+        lambda: _dump(directory, commitlog, _ledger_path(directory, ledger), show, limit))
 
 
 def _dump(
-    directory: Path, commitlog: Path | None,
+    directory: Path, commitlog: Path | None, ledger: Path | None,
     show: Callable[[StoreFiles, Report], Iterator[str]], limit: int | None,
 ) -> int:
     from twistmq.broker.store.inspect.layout import StoreFiles
     from twistmq.broker.store.inspect.report import Report
 
-    files = StoreFiles(directory, commitlog)
+    files = StoreFiles(directory, commitlog, ledger)
     report = Report(directory, lambda line: _say(line, err=True), _LINES_MAX)
     try:
         for text in islice(show(files, report), limit):
@@ -259,7 +282,8 @@ def _records(
     length = files.log_end - files.log_begin
     with _progress(length, hidden=sys.stdout.isatty()) as advance:
         for log_offset, message in find_records(files, criteria, report, index_slots, advance):
-            yield show(log_offset, message, with_body, units.find(log_offset, message))
+            yield show(log_offset, message, with_body, units.find(log_offset, message),
+                       files.entry_of(log_offset))
 
 
 def _rows(

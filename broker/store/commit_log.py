@@ -59,7 +59,7 @@ class CommitLog:
 
     log = Logger()
 
-    #: The size of the head in front of each record; this log has none.
+    #: The size of the head in front of each record; 0 without heads.
     head_size: int = 0
     #: Makes the heads; None in a log without heads.
     framing: EntryFraming | None = None

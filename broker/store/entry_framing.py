@@ -38,6 +38,7 @@ __all__ = [
     "ENTRY_FILLER",
     "ENTRY_HEAD",
     "ENTRY_HEAD_SIZE",
+    "ENTRY_MAGIC",
     "ENTRY_SIZE_MAX",
     "UNIT",
     "UNIT_SIZE",
@@ -57,7 +58,7 @@ UNIT_SIZE: Final = 32
 #: follower would refuse a larger one for ever.
 ENTRY_SIZE_MAX: Final = 4 << 20
 #: The magic number of an entry, and that of a filler as it is encoded.
-_MAGIC: Final = 1
+ENTRY_MAGIC: Final = 1
 ENTRY_FILLER: Final = b"\xff\xff\xff\xff"
 _FILLER: Final = struct.Struct(">ii")
 
@@ -78,7 +79,7 @@ def record_follows(data: bytes, at: int, position: int) -> bool:
     :param position: the offset in the log of byte ``at``.
     """
     magic, size, _, _, place, _, _, _, record_size = ENTRY_HEAD.unpack_from(data, at)
-    return bool(magic == _MAGIC and place == position and size == record_size + ENTRY_HEAD_SIZE
+    return bool(magic == ENTRY_MAGIC and place == position and size == record_size + ENTRY_HEAD_SIZE
                 and record_size == uint32_at(data, at + ENTRY_HEAD_SIZE))
 
 
@@ -126,9 +127,9 @@ class EntryFraming:
         """
         index = self.next_index
         size = record_size + ENTRY_HEAD_SIZE
-        self.units += UNIT.pack(_MAGIC, position, size, index, self.term)
+        self.units += UNIT.pack(ENTRY_MAGIC, position, size, index, self.term)
         self.next_index = index + 1
-        return ENTRY_HEAD.pack(_MAGIC, size, index, self.term, position, 0, 0, 0, record_size)
+        return ENTRY_HEAD.pack(ENTRY_MAGIC, size, index, self.term, position, 0, 0, 0, record_size)
 
     def copied(self, term: int, position: int, record_size: int) -> bytes:
         """Return the head of the next entry, which another member appended in a term."""
@@ -195,7 +196,7 @@ class EntryWalk:
                 break
             magic, size, index, term, place, _, _, _, record_size = ENTRY_HEAD.unpack_from(
                 chunk, at)
-            if magic != _MAGIC or place != position:
+            if magic != ENTRY_MAGIC or place != position:
                 self.fault = f"no entry begins with {chunk[at : at + 8].hex()}"
                 break
             if size != record_size + ENTRY_HEAD_SIZE or not (
@@ -212,7 +213,7 @@ class EntryWalk:
             if position + size > end:
                 self.fault = "the last entry is not complete"
                 break
-            self.units += UNIT.pack(_MAGIC, position, size, index, term)
+            self.units += UNIT.pack(ENTRY_MAGIC, position, size, index, term)
             self.index = index + 1
             self.term = term
             position += size

@@ -12,6 +12,7 @@ from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.inspect.index_check import IndexCheck
 from twistmq.broker.store.inspect.json_files import check_json_file
 from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.ledger_check import LedgerCheck, LedgerFiles
 from twistmq.broker.store.inspect.log_walk import LogWalk
 from twistmq.broker.store.inspect.plugin_files import IsolatedCheck, PluginFiles
 from twistmq.broker.store.inspect.queue_check import QueueCheck
@@ -75,12 +76,15 @@ class StoreCheck:
         self._checkpoint = self._load_checkpoint()
         self._queues = QueueCheck(store, report, self._checkpoint.logics_msg_timestamp)
         self._index = IndexCheck(store, report, index_slots, self._advance_items)
+        ledger = None if store.ledger is None else LedgerFiles(store.reader, store.ledger)
         self._plugins = [IsolatedCheck(files, store, report) for files in plugins]
         #: The decoders of the tables in ``config``, by file name.
         self._tables: dict[str, Callable[[bytes], object]] = dict(KERNEL_TABLES)
         for files in plugins:
             self._tables.update(files.tables)
         self._advance: Callable[[int], object] = int
+        self._entries = None if ledger is None else LedgerCheck(
+            ledger, store.log, report, store.running)
         self.length = store.log_end - store.log_begin + self._index.item_count
 
     def run(self, advance: Callable[[int], object] = int) -> None:
@@ -96,7 +100,9 @@ class StoreCheck:
         self._index.check_structure()
         self._queues.start()
         newest_ms = -1
-        for log_offset, message in LogWalk(self._store, self._report, advance).records():
+        entries = self._entries
+        for log_offset, message in LogWalk(
+                self._store, self._report, advance, entries).records():
             properties = message.properties_map()
             self._queues.record(log_offset, message, properties)
             self._index.record(log_offset, message, properties)
@@ -106,6 +112,8 @@ class StoreCheck:
             self._report.counts["records"] += 1
         self._queues.finish()
         self._index.finish()
+        if entries is not None:
+            entries.finish()
         for plugin in self._plugins:
             plugin.finish()
         self._check_checkpoint(newest_ms)

@@ -135,18 +135,20 @@ def _may_match(store: StoreFiles, conditions: Wanted, start: int) -> bool:
 
 def _first_time(store: StoreFiles, start: int) -> int | None:
     """Return the store time of the first record of a file, in ms."""
-    message = store.look(start) if start < store.log_end else ""
+    message = store.look(start + store.head_size) if start < store.log_end else ""
     return message.store_timestamp if isinstance(message, StoredMessage) else None
 
 
 def as_json(
-    log_offset: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
+    log_offset: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None,
+    entry: tuple[int, int] | None = None,
 ) -> str:
     """Format a record as one JSON object on one line.
 
     ``body`` contains a text; ``bodyBase64`` contains a body that is not UTF-8.
 
     :param unit: the extension unit of the record's queue entry.
+    :param entry: index and term of the record's entry in a ledger.
     """
     properties = message.properties_map()
     fields: dict[str, Any] = {
@@ -168,6 +170,8 @@ def as_json(
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "bodyLength": len(message.body),
     }
+    if entry is not None:
+        fields["entry"] = {"index": entry[0], "term": entry[1]}
     if unit is not None:
         fields["extension"] = {"tagsCode": unit.tags_code, "msgStoreTime": unit.store_time,
                                "filterBitMap": unit.bitmap.hex()}
@@ -181,7 +185,8 @@ def as_json(
 
 
 def as_text(
-    log_offset: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
+    log_offset: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None,
+    entry: tuple[int, int] | None = None,
 ) -> str:
     """Format a record: a line of offsets, one of properties and one of the unit if it has any, and
     the body."""
@@ -190,6 +195,8 @@ def as_text(
             f"stored {time_text(message.store_timestamp)}",
             f"born {time_text(message.born_timestamp)}",
             f"{message.size} bytes"]
+    if entry is not None:
+        head.append(f"entry {entry[0]}  term {entry[1]}")
     if message.sys_flag:
         head.append(f"flags {message.sys_flag:#x}")
     lines = ["  ".join(head)]

@@ -19,7 +19,7 @@ from twistmq.broker.store.index_tail import HEADER_SIZE, SLOT_SIZE
 from twistmq.broker.store.inspect.index_view import IndexView, Item, key_hash
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
-from twistmq.protocol.properties import index_keys
+from twistmq.protocol.properties import TAGS, index_keys
 from twistmq.protocol.record import (
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_ROLLBACK,
@@ -171,7 +171,7 @@ class IndexCheck:
             for _ in range(index):
                 self._alone(*ahead.popleft())
             view, number, item = ahead.popleft()
-            if item[0] in key_hashes:
+            if item[0] in key_hashes or item[0] == _tag_hash(message.topic, properties):
                 unmatched.pop(item[0], None)
                 self._check_time(view, number, item, message)
             else:
@@ -210,8 +210,10 @@ class IndexCheck:
             self._report.problem(view.path, view.position(number) + _PLACE_POSITION,
                                  f"the place of a record (item {number})",
                                  f"{log_offset}, {message}", run=(view.path, message))
-        elif code not in {key_hash(message.topic, key)
-                          for key in index_keys(message.properties_map())}:
+            return
+        properties = message.properties_map()
+        hashes = {key_hash(message.topic, key) for key in index_keys(properties)}
+        if code not in hashes and code != _tag_hash(message.topic, properties):
             self._wrong_key(view, number, item, message)
 
     def _wrong_key(
@@ -241,6 +243,13 @@ class IndexCheck:
         path, position = self._store.log.locate(log_offset)
         self._report.problem(path, position, f"an index item of {message.topic} for key {key!r}",
                              "none", run="no index item")
+
+
+def _tag_hash(topic: str, properties: dict[str, str]) -> int | None:
+    """Return the hash of the item that Apache's brokers from 5.4.0 on also make for the tag of a
+    record; None without a tag."""
+    tag = properties.get(TAGS)
+    return None if tag is None else key_hash(topic, f"T#{tag}")
 
 
 class _RemainingItems:

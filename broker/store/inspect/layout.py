@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from twistmq.broker.store.checkpoint import Checkpoint
-from twistmq.broker.store.inspect.files import Reader, Segments, common_size, is_number
+from twistmq.broker.store.entry_framing import ENTRY_HEAD, ENTRY_HEAD_SIZE, ENTRY_MAGIC
+from twistmq.broker.store.inspect.files import (
+    Reader,
+    Segments,
+    common_size,
+    is_number,
+    segment_sizes,
+)
 from twistmq.broker.store.inspect.json_files import read_config
 from twistmq.broker.store.inspect.report import Report
 from twistmq.protocol import json_dialect
@@ -43,12 +50,22 @@ class StoreFiles:
 
     :param root: the value of ``storePathRootDir``.
     :param commit_log: the value of ``storePathCommitLog``; None stands for ``commitlog`` under the
-        root.
+        root, or for the ledger there when it has no files.
+    :param ledger: the folder of the ledger that is the log, which contains ``data`` and ``index``;
+        None for a log without heads.
     :raises StoreError: when there is no store.
     """
 
-    def __init__(self, root: Path, commit_log: Path | None = None) -> None:
-        log = commit_log or root / "commitlog"
+    def __init__(
+        self, root: Path, commit_log: Path | None = None, ledger: Path | None = None
+    ) -> None:
+        if commit_log is None and ledger is None:
+            ledger = _only_ledger(root)
+        #: The folder of the ledger; None for a log without heads.
+        self.ledger = ledger
+        #: The size of the head in front of each record.
+        self.head_size = 0 if ledger is None else ENTRY_HEAD_SIZE
+        log = commit_log or (root / "commitlog" if ledger is None else ledger / "data")
         if not log.is_dir():
             inner = root / "store"
             hint = f"; did you mean {inner}?" if (inner / "commitlog").is_dir() else ""
@@ -66,6 +83,16 @@ class StoreFiles:
     def close(self) -> None:
         """Close every file."""
         self.reader.close()
+
+    def entry_of(self, log_offset: int) -> tuple[int, int] | None:
+        """Return the index and the term of the entry whose record is at a commit-log offset; None
+        in a log without heads, or when no head is there."""
+        begin = log_offset - ENTRY_HEAD_SIZE
+        head = b"" if self.ledger is None or begin < 0 else self.log.cached(begin, ENTRY_HEAD_SIZE)
+        if len(head) < ENTRY_HEAD_SIZE:
+            return None
+        magic, _, index, term, *_ = ENTRY_HEAD.unpack(head)
+        return (index, term) if magic == ENTRY_MAGIC else None
 
     def queue_segments(self, name: str = "consumequeue") -> dict[tuple[str, int], Segments]:
         """Return the files of queues by (topic, queue id).
@@ -164,6 +191,20 @@ class StoreFiles:
                 if isinstance(topics, Mapping):
                     return frozenset(str(topic) for topic in topics)
         return None
+
+
+def _only_ledger(root: Path) -> Path | None:
+    """Return the ledger of a store that has no other log.
+
+    :raises StoreError: when there are several.
+    """
+    if segment_sizes(root / "commitlog"):
+        return None
+    ledgers = sorted(path for path in root.glob("dledger-*") if (path / "data").is_dir())
+    if len(ledgers) > 1:
+        raise StoreError(f"{root} has several ledgers, of which --ledger names one: "
+                         f"{', '.join(path.name.removeprefix('dledger-') for path in ledgers)}")
+    return ledgers[0] if ledgers else None
 
 
 def report_files(report: Report, files: Segments, name: str = "queue files") -> None:

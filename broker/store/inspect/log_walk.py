@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from twistmq.broker.store.consume_queue import OFFSET_MAX
+from twistmq.broker.store.entry_framing import ENTRY_FILLER, entry_filler
 from twistmq.broker.store.inspect.layout import MAGICS, StoreFiles, report_missing
+from twistmq.broker.store.inspect.ledger_check import HeadFault, LedgerCheck, head_fault
 from twistmq.broker.store.inspect.report import Report
 from twistmq.protocol.errors import StoreDamaged
 from twistmq.protocol.properties import pair_count
 from twistmq.protocol.record import (
+    BLANK_SIZE_MIN,
     MAGIC_BLANK,
     PHYSICAL_OFFSET_POSITION,
     RECORD_SIZE_MIN,
@@ -33,20 +36,23 @@ __all__ = ["LogWalk"]
 
 _CHUNK_SIZE: Final = 1 << 20
 _BLANK: Final = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
-#: The magic numbers of records and blank records, to search for the next one.
-_SIGNS: Final = (*MAGICS, _BLANK)
 
 
 class LogWalk:
     """One pass through the log.
 
     :param advance: called with the number of bytes of the log that were processed.
+    :param entries: checks that the heads of a ledger continue each other; None checks each head
+        alone.
     """
 
     def __init__(
-        self, store: StoreFiles, report: Report, advance: Callable[[int], object] = int
+        self, store: StoreFiles, report: Report, advance: Callable[[int], object] = int,
+        entries: LedgerCheck | None = None,
     ) -> None:
         self._store = store
+        self._head_size = store.head_size
+        self._entries = entries
         self._log = store.log
         self._report = report
         self._advance = advance
@@ -95,11 +101,16 @@ class LogWalk:
             head = self._read(at, 8)
             if self._path in self._store.reader.gone:
                 return
-            if head[4:] == _BLANK:
+            if self._is_file_end(head):
                 self._check_blank(at, head)
                 self._advance(end - at)
                 return
-            message = self._record(at)
+            fault = self._head_fault(at)
+            if fault is not None and is_last and self._is_rest(at):
+                self._report.note(f"the log ends at {at}: the {end - at} bytes after it are left "
+                                  "over from entries that were cut")
+                return
+            message = self._entry(at, fault)
             if isinstance(message, str):
                 following = self._next_sign(at + 1, end)
                 if following is None and is_last and self._store.running:
@@ -112,15 +123,46 @@ class LogWalk:
                 if following is None:
                     return
                 self._advance(following - at)
+                if self._entries is not None:
+                    self._entries.skipped()
                 at = following
                 continue
-            if self._is_torn(message, at, end, is_last):
+            record = at + self._head_size
+            if self._is_torn(message, record, end, is_last):
                 return
-            yield at, message
-            self._advance(message.size)
-            at += message.size
+            if self._entries is not None:
+                self._entries.passed(at, self._head_size + message.size)
+            yield record, message
+            self._advance(self._head_size + message.size)
+            at = record + message.size
         if not is_last and size == log.file_size:
             self._report.problem(self._path, at - start, "a blank record", "the end of the file")
+
+    def _is_file_end(self, head: bytes) -> bool:
+        """Return whether these are the first bytes of the filler that ends a file."""
+        return head[:4] == ENTRY_FILLER if self._head_size else head[4:] == _BLANK
+
+    def _head_fault(self, at: int) -> HeadFault | None:
+        """Return the fault of the head at an offset, if there must be one."""
+        if not self._head_size:
+            return None
+        return head_fault(self._log, at) if self._entries is None else self._entries.fault_of(at)
+
+    def _is_rest(self, at: int) -> bool:
+        """Return whether an entry that continues nothing is left over from a cut."""
+        return self._entries is not None and self._entries.is_rest(at)
+
+    def _entry(self, at: int, fault: HeadFault | None) -> StoredMessage | str:
+        """Decode the record of an entry; the fault of its head is reported if the record shows that
+        an entry is here."""
+        if fault is None:
+            return self._record(at + self._head_size)
+        field, expected, actual = fault
+        message = self._store.look(at + self._head_size)
+        if isinstance(message, str) or message.physical_offset != at + self._head_size:
+            return f"{actual} instead of {expected}"
+        self._report.problem(self._path, at + field - self._start, expected, actual)
+        return self._record(at + self._head_size)
 
     def _record(self, at: int) -> StoredMessage | str:
         """Decode the record at an offset and report its faults; else return why it is not one."""
@@ -178,9 +220,9 @@ class LogWalk:
     def _check_blank(self, at: int, head: bytes) -> None:
         """Report a blank record that does not fill its file."""
         remaining = self._start + self._log.file_size - at
-        if record_size(head) != remaining:
-            self._problem(at, 0, f"a blank record of {remaining} bytes",
-                          f"one of {record_size(head)}")
+        size = record_size(head, 4 if self._head_size else 0)
+        if size != remaining:
+            self._problem(at, 0, f"a blank record of {remaining} bytes", f"one of {size}")
 
     def _problem(self, at: int, field: int, expected: str, actual: str) -> None:
         self._report.problem(self._path, at + field - self._start, expected,
@@ -196,30 +238,38 @@ class LogWalk:
             data = self._read(begin, min(_CHUNK_SIZE // 2, self._start + self._log.file_size
                                          - begin))
             for candidate in self._signs(data, begin):
-                if candidate < end and self._is_sure(candidate):
+                if begin <= candidate < end and self._is_sure(candidate):
                     return candidate
             if len(data) < _CHUNK_SIZE // 2:
                 return None
-            begin += len(data) - 8
+            begin += len(data) - 8 - self._head_size
         return None
 
-    @staticmethod
-    def _signs(data: bytes, begin: int) -> Iterator[int]:
-        """Yield the offsets whose fifth to eighth byte is a magic number, in ascending order."""
+    def _signs(self, data: bytes, begin: int) -> Iterator[int]:
+        """Yield the offsets at which an entry or a filler may begin, in ascending order.
+
+        The fifth to eighth byte of a record is a magic number, and so are the first four bytes of
+        the filler of a ledger.
+        """
         offsets = []
-        for sign in _SIGNS:
-            at = data.find(sign, 4)
+        filler = (ENTRY_FILLER, 0) if self._head_size else (_BLANK, 4)
+        for sign, before in (*((magic, self._head_size + 4) for magic in MAGICS), filler):
+            at = data.find(sign)
             while at >= 0:
-                offsets.append(begin + at - 4)
+                offsets.append(begin + at - before)
                 at = data.find(sign, at + 1)
         yield from sorted(offsets)
 
     def _is_sure(self, log_offset: int) -> bool:
         """Return whether a record with this physical offset, or the blank record of the file,
         starts here."""
+        head = self._read(log_offset, 8)
+        if self._is_file_end(head):
+            room = self._start + self._log.file_size - log_offset
+            return room >= BLANK_SIZE_MIN and head == (
+                entry_filler(room) if self._head_size else blank_record(room))
+        log_offset += self._head_size
         head = self._read(log_offset, RECORD_SIZE_MIN)
-        if head[4:8] == _BLANK:
-            return head[:8] == blank_record(self._start + self._log.file_size - log_offset)
         if len(head) < RECORD_SIZE_MIN:
             return False
         at = PHYSICAL_OFFSET_POSITION

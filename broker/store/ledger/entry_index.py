@@ -30,7 +30,7 @@ _MAGIC: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class EntryUnit:
-    """What the index knows of an entry: its place in the log, its size in bytes, and its term."""
+    """The place of an entry in the log, its size in bytes, and its term."""
 
     position: int
     size: int
@@ -73,7 +73,7 @@ class EntryIndex:
     # --- reading
 
     def unit(self, index: int) -> EntryUnit | None:
-        """Return the unit of an entry; None when there is none."""
+        """Return the unit of an entry; None when the index does not have it."""
         data = self.read(index, 1)
         if len(data) < UNIT_SIZE:
             return None
@@ -95,6 +95,12 @@ class EntryIndex:
             parts.append(file.read_at(offset - start, size))
             offset += size
         return b"".join(parts)
+
+    def takes(self, index: int) -> bool:
+        """Return whether the unit of an entry can be written without a gap between files."""
+        offset = index * UNIT_SIZE
+        return not self._starts or (
+            self._starts[0] <= offset <= self._starts[-1] + self._file_size)
 
     # --- writing
 
@@ -159,7 +165,7 @@ class EntryIndex:
     def drop_before(self, index: int) -> Callable[[], None] | None:
         """Take the files out of the index that contain only units before an entry.
 
-        :returns: the function that closes and removes them; None when there are none.
+        :returns: the function that closes and removes them; None without such files.
         """
         paths = []
         while len(self._starts) > 1 and self._starts[1] <= index * UNIT_SIZE:

@@ -106,6 +106,8 @@ class EntryLog(CommitLog):
         before_start = self._entry_before(start)
         if before_start is None:
             walk = EntryWalk(self.min_offset, -1, -1)
+            if not self.index.takes(max(0, self.begin_index)):
+                self.index.start_over()
         else:
             walk = EntryWalk(start, before_start.index + 1, before_start.term)
         progress = start + _PROGRESS_SIZE

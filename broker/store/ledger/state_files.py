@@ -33,7 +33,7 @@ _END: Final = "endIndex"
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What a member must not forget.
+    """The state that a member must not forget.
 
     :param term: the highest term that it has heard of; 0 in a new ledger.
     :param vote: the member for which it voted in this term; empty without a vote.

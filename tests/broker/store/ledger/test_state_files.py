@@ -22,7 +22,7 @@ FOLDER = "/ledger"
 
 
 class HardStateTests(SynchronousTestCase):
-    """What a member must not forget."""
+    """The term and the vote of a member."""
 
     def disk(self, **files: bytes) -> MemoryDisk:
         """A disk with files of the term, by the endings of their names."""
@@ -34,7 +34,7 @@ class HardStateTests(SynchronousTestCase):
         return disk
 
     def test_it_is_read_as_it_was_written(self) -> None:
-        """A state comes back, and a new ledger has none."""
+        """A state comes back; a new ledger has no state."""
         disk = self.disk()
         self.assertIsNone(read_hard_state(disk, FOLDER))
         for state in (HardState(), HardState(7, "n2"), HardState(8, "", True)):
