@@ -17,7 +17,7 @@ __all__ = ["BY_HAND", "folders", "page"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _TOPS: Final = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
-                "spark_bridge", "integrations")
+                "spark_bridge", "integrations", "raft")
 #: Folders whose pages are written by hand.
 BY_HAND: Final = frozenset((
     "acl", "plugins/flow_control", "plugins/ha", "plugins/static_topic",

@@ -1,0 +1,134 @@
+"""The actions of a member. Its driver carries the actions of one turn out in their order."""
+
+import enum
+from dataclasses import dataclass
+
+from twistmq.raft.hard_state import HardState
+from twistmq.raft.messages import Request, Response, ResponseCode
+
+__all__ = [
+    "Action", "Answer", "Ask", "Committed", "Complained", "FlushLog", "LeadEstablished", "Proposed",
+    "Refused", "Role", "RoleChanged", "SaveHardState", "TransferEnded",
+]
+
+
+class Role(enum.Enum):
+    """The three states of a member."""
+
+    CANDIDATE = "candidate"
+    FOLLOWER = "follower"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class SaveHardState:
+    """Make this state durable, then pass ``HardStateSaved`` with the number.
+
+    Messages that depend on the state are not among the actions before that event: the member keeps
+    them itself. Numbers rise by one; a driver may skip a state that a later one has overtaken.
+    """
+
+    number: int
+    state: HardState
+
+
+@dataclass(frozen=True, slots=True)
+class FlushLog:
+    """Sync the log as it is now, then pass ``Flushed`` with the number. Numbers rise by one."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send a request to a peer, and pass its response by ``Answered`` with the number ``call``.
+
+    Numbers are unique in one life of a member. An answer to a call of an earlier life must not be
+    passed: such answers end with the connection. ``bulk`` requests may be large, so a driver may
+    send them over a second connection, where they do not delay votes and heartbeats.
+    """
+
+    call: int
+    peer: str
+    request: Request
+    bulk: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Send the response to the ``Asked`` with that number."""
+
+    question: int
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChanged:
+    """The role, the term or the known leader is another one now. ``leader`` may be empty.
+
+    A driver whose member was the leader answers all waiting clients now: whether their entries
+    will be committed is unknown.
+    """
+
+    role: Role
+    term: int
+    leader: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeadEstablished:
+    """The barrier of this leader is committed, at this index: its log has all committed entries.
+
+    From now on, and until the next ``RoleChanged``, the driver may accept work for the group.
+    """
+
+    term: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """All entries up to this index are agreed and never change. The index only rises."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The bodies of the ``Propose`` with that tag have become these entries of the log.
+
+    They are agreed when ``Committed`` reaches ``last`` while this member still leads ``term``.
+    """
+
+    tag: int
+    term: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The ``Propose`` with that tag was refused, and nothing was appended."""
+
+    tag: int
+    code: ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class TransferEnded:
+    """The ``Transfer`` with that tag has ended: SUCCESS, or why the lead was not transferred."""
+
+    tag: int
+    code: ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class Complained:
+    """Something that an operator should read: one line for the log. ``peer`` may be empty."""
+
+    peer: str
+    text: str
+
+
+Action = (SaveHardState | FlushLog | Ask | Answer | RoleChanged | LeadEstablished | Committed
+          | Proposed | Refused | TransferEnded | Complained)

@@ -1,0 +1,95 @@
+"""How a member that has no hard state comes to be one that may vote.
+
+A member without a hard state is new, or its disk was wiped. A wiped member has forgotten its votes
+and its acknowledgements, so it must not vote, and must not acknowledge anything to a leader whose
+term it may have voted against. It therefore
+
+1. asks all other members for their terms, and refuses all terms that are lower than the highest.
+   One of the others may be a candidate to which it has promised its vote, and which is going to
+   lead with it, so a majority of answers does not suffice;
+2. acknowledges entries of a leader, but grants no vote, until it has all entries that the leader
+   has committed, and one of the leader's own term among them.
+
+If all the answers say that the term is 0, no majority has ever elected a leader: the group is new,
+and the member may vote at once.
+"""
+
+from twistmq.raft.calls import Call, Calls
+from twistmq.raft.member_state import MemberState
+from twistmq.raft.messages import Response, VoteRequest, VoteResponse
+
+__all__ = ["Admission"]
+
+#: The term of an inquiry. No vote is granted in it, as every member's term is higher.
+_INQUIRY_TERM = -1
+
+
+class Admission:
+    """The inquiry of a member that has not joined. It is idle afterwards."""
+
+    def __init__(self, state: MemberState) -> None:
+        """Begin with the first event."""
+        self._state = state
+        self._calls: Calls[None] = Calls()
+        self._next_inquiry_ms: int | None = None
+        #: The terms that were told.
+        self._terms: dict[str, int] = {}
+
+    @property
+    def knows_terms(self) -> bool:
+        """Whether this member may acknowledge entries of a leader of its term."""
+        return (self._state.ballot.has_joined
+                or len(self._terms) == len(self._state.settings.peers))
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``advance`` has something to do; None: not before the next event."""
+        return self._next_inquiry_ms
+
+    def begin(self) -> None:
+        """Ask the peers; a member without peers joins at once."""
+        if not self._state.ballot.has_joined:
+            self._next_inquiry_ms = self._state.now_ms
+            self._judge_terms()
+
+    def advance(self) -> None:
+        """Ask the peers that have not answered yet."""
+        state, settings = self._state, self._state.settings
+        self._calls.take_expired(state.now_ms)
+        if self._next_inquiry_ms is None or self._next_inquiry_ms > state.now_ms:
+            return
+        for peer in settings.peers:
+            if peer not in self._terms:
+                request = VoteRequest(settings.group, settings.member_id, peer, _INQUIRY_TERM,
+                                      settings.member_id)
+                self._calls.add_call(state.ask_peer(peer, request), Call(
+                    peer, state.now_ms, state.now_ms + settings.call_timeout_ms, None))
+        self._next_inquiry_ms = state.now_ms + settings.inquiry_interval_ms
+
+    def note_answer(self, number: int, response: Response | None) -> bool:
+        """Note the answer to a call (None: it failed) and return whether the call is known."""
+        call = self._calls.take_call(number)
+        if call is None:
+            return False
+        if isinstance(response, VoteResponse) and response.term >= 0 and not self.knows_terms:
+            self._terms[call.peer] = max(response.term, self._terms.get(call.peer, 0))
+            self._judge_terms()
+        return True
+
+    def note_committed(self) -> None:
+        """The log has all entries that the leader knew to be committed when it pushed to it."""
+        if not self._state.ballot.has_joined and self.knows_terms:
+            self._state.ballot.join()
+
+    def _judge_terms(self) -> None:
+        state = self._state
+        if not self.knows_terms:
+            return
+        self._next_inquiry_ms = None
+        highest = max(self._terms.values(), default=0)
+        if highest > state.term:
+            state.step_down(highest)
+        is_new_group = (highest == 0 and state.term == 0 and state.log.end_index < 0
+                        and state.committed_index < 0)
+        if is_new_group or not state.settings.peers:
+            state.ballot.join()

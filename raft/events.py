@@ -1,0 +1,114 @@
+"""The events of a member. Each is passed to ``Member.handle_event`` with a time and a draw."""
+
+from dataclasses import dataclass
+
+from twistmq.raft.messages import Request, Response
+
+__all__ = [
+    "Answered", "Appended", "Asked", "CallFailed", "Event", "Flushed", "HardStateSaved",
+    "PeerRefused", "Propose", "Started", "StorageFailed", "StorageRepaired", "Tick", "Transfer",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first event of a member. Others are not passed before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The time ``Member.next_tick`` has come. More ticks than necessary do no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request of a peer. ``question`` is a number of the driver's, unique in a member's life.
+
+    Exactly one ``Answer`` with that number follows, at once or later.
+    """
+
+    question: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The response to the ``Ask`` with that number."""
+
+    call: int
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """The ``Ask`` with that number gets no response: the connection is lost, or cannot be made.
+
+    Time limits are kept by the member itself, which ignores an answer that comes too late.
+    """
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class HardStateSaved:
+    """The state of the ``SaveHardState`` with that number, and those before it, are durable."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """The sync of the ``FlushLog`` with that number, and those before it, has ended well."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Append these bodies to the log if this member leads. ``tag`` is chosen by the driver.
+
+    The next action with that tag is ``Proposed`` or ``Refused``, in the same turn.
+    """
+
+    tag: int
+    bodies: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The driver has appended entries of ``Member.term`` to the log itself.
+
+    It may do so only while ``Member.is_appendable`` is True, and passes the event in that turn.
+    A store that encodes records in its own way avoids ``Propose`` by this.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """An operator wants ``transferee`` to lead. ``TransferEnded`` tells the result."""
+
+    tag: int
+    transferee: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRefused:
+    """A peer's host has reset the connection or refuses one: the process of the peer is gone."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFailed:
+    """A write or a sync of the log or of the hard state has failed, or takes too long."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRepaired:
+    """The storage can be used again after ``StorageFailed``."""
+
+
+Event = (Started | Tick | Asked | Answered | CallFailed | HardStateSaved | Flushed | Propose
+         | Appended | Transfer | PeerRefused | StorageFailed | StorageRepaired)

@@ -1,0 +1,19 @@
+"""The state that a member keeps over a restart: its term, its vote, whether it has joined."""
+
+from dataclasses import dataclass
+
+__all__ = ["HardState"]
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """The state that is durable before any message that depends on it leaves the member.
+
+    ``voted_for`` is the id of the member that got the vote of ``term``, or the empty string.
+    ``joined`` becomes True when a member that started without a hard state knows that it may vote
+    (see ``admission.py``), and False when it finds that its log has lost committed entries.
+    """
+
+    term: int = 0
+    voted_for: str = ""
+    joined: bool = False

@@ -1,0 +1,52 @@
+"""The actions of the present turn, and the messages that wait until the hard state is durable."""
+
+from twistmq.raft.actions import Action, Answer, Ask, SaveHardState
+from twistmq.raft.hard_state import HardState
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """Collects actions in their order.
+
+    A message (``Ask`` or ``Answer``) that is added while a hard state is not durable is kept until
+    it is: the message may tell of the new term or the new vote, which must survive a crash first.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is collected, and the hard state is durable."""
+        self._actions: list[Action] = []
+        #: (number of the hard state that it waits for, message), in order.
+        self._held: list[tuple[int, Ask | Answer]] = []
+        self._requested = 0
+        self._saved = 0
+
+    def add(self, action: Action) -> None:
+        """Add an action that is carried out now, or a message as soon as it may leave."""
+        if isinstance(action, Ask | Answer) and self._saved < self._requested:
+            self._held.append((self._requested, action))
+        else:
+            self._actions.append(action)
+
+    def save_hard_state(self, state: HardState) -> int:
+        """Request that a state is made durable, and return the number of the request."""
+        self._requested += 1
+        self._actions.append(SaveHardState(self._requested, state))
+        return self._requested
+
+    def hard_state_saved(self, number: int) -> None:
+        """Let the messages go that have waited for this state or an older one."""
+        assert number <= self._requested, "a hard state is saved that was never requested"
+        self._saved = max(self._saved, number)
+        free = [message for waits_for, message in self._held if waits_for <= self._saved]
+        self._held = [held for held in self._held if held[0] > self._saved]
+        self._actions.extend(free)
+
+    def is_saved(self, number: int) -> bool:
+        """Return whether the hard state of this request is durable."""
+        return number <= self._saved
+
+    def take_actions(self) -> list[Action]:
+        """Return the actions of this turn and forget them."""
+        actions, self._actions = self._actions, []
+        return actions
