@@ -1,0 +1,116 @@
+"""A member without a hard state votes for nobody before it knows that it may."""
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.raft.lone import LoneMember, entries_of
+from twistmq.raft.events import Flushed
+from twistmq.raft.hard_state import HardState
+from twistmq.raft.messages import (
+    PushType,
+    ResponseCode,
+    VoteRequest,
+    VoteResponse,
+    VoteResult,
+)
+
+REFUSED = VoteResult.REJECT_EXPIRED_VOTE_TERM
+
+
+class JoiningTests(SynchronousTestCase):
+    """The member ``b`` of three, with an empty disk."""
+
+    def _tell_terms(self, member: LoneMember, **terms: int) -> None:
+        for peer, term in terms.items():
+            member.answer(member.asks(VoteRequest, peer)[-1],
+                          VoteResponse(term=term, result=REFUSED))
+
+    def test_it_asks_for_the_terms_until_all_have_answered(self) -> None:
+        """Its inquiry has a term in which nobody votes."""
+        member = LoneMember()
+        self.assertEqual([ask.request for ask in member.asks(VoteRequest)],
+                         [VoteRequest("g", "b", peer, -1, "b") for peer in "ac"])
+        self._tell_terms(member, a=3)
+        member.wait(1500)
+        self.assertEqual([ask.peer for ask in member.asks(VoteRequest)], ["a", "c", "c"])
+
+    def test_a_new_group(self) -> None:
+        """All are in the term 0, so nobody has ever led; the term 0 itself is not led."""
+        member = LoneMember()
+        self._tell_terms(member, a=0)
+        self.assertFalse(member.member.has_joined)
+        self._tell_terms(member, c=0)
+        self.assertEqual(member.member.hard_state, HardState(0, "b", joined=True))
+
+    def test_a_wiped_member_grants_no_vote_and_does_not_stand(self) -> None:
+        """Whoever asks, and however long it waits."""
+        member = LoneMember()
+        self._tell_terms(member, a=3, c=2)
+        self.assertEqual(member.member.hard_state, HardState(3, "", joined=False))
+        response = member.vote(9)
+        assert response is not None
+        self.assertIs(response.result, VoteResult.UNKNOWN)
+        member.wait(60_000)
+        self.assertEqual({ask.request.term for ask in member.asks(VoteRequest)}, {-1})
+
+    def test_it_acknowledges_nothing_before_it_knows_the_terms(self) -> None:
+        """It may have voted for the leader of a later term."""
+        member = LoneMember()
+        entry = entries_of(3)[0]
+        [answer] = member.push(PushType.TRUNCATE, 3, entry)
+        self.assertIs(answer.code, ResponseCode.LEADER_NOT_READY)
+        self.assertEqual(member.log.end_index, -1)
+        self._tell_terms(member, a=3, c=5)
+        [answer] = member.push(PushType.TRUNCATE, 3, entry)
+        self.assertIs(answer.code, ResponseCode.EXPIRED_TERM)
+
+    def _caught_up(self, member: LoneMember, commit: int) -> None:
+        """Follow ``a`` in the term 3, with its entries of the terms 2, 2, 3."""
+        entries = entries_of(2, 2, 3)
+        self._tell_terms(member, a=3, c=3)
+        member.push(PushType.TRUNCATE, 3, entries[0], commit=commit)
+        member.push(PushType.APPEND, 3, *entries[1:], commit=commit)
+
+    def test_it_joins_with_all_committed_entries_of_an_established_leader(self) -> None:
+        """From then on it votes, but not in the present term."""
+        member = LoneMember()
+        self._caught_up(member, 2)
+        self.assertEqual(member.member.hard_state, HardState(3, "a", joined=True))
+        response = member.vote(4)
+        assert response is not None
+        self.assertIs(response.result, VoteResult.ACCEPT)
+
+    def test_it_does_not_join_by_what_a_new_leader_knows(self) -> None:
+        """More may be committed than that leader knows before its own barrier is."""
+        member = LoneMember()
+        self._caught_up(member, 1)
+        self.assertFalse(member.member.has_joined)
+        member.push(PushType.COMMIT, 3, commit=2)
+        self.assertTrue(member.member.has_joined)
+
+    def test_it_joins_when_the_entries_are_durable(self) -> None:
+        """A loss of power could take them away again."""
+        member = LoneMember()
+        self._tell_terms(member, a=3, c=3)
+        member.push(PushType.TRUNCATE, 3, entries_of(3)[0], commit=-1)
+        member.holds_disk = True
+        member.push(PushType.APPEND, 3, *entries_of(3, first=1), commit=1)
+        self.assertFalse(member.member.has_joined)
+        member.tell(Flushed(2))
+        self.assertTrue(member.member.has_joined)
+
+    def test_a_log_that_has_lost_committed_entries(self) -> None:
+        """It is as a wiped one; that is on the disk before anything is answered."""
+        member = LoneMember(terms=(1, 1), state=HardState(4, "a", joined=True), committed=5)
+        self.assertEqual(member.member.hard_state, HardState(4, "a", joined=False))
+        self.assertEqual(member.member.committed_index, 1)
+
+    def test_a_log_without_a_hard_state(self) -> None:
+        """Its term is at least that of its last entry, and the vote of that term is not known."""
+        member = LoneMember(terms=(1, 6))
+        self.assertEqual(member.member.hard_state, HardState(6, "", joined=False))
+
+    def test_answers_without_a_term_do_not_count(self) -> None:
+        """Such an answer is none."""
+        member = LoneMember()
+        self._tell_terms(member, a=-1, c=0)
+        self.assertFalse(member.member.has_joined)
