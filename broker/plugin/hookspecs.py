@@ -213,9 +213,11 @@ def provide_access_validators() -> Sequence[IAccessValidator] | None:
     check every request, including requests with an unknown code or a header that cannot be read. A
     SettingsError stops the start. If an implementation raises anything else, the broker starts and
     denies every request, because a broker that is configured to check access must not serve
-    requests unchecked. With ``aclEnable=true`` and without any validator, the broker does not
-    start. If there is only one validator and it provides ``IRunValidator``, it may accept the first
-    sends of a read together. Cost class: once; the returned validators, request.
+    requests unchecked. With ``aclEnable=true`` or ``authenticationEnabled=true``, and without any
+    validator, the broker does not start. A plugin whose validators belong to one of these settings
+    names it in its attribute ``access_setting``. If there is only one validator and it provides
+    ``IRunValidator``, it may accept the first sends of a read together. Cost class: once; the
+    returned validators, request.
     """
 
 

@@ -77,8 +77,12 @@ class AuthenticationTests(SignedTestCase):
 
     def test_a_long_name_is_cut_in_the_answer(self) -> None:
         """And no user is kept for it."""
-        reply = self.ask_fields(("n" * 30_000, "secret"), 310, {})
-        self.refused(reply, f"User:{'n' * 255}... is not found.")
+        with capturedLogs() as events:
+            reply = self.ask_fields(("n" * 30_000, "secret"), 310, {})
+            self.refused(reply, f"User:{'n' * 255}... is not found.")
+            reply = self.ask_fields(("n" * 4_000_000, "secret"), 310, {})
+            self.assertIn("bytes, over the limit of", reply.remark or "")
+        self.assertLess(len("".join(map(formatEvent, events))), 2000)
 
     def test_the_answer_does_not_wait_longer_for_a_user_that_exists(self) -> None:
         """A signature is computed for every name."""
