@@ -1,4 +1,4 @@
-"""This project's Python client against Apache's brokers of two releases."""
+"""This project's Python client against Apache's brokers of three releases."""
 
 from __future__ import annotations
 
@@ -183,6 +183,12 @@ class Apache5Tests(_ClientTests):
     """Release 5.3.3."""
 
     version = "5.3.3"
+
+
+class Apache55Tests(_ClientTests):
+    """Release 5.5.0."""
+
+    version = "5.5.0"
 
 
 class Apache4Tests(_ClientTests):

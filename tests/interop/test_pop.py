@@ -30,6 +30,11 @@ class RoundTests(JavaTestCase):
         with servers(self.folder, *pairs) as running:
             self.round(running.namesrv)
 
+    def test_java_client_5_5_0_pops_from_our_broker(self) -> None:
+        """Client 5.5.0 with our broker."""
+        self.version = "5.5.0"
+        self.test_java_client_5_3_3_pops_from_our_broker()
+
     def long_apaches(self) -> None:
         """Client 5.3.3 with Apache's broker: the program asks nothing of ours that is not there."""
         peer = Peer(self.folder, self.version, free_port(), free_port(), "512m",

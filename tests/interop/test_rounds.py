@@ -46,6 +46,10 @@ class RoundTests(SynchronousTestCase):
         """The same with ROCKETMQ headers, as Apache's benchmark programs send them."""
         self.java("5.3.3", "ROCKETMQ")
 
+    def test_java_client_5_5(self) -> None:
+        """Client 5.5.0 sends, consumes, queries, and goes on after a restart."""
+        self.java("5.5.0")
+
     def test_java_client_4(self) -> None:
         """Client 4.9.4 sends, consumes, queries, and goes on after a restart."""
         self.java("4.9.4")
