@@ -236,8 +236,11 @@ def message_list(messages: Iterable[Message]) -> list[Message]:
 
     :raises OptionError: when it is not a list, or another iterable, of messages.
     """
-    check_iterable(messages)
-    several = list(messages)
+    if isinstance(messages, list):
+        several = messages
+    else:
+        check_iterable(messages)
+        several = list(messages)
     for each in several:
         if not isinstance(each, Message):
             raise OptionError(f"messages contain {each!r}: give objects of Message")
