@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from tests.acl.auth_box import ALICE, ROOT, AuthTestCase, policy
+from tests.acl.test_access_table import body, served
 from twistmq.broker.testing.kernel import Peer
 from twistmq.plugins import pop
 from twistmq.protocol.bodies import (
@@ -185,6 +186,18 @@ class AuthorizationTests(SignedTestCase):
         self.refused(self.ask(ALICE, 99_999), denied(
             "Cluster:DefaultCluster", "its code is for super users."))
         self.assertEqual(self.ask(ROOT, 99_999).code, 3)
+
+    def test_a_user_without_policies_is_refused_every_served_code(self) -> None:
+        """But the few whose resources only the handler finds, and one that names nothing."""
+        fields = {"topic": "B", "b": "B", "a": "P", "producerGroup": "P", "consumerGroup": "GB",
+                  "group": "GB", "groupName": "GB", "srcGroup": "GB", "destGroup": "GB",
+                  "compareGroup": "GB"}
+        bodies = {18: b'{"topicConfigList":[{"topicName":"B"}]}', 200: b'{"groupName":"GB"}',
+                  225: b'{"groupConfigList":[{"groupName":"GB"}]}'}
+        let_in = {code for code in served() if self.ask_fields(
+            ALICE, code, fields, bodies.get(code) or body(code)).code != 16}
+        # 305 names the system's topics; the stored message or the topic decides the others.
+        self.assertEqual(let_in, {33, 37, 305, 324, 325})
 
     def test_a_body_that_cannot_be_read_is_refused(self) -> None:
         """After the signature."""
