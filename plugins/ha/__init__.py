@@ -18,8 +18,6 @@ from twistmq.broker.api import AnyHandler, PeriodicTask, Setting, SettingCheck, 
 from twistmq.plugins.ha.acting_master import ActingMaster
 from twistmq.plugins.ha.acting_settings import ACTING_SETTINGS
 from twistmq.plugins.ha.admin import ReplicationRequests
-from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, ROLE
-from twistmq.plugins.ha.commits import Commits
 from twistmq.plugins.ha.escape import EscapeBridge
 from twistmq.plugins.ha.exchange import Exchange
 from twistmq.plugins.ha.families import families
@@ -28,13 +26,15 @@ from twistmq.plugins.ha.in_sync import InSyncRule
 from twistmq.plugins.ha.master import MasterAddress
 from twistmq.plugins.ha.members import Members
 from twistmq.plugins.ha.pre_online import PreOnline, has_pre_online
-from twistmq.plugins.ha.refusals import refusing_rows
 from twistmq.plugins.ha.returning_master import return_as_master
 from twistmq.plugins.ha.role_change import RoleChange
 from twistmq.plugins.ha.settings import CHECKS, SETTINGS, replica_notices
 from twistmq.plugins.ha.slaves import Slaves
 from twistmq.plugins.ha.strict_locks import StrictLocks
-from twistmq.plugins.ha.tables import TableCopies
+from twistmq.plugins.replica.ask import HA_ADDRESS, HEARS_IDS, ROLE
+from twistmq.plugins.replica.commits import Commits
+from twistmq.plugins.replica.refusals import refusing_rows
+from twistmq.plugins.replica.tables import TableCopies
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, MetricFamily

@@ -23,7 +23,7 @@ from twistmq.broker.api import (
     ResponseCode,
 )
 from twistmq.broker.api.headers import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
-from twistmq.plugins.ha.ask import TIMEOUT_MS
+from twistmq.plugins.replica.ask import TIMEOUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

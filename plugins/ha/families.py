@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.plugins.ha.follower import Follower
     from twistmq.plugins.ha.slaves import Slaves
-    from twistmq.plugins.ha.tables import TableCopies
+    from twistmq.plugins.replica.tables import TableCopies
 
 __all__ = ["families"]
 

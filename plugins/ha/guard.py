@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from twistmq.broker.api import BrokerError, RequestCode, RequestRefused, ResponseCode, StoreError
 from twistmq.broker.api.headers import ViewMessageRequestHeader
 from twistmq.broker.api.wire import split_address
-from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, TIMEOUT_MS, range_in, runtime_info
+from twistmq.plugins.replica.ask import HA_ADDRESS, HEARS_IDS, TIMEOUT_MS, range_in, runtime_info
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker

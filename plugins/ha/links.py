@@ -10,18 +10,16 @@ Source: DefaultHAConnection, DefaultHAClient @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from twisted.internet.interfaces import IPushProducer, ISSLTransport
-from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from twistmq.broker.api import BrokerError, StoreError
 from twistmq.plugins.ha.direct import DirectFrames
 from twistmq.plugins.ha.frames import StreamBroken
 from twistmq.plugins.ha.receiver import Receiver
 from twistmq.plugins.ha.sender import Sender
+from twistmq.plugins.replica.link import Link
 
 __all__ = ["CLOSED", "MasterLink", "SlaveLink", "host_of"]
 
@@ -31,56 +29,7 @@ CLOSED: Final = "it closed the connection"
 _UNSENT_MAX: Final = 256 * 1024
 
 
-@implementer(IPushProducer)
-class _Link(Protocol):
-    """A connection whose bytes are passed to the operating system at once, as far as it takes them.
-
-    Over TLS they wait in the transport until the reactor has served other connections.
-    """
-
-    transport: Any
-
-    def __init__(self) -> None:
-        #: Whether bytes wait in the transport.
-        self._is_full = False
-        self._is_encrypted = False
-        #: Writes as many bytes as the socket takes; see twisted.internet.tcp.Connection.
-        self._write_some: Callable[[bytes], int | Exception] | None = None
-
-    def connectionMade(self) -> None:
-        # A transport that wraps another one, as TLS does, lacks this method.
-        self._write_some = getattr(self.transport, "writeSomeData", None)
-        # A plain transport calls its producer when all bytes are sent. A TLS transport does not
-        # know that; it calls its producer when too many bytes wait, and when enough of them left.
-        self._is_encrypted = ISSLTransport.providedBy(self.transport)
-        self.transport.registerProducer(self, self._is_encrypted)
-
-    def _write(self, data: bytes) -> None:
-        """Send bytes; the ones that the socket does not take wait in the transport."""
-        if not self._is_full and self._write_some is not None:
-            # Writing directly saves another round of the reactor.
-            written_size = self._write_some(data)
-            if written_size == len(data):
-                return
-            if isinstance(written_size, int):
-                data = data[written_size:]
-        self._is_full = not self._is_encrypted
-        self.transport.write(data)
-
-    def pauseProducing(self) -> None:
-        """Called when too many bytes wait in a TLS transport."""
-        self._is_full = True
-
-    def resumeProducing(self) -> None:
-        """Called when the transport has sent all its bytes, or enough of them."""
-        self._is_full = False
-
-    def stopProducing(self) -> None:
-        """Called when the connection is lost."""
-        self._is_full = True
-
-
-class SlaveLink(_Link):
+class SlaveLink(Link):
     """The connection of one slave, at its master.
 
     :param peer: "host:port".
@@ -107,7 +56,7 @@ class SlaveLink(_Link):
     def connectionMade(self) -> None:
         super().connectionMade()
         plain = getattr(self.transport, "socket", None)
-        if plain is not None and not self._is_encrypted:
+        if plain is not None and not self.is_encrypted:
             self._direct = DirectFrames(self.sender, plain)
 
     @property
@@ -142,7 +91,7 @@ class SlaveLink(_Link):
 
     def send(self) -> None:
         """Send the bytes that are due, unless bytes wait in the transport."""
-        if self._is_full or self.is_over:
+        if self.is_full or self.is_over:
             return
         direct = self._direct
         try:
@@ -160,17 +109,17 @@ class SlaveLink(_Link):
             return
         if len(data) >= _UNSENT_MAX:
             # More bytes are due; they wait until the reactor has served other connections.
-            self._is_full = True
+            self.is_full = True
             self.transport.write(data)
         elif data:
-            self._write(data)
+            self.write_soon(data)
 
     def _wait_for_room(self) -> None:
         """Ask the reactor to report when the socket takes more, without any bytes in the transport.
 
         The report comes after other connections were served, or at once if the socket has room.
         """
-        self._is_full = True
+        self.is_full = True
         self.transport.startWriting()
 
     def resumeProducing(self) -> None:
@@ -184,10 +133,10 @@ class SlaveLink(_Link):
             self.end("it was silent too long")
             return
         self.send()
-        if not self._is_full and not self.is_over:
+        if not self.is_full and not self.is_over:
             heartbeat = self.sender.heartbeat(now_ms)
             if heartbeat:
-                self._write(heartbeat)
+                self.write_soon(heartbeat)
 
     def end(self, why: str) -> None:
         """Close the connection at once."""
@@ -200,7 +149,7 @@ class SlaveLink(_Link):
         self._on_end(self, self._why or _why_ended(reason))
 
 
-class MasterLink(_Link):
+class MasterLink(Link):
     """The connection to the master, at its slave.
 
     :param now_ms: the clock for silences.
@@ -226,7 +175,7 @@ class MasterLink(_Link):
 
     def connectionMade(self) -> None:
         super().connectionMade()
-        self._write(self.receiver.begin())
+        self.write_soon(self.receiver.begin())
 
     def dataReceived(self, data: bytes) -> None:
         if self._is_over:
@@ -246,7 +195,7 @@ class MasterLink(_Link):
         """Report to the master how far the local log reaches."""
         data = self.receiver.report(offset, self._now_ms())
         if data and not self._is_over:
-            self._write(data)
+            self.write_soon(data)
 
     def tick(self) -> bool:
         """Send a heartbeat when it is due; periodic.
@@ -259,7 +208,7 @@ class MasterLink(_Link):
             return True
         heartbeat = self.receiver.heartbeat(now_ms)
         if heartbeat and not self._is_over:
-            self._write(heartbeat)
+            self.write_soon(heartbeat)
         return False
 
     def end(self, why: str) -> None:

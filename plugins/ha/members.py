@@ -19,7 +19,7 @@ from twistmq.broker.api.headers import (
     GetBrokerMemberGroupRequestHeader,
     QueryDataVersionRequestHeader,
 )
-from twistmq.plugins.ha.ask import TIMEOUT_MS
+from twistmq.plugins.replica.ask import TIMEOUT_MS
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker

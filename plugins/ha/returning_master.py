@@ -26,9 +26,9 @@ from twistmq.broker.api import BrokerError, RequestCode
 from twistmq.broker.api.bodies import LmqConsumerOffsetSerializeWrapper
 from twistmq.broker.api.requests import run_to_completion
 from twistmq.broker.api.wire import MASTER_ID
-from twistmq.plugins.ha.ask import ask, decode_body, log_range_of, message_of, runtime_info
-from twistmq.plugins.ha.kernel_tables import offsets_of
 from twistmq.plugins.ha.settings import OTHER_MASTER
+from twistmq.plugins.replica.ask import ask, decode_body, log_range_of, message_of, runtime_info
+from twistmq.plugins.replica.kernel_tables import offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -35,7 +35,7 @@ from twistmq.broker.api.wire import BROKER_ID_MAX, split_address
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
-    from twistmq.plugins.ha.tables import TableCopies
+    from twistmq.plugins.replica.tables import TableCopies
 
 __all__ = ["RoleChange"]
 

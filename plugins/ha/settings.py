@@ -12,8 +12,9 @@ from twistmq.broker.api import Setting, SettingCheck, Settings
 from twistmq.broker.api.config import ports_of, require_address, require_port
 from twistmq.broker.api.wire import split_address
 from twistmq.plugins.ha.frames import BODY_SIZE_MAX
+from twistmq.plugins.replica.allowed_hosts import AllowedHosts
 
-__all__ = ["CHECKS", "OTHER_MASTER", "PEERS", "SETTINGS", "Network", "networks", "replica_notices"]
+__all__ = ["CHECKS", "OTHER_MASTER", "PEERS", "SETTINGS", "networks", "replica_notices"]
 
 _STORE: Final = "MessageStoreConfig"
 #: A haMasterAddress that is shorter is ignored. Source: DefaultMessageStore.start.
@@ -85,22 +86,13 @@ SETTINGS: Final = (
             "bytes that its operating system has."),
 )
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-
-def networks(settings: Settings) -> list[Network]:
+def networks(settings: Settings) -> AllowedHosts:
     """Return the networks of ``ha.peers``.
 
     :raises SettingsError: when a text is neither an address nor a network.
     """
-    peers: list[Network] = []
-    for text in settings.names(PEERS):
-        try:
-            peers.append(ipaddress.ip_network(text, strict=False))
-        except ValueError:
-            raise settings.error(PEERS, f"contains {text!r}, which is neither an IP address nor a "
-                                        "network") from None
-    return peers
+    return AllowedHosts.read(settings, PEERS)
 
 
 def _check_address(settings: Settings, name: str) -> None:

@@ -14,7 +14,6 @@ Source: DefaultHAService @5.3.3.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -120,7 +119,7 @@ class Slaves:
         """
         settings = self._broker.settings
         self._set_stage()
-        if settings.access_setting and not self._peers:
+        if settings.access_setting and not self._peers.networks:
             return
         interface = settings.text("ha.bind").strip() or None
         port, encrypted = settings.int("haListenPort"), settings.flag(TLS)
@@ -167,7 +166,7 @@ class Slaves:
     def connected(self, addr: IAddress | None) -> SlaveLink | None:
         """Make the protocol of a connection; None closes a connection that is not allowed."""
         host, port = getattr(addr, "host", ""), getattr(addr, "port", 0)
-        if not self._is_allowed(host):
+        if not self._peers.allows_host(host):
             self._say(self.log.warn, f"{host}:{port}", "a connection of {peer} to the port for "
                       "slaves is closed: {why}", why=f"it is not in {PEERS}")
             return None
@@ -180,16 +179,6 @@ class Slaves:
                          f"{host}:{port}", self._now_ms, self._reported, self._ended)
         self._links[link] = None
         return link
-
-    def _is_allowed(self, host: str) -> bool:
-        if not self._peers:
-            return True
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            return False
-        mapped = getattr(address, "ipv4_mapped", None)
-        return any((mapped or address) in network for network in self._peers)
 
     def _reported(self, link: SlaveLink, is_first: bool) -> None:
         if is_first:

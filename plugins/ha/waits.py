@@ -11,14 +11,13 @@ Source: GroupTransferService, CommitLog.handleHA @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
-from itertools import count
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import ResponseCode
 from twistmq.broker.api.requests import Stage
+from twistmq.plugins.replica.offset_waits import OffsetWaits
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -40,10 +39,8 @@ class ReplicaWaits:
         self.required_count: Callable[[], int] = lambda: self._settings.int("inSyncReplicas")
         #: How far slaves have the log, the largest offset first.
         self._best: list[int] = []
-        #: For each number of slaves that must have the record a heap of
-        #: (end of the record, number, time of giving up, Deferred that fires).
-        self._waiting: dict[int, list[tuple[int, int, int, Deferred[None]]]] = {}
-        self._numbers = count()
+        #: The waits by the number of slaves that must have the record.
+        self._waiting: dict[int, OffsetWaits] = {}
         #: The number of sends that waited for slaves, and the number that waited too long.
         self.waits = self.timeouts = 0
 
@@ -67,32 +64,27 @@ class ReplicaWaits:
         if slaves < 1 or offset <= self._safe(slaves):
             return None
         self.waits += 1
-        waiting: Deferred[None] = Deferred()
         due_ms = self._steady_ms() + self._settings.int("slaveTimeout")
-        heappush(self._waiting.setdefault(slaves, []),
-                 (offset, next(self._numbers), due_ms, waiting))
-        return waiting
+        waiting = self._waiting.get(slaves)
+        if waiting is None:
+            waiting = self._waiting[slaves] = OffsetWaits()
+        return waiting.wait(offset, due_ms)
 
     def reported(self) -> None:
         """Complete the sends that are safe now, after the offsets of slaves have changed."""
         self._best = sorted(self._acked(), reverse=True)
         for slaves, waiting in list(self._waiting.items()):
-            safe = self._safe(slaves)
-            while waiting and waiting[0][0] <= safe:
-                heappop(waiting)[3].callback(None)
+            waiting.end_up_to(self._safe(slaves))
 
     def expire(self) -> None:
         """Drop the sends whose response was sent because they waited too long; periodic."""
         now_ms = self._steady_ms()
         for waiting in self._waiting.values():
-            while waiting and waiting[0][2] <= now_ms:
-                heappop(waiting)
-                self.timeouts += 1
+            self.timeouts += waiting.drop_late(now_ms)
 
     def release(self) -> None:
         """End all waits after a change of role, because their slaves may never report."""
         waiting, self._waiting = self._waiting, {}
         self._best = []
         for each in waiting.values():
-            for _, _, _, fires in each:
-                fires.errback(RuntimeError("the role of the broker changed"))
+            each.fail_all(RuntimeError("the role of the broker changed"))

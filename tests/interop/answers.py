@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tests.interop.questions import Question
 from twistmq.broker.testing.raw_client import records_of
-from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, ROLE
+from twistmq.plugins.replica.ask import HA_ADDRESS, HEARS_IDS, ROLE
 from twistmq.protocol import json_dialect
 from twistmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,

@@ -44,7 +44,7 @@ class SettingsTests(SynchronousTestCase):
     def test_networks(self) -> None:
         """An address is a network of one; bits beside the mask do not matter."""
         found = networks(self.box(**{"ha.peers": "10.1.2.3/8, 127.0.0.1, ::1"}).settings)
-        self.assertEqual([str(each) for each in found],
+        self.assertEqual([str(each) for each in found.networks],
                          ["10.0.0.0/8", "127.0.0.1/32", "::1/128"])
 
     def test_an_address_that_slaves_do_not_reach(self) -> None:

@@ -11,7 +11,7 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 from tests.kernel_case import run_task
 from tests.plugins.ha.group_case import MASTER, GroupCase
 from twistmq.plugins import ha, pop, timer
-from twistmq.plugins.ha.kernel_tables import offsets_of
+from twistmq.plugins.replica.kernel_tables import offsets_of
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
     TopicQueueMappingDetail,
@@ -45,7 +45,7 @@ class CopyTests(GroupCase):
     def lines(self, events: list[Any]) -> list[str]:
         """The lines above debug, of the slave's copies."""
         return [formatEvent(event) for event in events
-                if event["log_level"] > LogLevel.debug and "ha" in event["log_namespace"]]
+                if event["log_level"] > LogLevel.debug and "replica" in event["log_namespace"]]
 
     def test_topics_groups_and_their_versions(self) -> None:
         """A row is created, changed and deleted; queues of a deleted topic go as well."""

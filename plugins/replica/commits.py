@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -35,13 +35,12 @@ from twistmq.broker.api import (
 from twistmq.broker.api.errors import RemotingError
 from twistmq.broker.api.observe import Outage
 from twistmq.broker.api.requests import forwarded, now_or_later
-from twistmq.plugins.ha.ask import TIMEOUT_MS
+from twistmq.plugins.replica.ask import TIMEOUT_MS
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
-    from twistmq.plugins.ha.follower import Follower
 
-__all__ = ["Commits"]
+__all__ = ["Commits", "FollowedMaster"]
 
 #: Response codes that concern the offset itself. A master that refuses requests of this broker, or
 #: is busy, answers with other codes.
@@ -50,17 +49,26 @@ _ANSWERS: Final = frozenset({
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
 
 
-class Commits:
-    """Forwards the commits at one slave to its master.
+class FollowedMaster(Protocol):
+    """The master of a slave."""
 
-    :param follower: knows where the master takes requests, and whether it is available.
-    """
+    @property
+    def source(self) -> str:
+        """The "host:port" where the master takes requests; empty while unknown."""
+
+    @property
+    def hears_master(self) -> bool:
+        """Whether the master is available."""
+
+
+class Commits:
+    """Forwards the commits at one slave to its master."""
 
     log = Logger()
 
-    def __init__(self, broker: Broker, follower: Follower) -> None:
+    def __init__(self, broker: Broker, master: FollowedMaster) -> None:
         self._broker = broker
-        self._follower = follower
+        self._master = master
         self._outage = Outage()
         #: The commits that were not forwarded to the master, by "topic@group" and queue.
         self._kept_commits: dict[tuple[str, int], Any] = {}
@@ -74,10 +82,10 @@ class Commits:
         inner = row.handle
 
         def handle(request: Request[Any]) -> Handled:
-            address = self._follower.source
+            address = self._master.source
             if not self._broker.is_slave:
                 return inner(request)
-            if not (self._follower.hears_master and address):
+            if not (self._master.hears_master and address):
                 return keep(request)
             forwarding = Deferred.fromCoroutine(self._hand_on(request.header, address, request))
             return now_or_later(forwarding.addCallback(answered, request))
@@ -117,7 +125,7 @@ class Commits:
 
         :param master_offsets: the master's offsets by "topic@group" and queue.
         """
-        address, commits, self._kept_commits = self._follower.source, self._kept_commits, {}
+        address, commits, self._kept_commits = self._master.source, self._kept_commits, {}
         for (key, queue_id), header in commits.items():
             if header.commit_offset <= master_offsets.get(key, {}).get(queue_id, -1):
                 continue

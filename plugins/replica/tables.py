@@ -22,13 +22,13 @@ from twisted.logger import Logger
 from twistmq.broker.api import BrokerError, RequestRefused, ResponseCode
 from twistmq.broker.api.errors import RemotingError
 from twistmq.broker.api.observe import Outage
-from twistmq.plugins.ha.ask import ask, log_end_of, vip_address
-from twistmq.plugins.ha.kernel_tables import KernelTable, kernel_tables
+from twistmq.plugins.replica.ask import ask, log_end_of, vip_address
+from twistmq.plugins.replica.kernel_tables import KernelTable, kernel_tables
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.broker.api.requests import SyncedTable
-    from twistmq.plugins.ha.commits import Commits
+    from twistmq.plugins.replica.commits import Commits
 
 __all__ = ["TableCopies"]
 

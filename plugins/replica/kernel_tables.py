@@ -22,11 +22,11 @@ from twistmq.broker.api.bodies import (
     TopicConfigSerializeWrapper,
 )
 from twistmq.broker.api.requests import SyncedTable
-from twistmq.plugins.ha.ask import decode_body
+from twistmq.plugins.replica.ask import decode_body
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
-    from twistmq.plugins.ha.commits import Commits
+    from twistmq.plugins.replica.commits import Commits
 
 __all__ = ["KernelTable", "kernel_tables", "offsets_of"]
 
