@@ -132,6 +132,11 @@ class Dispatch:
                 self._waiting.append(kept)
         self._restore_next_offsets()
 
+    @property
+    def newest_timestamp(self) -> int:
+        """The store time in ms of the newest record that is dispatched or waits in memory."""
+        return self._waiting[-1][-1].store_timestamp if self._waiting else self.timestamp
+
     def _restore_next_offsets(self) -> None:
         """Let the next offset of each queue follow its entries and the records that wait."""
         queues = self._queues

@@ -123,12 +123,11 @@ class LogCut:
             log.truncate(offset)
         except (StoreError, OSError) as error:
             raise self._given_up(error) from error
-        self._flush.cut(offset)
         dispatch.cut(offset, dispatch.timestamp)
-        for queue in self._queues:
-            queue.next_offset = queue.max_offset
-        log.last_store_timestamp = log.newest_timestamp(dispatch.timestamp)
+        log.last_store_timestamp = log.newest_timestamp(dispatch.newest_timestamp)
         self._raw.forget()
+        self._flush.cut(offset)
+        self._tell()
 
     def begin_again(self, offset: int, begin: Callable[[], None]) -> None:
         """Let the log begin again at a later offset in one turn, and drop everything before it.
@@ -158,6 +157,7 @@ class LogCut:
         for queue in self._queues:
             queue.next_offset = queue.max_offset
         self._raw.forget()
+        self._tell()
 
     def start_at(self, offset: int) -> Deferred[None]:
         """Move the beginning of an empty log to an offset where a file must start, and remove all

@@ -375,6 +375,25 @@ class UndispatchedCutTests(CutTestCase):
         self.assertNoResult(kept)
         self.failureResultOf(cut, StoreCut)
 
+    def test_a_cut_at_once(self) -> None:
+        """Offsets continue after the records that wait, and progress goes back as well."""
+        store, ends = self.box.store, []
+        store.log_cut.on_cut.append(lambda: ends.append(store.commit_log.max_offset))
+        place = self.unread[7].physical_offset
+        store.log_cut.cut_at_once(place)
+        self.assertEqual((ends, store.commit_log.last_store_timestamp),
+                         ([place], self.unread[6].store_timestamp))
+        more = self.fill(self.box, 3, "n")
+        store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
+        self.box.step(5, 5)
+        kept = [*self.records, *self.unread[:7], *more]
+        for queue_id in range(2):
+            self.assertEqual(self.box.bodies(queue_id=queue_id),
+                             [r.body for r in kept if r.queue_id == queue_id])
+            self.assertEqual(
+                self.box.store.queues.max_offset("TopicTest", queue_id),
+                sum(r.queue_id == queue_id for r in kept))
+
     def test_listeners_are_called(self) -> None:
         """Progress that depends on the removed records must go back."""
         store, ends = self.box.store, []
