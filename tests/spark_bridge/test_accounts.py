@@ -13,7 +13,9 @@ from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.test_availability import A, ClusterCase, bodies
 from tests.spark_bridge.topics import pa, schema_of
 from twistmq.client import Client, Credentials, Message, MessageQueue, Producer
+from twistmq.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.auth import AclRequestHeader, UserRequestHeader
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.protocol.trace_records import Pub, encode_records
 from twistmq.spark_bridge.options import OptionError
@@ -77,6 +79,41 @@ class AccountCase(ClusterCase):
         for text in ("option accessKey: ", DENIED, *texts):
             self.assertIn(text, lines)
         self.assertNotIn("secret-of", lines)
+
+
+class UserTests(ClusterCase):
+    """A broker with the users and policies of ACL 2.0."""
+
+    def setUp(self) -> None:
+        self.settings = {
+            "authenticationEnabled": "true", "authorizationEnabled": "true",
+            "initAuthenticationUser": '{"username":"root","password":"secret-of-root"}'}
+        super().setUp()
+        self.admin = Client(self.cluster.namesrv, timeout_s=30,
+                            credentials=Credentials("root", "secret-of-root"))
+        self.addCleanup(self.admin.close)
+        Producer(client=self.admin, timeout_s=30).send_batch(
+            [Message("orders", body) for body in bodies("o", 8)])
+        self.cluster.register()
+        address = self.cluster.address()
+        self.admin.ask(address, RequestCode.AUTH_CREATE_USER, UserRequestHeader(username="reader"),
+                       UserInfo(password="secret-of-reader").encode())
+        for resource in ("Topic:orders", "Group:analytics"):
+            self.admin.ask(address, RequestCode.AUTH_CREATE_ACL,
+                           AclRequestHeader(subject="User:reader"),
+                           AclInfo(None, [PolicyInfo(None, [PolicyEntryInfo(
+                               resource, ["Sub", "Get"], None, "Allow")])]).encode())
+
+    def test_a_reader(self) -> None:
+        """It reads by the group that it may use; another group is refused, with the reason."""
+        reader = {"accessKey": "reader", "secretKey": "secret-of-reader", "subscribe": "orders"}
+        self.assertEqual(self.read(self.batch(group="analytics", **reader)), bodies("o", 8))
+        batch = self.batch(group="other", **reader)
+        error = self.assertRaises(ReadFailed, lambda: self.read(batch))
+        text = "".join(traceback.format_exception_only(error))
+        self.assertIn("option accessKey: ", text)
+        self.assertIn("has no permission to access Group:other", text)
+        self.assertNotIn("secret-of", text)
 
 
 class AccountTests(AccountCase):
