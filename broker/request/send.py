@@ -282,8 +282,6 @@ class SendRequests:
         if asks and names.PRIORITY in fields:
             queue = priority_queue(fields, config.write_queue_nums)
             queue_id = queue_id if queue is None else queue
-            if names.PRIORITY not in fields:
-                text = ""
         record = self._maker.make(
             topic, queue_id, request.command.body, fields, text, header.flag,
             header.sys_flag, header.reconsume_times or 0, header.born_timestamp,

@@ -32,11 +32,12 @@ class PriorityTests(SendTestCase):
 
     def test_a_sharding_key_drops_the_priority(self) -> None:
         """Messages of one key stay in one queue."""
-        self.assertEqual(self.queue_of("3", __SHARDINGKEY="k"), 1)
-        [message] = self.messages(queue_id=1)
-        fields = message.properties_map()
-        self.assertNotIn(PRIORITY, fields)
-        self.assertEqual(fields["__SHARDINGKEY"], "k")
+        for more in ({}, {"UNIQ_KEY": "U"}):
+            self.assertEqual(self.queue_of("3", __SHARDINGKEY="k", **more), 1)
+        for message in self.messages(queue_id=1):
+            fields = message.properties_map()
+            self.assertNotIn(PRIORITY, fields)
+            self.assertEqual(fields["__SHARDINGKEY"], "k")
 
     def test_only_a_true_transaction_drops_it(self) -> None:
         """A property with another value does not make a half message."""
