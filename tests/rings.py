@@ -144,6 +144,7 @@ _PLACES: Final = {
     "plugins/ha/test_simulation.py": "crash",
     "plugins/ha/test_strain.py": "crash",
     "plugins/ha/test_strangers.py": "crash",
+    "raft/simulation": "long",
     "transaction/test_kill.py": "crash",
 }
 #: Files of the ring ``unit`` whose tests take two seconds or more together.

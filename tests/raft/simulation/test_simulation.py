@@ -1,0 +1,44 @@
+"""Simulated groups under faults, a bounded number of seeds: tests/long/dledger_core.py has more."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.raft.simulation.simulation import Simulation
+
+#: A few seconds of them.
+SEEDS = range(70)
+SEEDS_OF_FIVE = range(1000, 1015)
+
+
+class SimulationTests(SynchronousTestCase):
+    """``Simulation``."""
+
+    def test_no_seed_finds_anything(self) -> None:
+        """No invariant is broken, and no kind of fault is left out."""
+        missing = {"kill", "kill_all", "lose_power", "lose_all_power", "wipe", "stop", "cut_one",
+                   "cut_off", "divide", "bridge", "lose_messages", "copy_messages", "slow_link",
+                   "reorder", "skew_clock", "slow_disk", "fail_disk", "transfer", "retain", "stray"}
+        done = {"elections", "established", "acknowledged", "cuts"}
+        for seed in SEEDS:
+            simulation = Simulation(seed)
+            simulation.run()
+            missing -= simulation.faults.counts.keys()
+            done -= simulation.ghosts.counts.keys()
+        self.assertEqual((missing, done), (set(), set()))
+
+    def test_no_seed_of_five_members_finds_anything(self) -> None:
+        """A group of five stands the same faults."""
+        for seed in SEEDS_OF_FIVE:
+            Simulation(seed, 5).run()
+
+    def test_the_same_seed_does_the_same(self) -> None:
+        """A seed always takes the same steps, and another seed takes other ones."""
+        steps = []
+        for seed in (5, 5, 6):
+            simulation = Simulation(seed)
+            simulation.world.steps = []
+            simulation.run()
+            steps.append(simulation.world.steps)
+        self.assertEqual(steps[0], steps[1])
+        self.assertNotEqual(steps[0], steps[2])
