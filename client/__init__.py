@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from twistmq.protocol.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from twistmq.client.base.codecs import Serialiser, json_of
+    from twistmq.client.base.codecs import Serialiser, json_of, msgpack_of
     from twistmq.client.base.errors import (
         AlreadyHandled,
         Attempt,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         ReceivedMessage,
         SendResult,
     )
+    from twistmq.client.base.models import model_of
     from twistmq.client.base.received_message import DamagedMessage
     from twistmq.client.blocking.client import Client
     from twistmq.client.blocking.consumer import Consumer
@@ -85,14 +86,15 @@ __all__ = [
     "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
     "RequestRefused", "RequestTimeout", "Retry", "RouteTimeout", "SendFailed", "SendResult",
     "Serialiser", "Sql", "TopicMissing", "Undecodable", "Unsupported", "WrongLoop", "json_of",
-    "sql",
+    "model_of", "msgpack_of", "sql",
 ]
 
 _MODULES: Final = {
     "twistmq.protocol.signature": ["Credentials"],
     "twistmq.client.blocking.client": ["Client"],
     "twistmq.client.blocking.consumer": ["Consumer"],
-    "twistmq.client.base.codecs": ["Serialiser", "json_of"],
+    "twistmq.client.base.codecs": ["Serialiser", "json_of", "msgpack_of"],
+    "twistmq.client.base.models": ["model_of"],
     "twistmq.client.base.interceptors": ["Interceptor"],
     "twistmq.client.core.consumer.flow_control": ["PullLimits"],
     "twistmq.client.core.consumer.strategies": [

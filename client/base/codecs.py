@@ -34,7 +34,7 @@ from twistmq.protocol.record import (
 )
 
 __all__ = ["BODY_SIZE_MAX", "CODECS", "FRAMES_MAX", "LEVEL", "Serialiser", "check_codec",
-           "compress", "decompress", "json_of", "raw", "text"]
+           "compress", "decompress", "json_of", "msgpack_of", "raw", "text"]
 
 #: The maximum size of a decompressed body, in bytes. A broker accepts 4 MiB by default, compressed
 #: or not: a larger body is not a normal message but was made to fill the memory of its readers.
@@ -318,25 +318,41 @@ def json_of(kind: type[T]) -> Serialiser[T]:
 
     :raises OptionError: when JSON has no values of the type.
     """
-    return _JsonSerialiser(kind)
+    return _TypedSerialiser(kind, "JSON", msgspec.json, json_of)
 
 
-class _JsonSerialiser(Serialiser[T]):
-    """JSON of one type; a pickled copy builds its own encoder and decoder."""
+def msgpack_of(kind: type[T]) -> Serialiser[T]:
+    """MessagePack of a type: like :func:`json_of`, with bodies that are smaller and not text.
 
-    __slots__ = ("_kind", "_write")
+    :raises OptionError: when MessagePack has no values of the type.
+    """
+    return _TypedSerialiser(kind, "MessagePack", msgspec.msgpack, msgpack_of)
 
-    def __init__(self, kind: type[T]) -> None:
-        name = f"JSON of {getattr(kind, '__name__', kind)}"
+
+class _TypedSerialiser(Serialiser[T]):
+    """A format of msgspec for one type; a pickled copy builds its own encoder and decoder.
+
+    :param codec: the module of the format, ``msgspec.json`` or ``msgspec.msgpack``.
+    :param make: makes the serialiser of another process.
+    """
+
+    __slots__ = ("_kind", "_make", "_write")
+
+    def __init__(
+        self, kind: type[T], format_name: str, codec: Any,
+        make: Callable[[type[T]], Serialiser[T]],
+    ) -> None:
+        name = f"{format_name} of {getattr(kind, '__name__', kind)}"
         try:
-            read = msgspec.json.Decoder(kind).decode
+            read = codec.Decoder(kind).decode
             fault = _unreadable(msgspec.inspect.type_info(kind), set())
         except TypeError as error:
             raise OptionError(f"{name}: {error}") from None
         if fault is not None and kind is not object:
-            raise OptionError(f"{name}: JSON has no values of the class {fault.__name__}")
+            raise OptionError(f"{name}: {format_name} has no values of the class {fault.__name__}")
         self._kind = kind
-        self._write = msgspec.json.Encoder().encode
+        self._make = make
+        self._write: Callable[[T], bytes] = codec.Encoder().encode
         super().__init__(name, self._checked_body, read)
 
     def _checked_body(self, value: T) -> bytes:
@@ -351,7 +367,7 @@ class _JsonSerialiser(Serialiser[T]):
         raise ValueError(f"a consumer would read it as {type(copy).__name__}")
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[type[T]]]:
-        return json_of, (self._kind,)
+        return self._make, (self._kind,)
 
 
 def _unreadable(info: object, seen: set[int]) -> type | None:

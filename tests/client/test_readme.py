@@ -98,6 +98,7 @@ class ExampleTests(TestCase):
     def test_the_examples_of_errors_and_values_run(self) -> Any:
         """A send is tried, and a value comes back."""
         yield self.run_example(self.example("values"))
+        yield self.run_example(self.example("models"))
         yield self.run_example(self.example("errors"))
 
     def test_the_example_of_tls_runs(self) -> Deferred[Any]:

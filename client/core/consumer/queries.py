@@ -18,10 +18,9 @@ from twistmq.client.core.consumer.pull_request import pull_header, pull_result
 from twistmq.protocol.bodies import ClusterInfo, KVTable, MessageQueue, TopicList, TopicRouteData
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError
-from twistmq.protocol.flags import MASTER_ID, PERM_READ, PERM_WRITE
+from twistmq.protocol.flags import MASTER_ID, PERM_READ_WRITE
 from twistmq.protocol.headers import offset as offsets
 from twistmq.protocol.headers.pull import PullMessageRequestHeader
-from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 __all__ = ["Queries"]
 
@@ -92,9 +91,12 @@ class Queries:
                    if MASTER_ID in data.broker_addrs]
         if not masters:
             raise NoRoute(f"topic {topic} cannot be created: no name server knows a master")
+        # Few programs create topics, so the import is done here.
+        from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+
         header = CreateTopicRequestHeader(
             topic=topic, default_topic=_DEFAULT_TOPIC, read_queue_nums=queues,
-            write_queue_nums=queues, perm=PERM_READ | PERM_WRITE, topic_filter_type="SINGLE_TAG",
+            write_queue_nums=queues, perm=PERM_READ_WRITE, topic_filter_type="SINGLE_TAG",
             topic_sys_flag=0)
         for address in masters:
             await client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)

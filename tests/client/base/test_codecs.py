@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import lzma
+import pickle
 import random
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from twistmq.client.base.codecs import (
     compress,
     decompress,
     json_of,
+    msgpack_of,
     raw,
     text,
 )
@@ -242,6 +244,18 @@ class SerialiserTests(SynchronousTestCase):
             self.assertEqual(serialiser.encode(value), body)
             self.assertEqual(serialiser.decode(Read(body)), value)
             self.assertEqual(serialiser(Read(body)), value)
+
+    def test_message_pack_has_the_rules_of_json(self) -> None:
+        """Its bodies are smaller; other values, other bodies and other types are refused."""
+        orders = msgpack_of(Order)
+        body = orders.encode(Order(1, "a"))
+        self.assertEqual(body, b"\x82\xa6number\x01\xa4text\xa1a")
+        self.assertEqual(orders(Read(body)), Order(1, "a"))
+        self.assertEqual(pickle.loads(pickle.dumps(orders)).encode(Order(1, "a")), body)
+        error = self.assertRaises(Undecodable, orders, Read(b"{}"))
+        self.assertIn("MessagePack of Order", str(error))
+        self.assertRaises(OptionError, orders.encode, {"number": 1})
+        self.assertRaises(OptionError, msgpack_of, Thread)
 
     def test_a_body_of_no_value_is_undecodable(self) -> None:
         """The error says of which type it is not, and where."""
