@@ -71,3 +71,12 @@ class ResultsPageTests(TestCase):
                      "client_bench.py", "kafka_bench.py", "ha_bench.py", "growth_bench.py"):
             self.assertIn(f'("{name}"', text)
             self.assertTrue((folder / name).exists(), name)
+
+    def test_a_relative_path_of_a_program_is_resolved_where_it_was_given(self) -> None:
+        """Each benchmark runs in the folder of benchmarks, where the path means another file."""
+        folder = Path(__file__).parent / "bench"
+        shown = subprocess.run(
+            [sys.executable, "-c", "import bench_servers; print("
+             "bench_servers.parser_of('').parse_args(['--twistmq', 'x/twistmq']).twistmq)"],
+            cwd=folder, capture_output=True, text=True, check=True).stdout
+        self.assertEqual(shown.strip(), str(folder / "x" / "twistmq"))

@@ -8,6 +8,7 @@ log; ours writes its log.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import signal
@@ -45,8 +46,13 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     beside = Path(sys.executable).with_name("twistmq")
     found = str(beside) if beside.exists() else shutil.which("twistmq")
-    parser.add_argument("--twistmq", default=found, required=found is None)
+    parser.add_argument("--twistmq", type=program, default=found, required=found is None)
     return parser
+
+
+def program(name: str) -> str:
+    """The absolute path of a program, because some benchmarks run in a folder of their own."""
+    return os.path.abspath(shutil.which(name) or name)
 
 
 class Twistmq:
