@@ -59,6 +59,8 @@ class Ghosts:
         #: The entries that are committed, and the terms whose leaders have committed them.
         self.committed: list[Entry] = []
         self._commit_terms: list[int] = []
+        #: How many of them a member knows to be committed.
+        self.known_count = 0
         #: By term, the member that leads it and its life.
         self.leaders: dict[int, tuple[str, int]] = {}
         self._votes: dict[tuple[str, int], str] = {}
@@ -99,12 +101,14 @@ class Ghosts:
 
     def note_durable(self, machine: Machine) -> None:
         """A member may have more entries of its term durably: extend the committed ones."""
+        self._note_match(machine, machine.member.term)
+
+    def _note_match(self, machine: Machine, term: int) -> None:
+        """A member in ``term`` has what is on its disk."""
         entries = machine.disk.synced if self._durable else machine.disk.entries
-        if not entries:
+        if not entries or entries[-1].term != term:
             return
         last = entries[-1]
-        if last.term != machine.member.term:
-            return
         matches = self._matches[last.term]
         if last.index <= matches.get(machine.name, -1):
             return
@@ -200,6 +204,7 @@ class Ghosts:
         if machine.log.entry_at(index) != self.committed[index]:
             raise InvariantBroken("I6", f"{machine.name} commits {index}, and its log differs from "
                                         f"{self.committed[index]}")
+        self.known_count = max(self.known_count, index + 1)
 
     def check_acknowledged(self, machine: Machine, pending: Pending) -> None:
         """A client is told that its entries are committed: rule I9."""
@@ -235,6 +240,9 @@ class Ghosts:
         if (isinstance(request, PushRequest) and isinstance(response, PushResponse)
                 and request.type is not PushType.COMMIT):
             self._check_held(machine, request.entries[-1])
+            if request.term == machine.term:
+                # Afterwards the member may raise its term in the same turn, to take the lead.
+                self._note_match(machine, request.term)
 
     def _check_vote(self, machine: Machine, request: Request) -> None:
         state = machine.disk.hard_state
@@ -262,6 +270,9 @@ class Ghosts:
 
     def _check_held(self, machine: Machine, entry: Entry) -> None:
         entries = machine.disk.synced if self._durable else machine.disk.entries
+        if entries and entry.index < entries[0].index:
+            # The log has begun again behind this entry, which the leader's retention has dropped.
+            return
         offset = entry.index - entries[0].index if entries else -1
         if offset < 0 or offset >= len(entries) or entries[offset] != entry:
             raise InvariantBroken("I8", f"{machine.name} acknowledges {entry}, which it does not "

@@ -98,7 +98,7 @@ class Machine:
         self.committed_index = -1
         #: Whether the disk was replaced and the member has not caught up since.
         self.is_wiped = False
-        #: The number of committed entries when the disk was replaced.
+        #: The number of entries that were known to be committed when the disk was replaced.
         self.wiped_count = 0
         #: Whether the present actions may be messages of an earlier event, which waited for the
         #: hard state.
@@ -183,7 +183,7 @@ class Machine:
         if wipe:
             self.disk.wipe()
             self.is_wiped = True
-            self.wiped_count = len(self.ghosts.committed)
+            self.wiped_count = self.ghosts.known_count
 
     def stop(self) -> None:
         """Stop the process, as SIGSTOP does."""
