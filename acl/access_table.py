@@ -1,6 +1,6 @@
 """The resources and actions that each request code needs: one row for every code a broker serves.
 
-The table decides what an account may do and see, in both schemes. A row states where a request
+Both schemes of access control authorize requests by this table. A row states where a request
 names a resource (in a header field, in the body, or through a message that is identified by its
 place in the log) and which actions on this resource are enough:
 
@@ -42,7 +42,7 @@ class Kind(Enum):
 
 
 class Action(Enum):
-    """An action on a resource; the names are those of Apache's ACL 2.0."""
+    """An action on a resource, with its name in Apache's ACL 2.0."""
 
     PUB = "PUB"
     SUB = "SUB"

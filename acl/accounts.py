@@ -40,7 +40,7 @@ _KEY_LENGTH: Final = 6
 #: Limits of the cache of permitted requests: entries, and characters of the names of one entry.
 _PASSED_MAX: Final = 4096
 _PASSED_LENGTH_MAX: Final = 512
-#: An ending that no name of a group's offsets has.
+#: A name with this ending is refused, because clients do not use it.
 _BROADCAST_SUFFIXES: Final = 8 * BROADCAST_GROUP_SUFFIX
 #: The text shown in place of a secret key.
 HIDDEN: Final = "******"
@@ -78,8 +78,8 @@ class Account:
     permissions: Mapping[str, Permission]
     white_address: AddressPattern
     signer: Signer = field(init=False, repr=False, compare=False)
-        #: Permitted requests, identified by the values that decide: most producers send the same
-        #: ones for hours. A changed file creates new accounts, whose cache is empty.
+        #: The deciding values of permitted requests: most producers send the same ones for hours.
+        #: A changed file creates new accounts, whose cache is empty.
     passed: set[DecidingValues] = field(
         default_factory=set, init=False, repr=False, compare=False)
     #: Whether a send may pass without the validator once it is in ``passed``.
@@ -165,7 +165,7 @@ class Account:
         if owned is not None:
             return owned
         if resource.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            # Differs from Apache: the offsets of a broadcast group have a group name of their own.
+            # Differs from Apache: the offsets of a broadcast group have a separate group name.
             if resource.endswith(_BROADCAST_SUFFIXES):
                 # A client may repeat the suffix more often than calls may be nested.
                 return Permission.DENY

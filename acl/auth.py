@@ -1,8 +1,8 @@
 """Access control by users and policies in the store, with ``authenticationEnabled=true``.
 
 This is the ACL 2.0 of Apache's brokers from 5.3 on. Every request must be signed with the password
-of a user, and with ``authorizationEnabled=true`` the policies of the user must allow what it
-touches; see ``auth_validator``. ACL 1.0 (``aclEnable=true``) and ACL 2.0 exclude each other.
+of a user, and with ``authorizationEnabled=true`` the policies of the user must allow the
+request; see ``auth_validator``. ACL 1.0 (``aclEnable=true``) and ACL 2.0 exclude each other.
 Without authenticationEnabled no file is read, and requests have no additional cost.
 
 The first super user comes from ``initAuthenticationUser``. The user of

@@ -7,9 +7,9 @@ A change is saved and in effect before it is answered. Only a super user creates
 a super user, and the last one stays. Passwords are shown to super users, because ``copyUser`` needs
 them, and masked for other users. Errors have Apache's codes and texts.
 
-Differs from Apache: a slave refuses changes, as it refuses those of topics, because its tables are
-copied from the master; and a resource that is not valid is refused by 3008, where Apache's broker
-then deletes all policies of the subject.
+Differs from Apache: a slave refuses changes, because it copies its tables from the master. It
+refuses changes to topics for the same reason. 3008 refuses a resource that is not valid, where
+Apache's broker deletes all policies of the subject.
 
 Source: AdminBrokerProcessor.createUser and the methods after it @5.3.3.
 """

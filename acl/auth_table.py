@@ -5,9 +5,9 @@
                  {a UserInfo}                       {an AclInfo}
                  ]}                                 ]}
 
-Both files have one row a line, are replaced as a whole, synced and readable by their owner only. A
-file that cannot be read is replaced by its backup; without a usable backup the broker does not
-start, because with fewer denials it would permit more than it was told.
+Both files have one row per line. They are replaced as a whole and synced, and only their owner can
+read them. A file that cannot be read is replaced by its backup. Without a usable backup the broker
+does not start, because it would permit requests that a lost policy denies.
 
 Rows are written from the table at each save instead of being kept as text: a broker may have tens
 of thousands of entries, and their text takes more memory than the entries.
@@ -209,7 +209,7 @@ def _save(file: ConfigFile, begin: bytes, rows: list[bytes]) -> None:
 class AuthTable:
     """The users with their policies, and the rules for changing them.
 
-    Every change is in effect for the next request: it makes another ``Subject`` of the user.
+    Every change takes effect at the next request, which gets a new ``Subject`` of the user.
     """
 
     def __init__(self, users: UserTable, policies: PolicyTable) -> None:
@@ -299,7 +299,7 @@ class AuthTable:
         self.subjects.pop(name, None)
 
     def has_super_user(self) -> bool:
-        """Whether there is a user who can administer the others."""
+        """Whether there is a user who can administer all users."""
         return any(_is_usable_super(user) for user in self.user_table.users.values())
 
     def _require_other_super(self, old: User) -> None:
@@ -330,9 +330,9 @@ class AuthTable:
     ) -> None:
         """Remove one entry, or all entries, of a user's policies.
 
-        Differs from Apache: without a type the entries of both types are meant, because there
-        default entries cannot be removed by any tool (issue 9966); with a type and no resource,
-        only the entries of this type are removed.
+        Differs from Apache: without a type the entries of both types are removed, because
+        no tool can remove default entries from Apache's broker (issue 9966). With a type and no
+        resource, only the entries of this type are removed.
 
         :param policy_type: None for both.
         :param resource: the resource in the form that tools display; None for every resource.
@@ -362,7 +362,7 @@ class AuthTable:
     # --- the tables of another broker
 
     def replace_users(self, users: Mapping[str, User]) -> None:
-        """Make the users equal to those of the master."""
+        """Replace the users by the users of the master."""
         table = self.user_table
         if table.users != users:
             self._forget_changed(table.users, users)
@@ -370,7 +370,7 @@ class AuthTable:
             table.dirty = True
 
     def replace_policies(self, policies: Mapping[str, Policies]) -> None:
-        """Make the policies equal to those of the master."""
+        """Replace the policies by the policies of the master."""
         table = self.policy_table
         if table.policies != policies:
             self._forget_changed(table.policies, policies)

@@ -1,11 +1,14 @@
 """Decides by user, signature and policies whether a request may be served, in ACL 2.0.
 
-The steps are: the code is on the white list of authentication, or the user exists, is enabled and
-signed the request; the code is on the white list of authorization, or the user is a super user, or
-his policies allow everything that the request touches. Both steps have Apache's texts.
+A request passes two steps:
 
-The signature of a request with an unknown or a disabled user is computed as well, so that the time
-of an answer does not tell whether there is such a user.
+1. authentication: its code is on the white list of authentication, or its user exists, is enabled
+   and has signed it;
+2. authorization: its code is on the white list of authorization, or its user is a super user, or
+   the policies of its user allow the actions on all resources that it touches.
+
+Refusals have Apache's texts. The signature of a request with an unknown or a disabled user is
+computed as well, so that the time of an answer does not reveal whether a user exists.
 
 Source: DefaultAuthenticationHandler, AuthorizationPipeline, StatelessAuthorizationStrategy @5.3.3.
 """

@@ -14,7 +14,7 @@ request is refused.
 
 Differs from Apache: there the *shorter* prefix counts, a prefix comes before or after a name by
 chance, and a denial comes after a permission. Apache corrected this after 5.3.3 (issues 9539 and
-9784); DESIGN.md tells why we do not wait.
+9784).
 
 This module does no input or output.
 
@@ -101,8 +101,8 @@ class _Rule(NamedTuple):
 class _Rules:
     """The entries of one type, by the text of the resource that they are about.
 
-    The text of a prefix is ``Topic:pay``, and that of all topics ``Topic:``, so that the beginnings
-    of a resource's own text, the longest first, lead to the entries that match.
+    The text of a prefix is ``Topic:pay``, and the text of all topics is ``Topic:``. A lookup tries
+    the beginnings of the text of a resource, and the longest one with a matching entry counts.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -155,8 +155,8 @@ class Subject:
     def __init__(self, user: User, policies: Policies) -> None:
         self.user = user
         self._policies = policies
-        #: Requests that are allowed whatever their address is, as the values that decide: most
-        #: clients send the same ones for hours.
+        #: The deciding values of requests that are allowed from every address: most clients send
+        #: the same ones for hours.
         self.passed: set[DecidingValues] = set()
         self._is_alike_everywhere = not any(
             entry.sources for entries in policies for entry in entries)

@@ -22,7 +22,7 @@ from twistmq.broker.api.observe import LimitedLog
 
 __all__ = ["DENIED", "Denials", "short_name"]
 
-#: How a line begins.
+#: The beginning of each line.
 DENIED: Final = "access denied: "
 _MINUTE_MS: Final = 60_000
 #: The number of different refusals that are counted; when there are more, counting begins again.
@@ -41,13 +41,13 @@ def short_name(name: str) -> str:
 
 
 class Denials:
-    """Writes the lines."""
+    """Writes the lines about refusals."""
 
     log = Logger()
 
     def __init__(self) -> None:
         self._lines = LimitedLog(self.log, _LINES_A_MINUTE)
-        #: The beginning of the minute of each refusal, and how often it came since its line.
+        #: The time at which each refusal was logged last, and how often it has occurred since then.
         self._counts: dict[_Kind, tuple[int, int]] = {}
 
     def not_authenticated(

@@ -118,7 +118,7 @@ def _add_inner(table: AuthTable, inner: Credentials, log: Logger) -> None:
 
 
 def policies_of_account(account: PlainAccessConfig) -> Policies | None:
-    """Return the policies that permit what an account of ACL 1.0 may do; None if it may do nothing.
+    """Return the policies with the permissions of an account of ACL 1.0; None if it has none.
 
     :raises AclError: when a permission cannot be read.
     """

@@ -1,7 +1,7 @@
 """The topics and groups that a request names outside its header fields: in its body or properties.
 
-Every access scheme needs these names; what a name requires is decided elsewhere. A body is decoded
-by the same code as in its handler, so that the two never understand a request differently.
+Every access scheme needs these names, and then decides about each of them. A body is decoded by the
+same code as in its handler, so that the two never understand a request differently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The resources and actions that a request needs in ACL 2.0, by the table of all codes.
 
 A retry topic counts as its group, and a pop retry topic as the topic and the group to which it
-belongs. The other topics of a broker need an entry of their own, as in Apache's broker.
+belongs. Other topics of the broker itself need a separate entry, as in Apache's broker.
 
 Differs from Apache:
 
@@ -41,7 +41,7 @@ __all__ = ["needed_access", "values_that_decide", "wanted_topics"]
 
 
 class _SendFields(NamedTuple):
-    """The fields of a send with groups, with the properties, and that announces a batch."""
+    """The fields of a send: the groups, the properties, and the flag of a batch."""
 
     groups: tuple[str, ...]
     properties: str
@@ -53,12 +53,12 @@ _SENDS: Final[Mapping[int, _SendFields]] = {
     RequestCode.SEND_MESSAGE_V2: _SendFields(("a",), "i", "m"),
     RequestCode.SEND_BATCH_MESSAGE: _SendFields(("a",), "i", "m"),
 }
-#: Reply messages: the field with the properties. The handler knows where they go.
+#: The field with the properties of a reply message, whose topic the handler checks.
 _REPLIES: Final[Mapping[int, str]] = {
     RequestCode.SEND_REPLY_MESSAGE: "properties", RequestCode.SEND_REPLY_MESSAGE_V2: "i"}
 #: The field that names the group whose pop retry topics count as their topics.
 _POPPED_GROUP: Final = "consumerGroup"
-#: Codes whose requests may name nothing: a producer that leaves.
+#: Codes whose requests may name no resource, such as the request by which a producer leaves.
 _NAMES_NOTHING: Final = frozenset({RequestCode.UNREGISTER_CLIENT})
 _PUB: Final = (Action.PUB,)
 _SUB: Final = (Action.SUB,)
@@ -66,9 +66,9 @@ _GET: Final = (Action.GET,)
 
 
 def values_that_decide(code: int, fields: Fields, body: bytes) -> DecidingValues | None:
-    """Return the only fields that decide what a request needs, as ``deciding_values`` does.
+    """Return the fields that decide which access a request needs, like ``deciding_values``.
 
-    :returns: None if more than a topic and a group decide.
+    :returns: None if it depends on more than a topic and a group.
     """
     access = ACCESS.get(code)
     return None if access is None or access.of_users else deciding_values(code, fields, body)
@@ -147,7 +147,7 @@ def _published(topics: Iterable[str]) -> Iterator[Wanted]:
 def _send(
     access: CodeAccess, send: _SendFields, fields: Fields, body: bytes, body_size_max: int
 ) -> Iterator[Wanted]:
-    """Yield a send's topic, and the topics that its properties or those of its batch name."""
+    """Yield the topic of a send, and the topics in its properties and in its batch's properties."""
     topic = fields.get(access.needs[0].field) or ""
     yield from _published([topic])
     if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):

@@ -1,4 +1,4 @@
-"""Policies of ACL 2.0: what a subject may do with which resources, from where.
+"""Policies of ACL 2.0: which actions a subject may perform on which resources, from where.
 
     resource   Topic:orders   one topic          actions    Pub Sub Create Update Delete
                Group:pay*     all groups with               Get List All
@@ -50,7 +50,7 @@ _BITS: Final = {_ALL: ALL_ACTIONS,
 
 
 class PolicyType(Enum):
-    """Whether entries come first, or count only if no custom one matches."""
+    """The type of an entry: custom ones come first, default ones count if no custom one matches."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
@@ -151,7 +151,7 @@ def pattern_of(text: str | None) -> Pattern | None:
     """Read the resource of an entry; None if the text is not a resource.
 
     Differs from Apache: a star within the name, as in ``Topic:a*b*``, is not a resource. Apache
-    reads it as the prefix before the first star, and so permits more than the text says.
+    reads it as the prefix before the first star, and so permits more than the author intended.
     """
     if text is None or len(text) > _RESOURCE_LENGTH_MAX:
         return None

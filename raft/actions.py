@@ -1,4 +1,4 @@
-"""The actions of a member. Its driver carries the actions of one turn out in their order."""
+"""The actions of a member. Its driver carries out the actions of one turn in order."""
 
 import enum
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class Role(enum.Enum):
 class SaveHardState:
     """Make this state durable, then pass ``HardStateSaved`` with the number.
 
-    Messages that depend on the state are not among the actions before that event: the member keeps
-    them itself. Numbers rise by one; a driver may skip a state that a later one has overtaken.
+    The member holds back the messages that depend on the state until that event. Numbers rise by
+    one. A driver may skip a state when a later one has been requested.
     """
 
     number: int
@@ -64,10 +64,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """The role, the term or the known leader is another one now. ``leader`` may be empty.
+    """The role, the term or the leader has changed. ``leader`` is empty while it is not known.
 
-    A driver whose member was the leader answers all waiting clients now: whether their entries
-    will be committed is unknown.
+    A driver whose member was the leader now answers all waiting clients, because it is not known
+    whether their entries will be committed.
     """
 
     role: Role
@@ -88,7 +88,7 @@ class LeadEstablished:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """All entries up to this index are agreed and never change. The index only rises."""
+    """All entries up to this index are committed and never change. The index only rises."""
 
     index: int
 
@@ -97,7 +97,7 @@ class Committed:
 class Proposed:
     """The bodies of the ``Propose`` with that tag have become these entries of the log.
 
-    They are agreed when ``Committed`` reaches ``last`` while this member still leads ``term``.
+    They are committed when ``Committed`` reaches ``last`` while this member still leads ``term``.
     """
 
     tag: int
@@ -116,7 +116,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class TransferEnded:
-    """The ``Transfer`` with that tag has ended: SUCCESS, or why the lead was not transferred."""
+    """The ``Transfer`` with that tag has ended: with SUCCESS, or with the code of the failure."""
 
     tag: int
     code: ResponseCode
@@ -124,7 +124,7 @@ class TransferEnded:
 
 @dataclass(frozen=True, slots=True)
 class Complained:
-    """Something that an operator should read: one line for the log. ``peer`` may be empty."""
+    """A line for the log that an operator should read. ``peer`` may be empty."""
 
     peer: str
     text: str

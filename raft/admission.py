@@ -1,14 +1,14 @@
-"""How a member that has no hard state comes to be one that may vote.
+"""The procedure by which a member without a hard state obtains the right to vote.
 
 A member without a hard state is new, or its disk was wiped. A wiped member has forgotten its votes
 and its acknowledgements, so it must not vote, and must not acknowledge anything to a leader whose
 term it may have voted against. It therefore
 
 1. asks all other members for their terms, and refuses all terms that are lower than the highest.
-   One of the others may be a candidate to which it has promised its vote, and which is going to
-   lead with it, so a majority of answers does not suffice;
-2. acknowledges entries of a leader, but grants no vote, until it has all entries that the leader
-   has committed, and one of the leader's own term among them.
+   A majority of answers is not enough, because the one member that does not answer may be a
+   candidate that is about to lead with the forgotten vote;
+2. acknowledges the entries of a leader, but grants no vote until it has all entries that the
+   leader has committed, with at least one entry from the current term among them.
 
 If all the answers say that the term is 0, no majority has ever elected a leader: the group is new,
 and the member may vote at once.
@@ -25,14 +25,14 @@ _INQUIRY_TERM = -1
 
 
 class Admission:
-    """The inquiry of a member that has not joined. It is idle afterwards."""
+    """Asks the peers for their terms until this member may vote, and is idle afterwards."""
 
     def __init__(self, state: MemberState) -> None:
-        """Begin with the first event."""
+        """Do nothing before ``begin``."""
         self._state = state
         self._calls: Calls[None] = Calls()
         self._next_inquiry_ms: int | None = None
-        #: The terms that were told.
+        #: The term that each peer has reported.
         self._terms: dict[str, int] = {}
 
     @property
@@ -77,7 +77,7 @@ class Admission:
         return True
 
     def note_committed(self) -> None:
-        """The log has all entries that the leader knew to be committed when it pushed to it."""
+        """Join: the log has all entries that its leader knows to be committed."""
         if not self._state.ballot.has_joined and self.knows_terms:
             self._state.ballot.join()
 

@@ -1,4 +1,4 @@
-"""The term and the vote of a member: changed here only, and never backwards."""
+"""The term and the vote of a member. Only this module changes them, and the term never falls."""
 
 from twistmq.raft.hard_state import HardState
 from twistmq.raft.outbox import Outbox
@@ -7,7 +7,7 @@ __all__ = ["Ballot"]
 
 
 class Ballot:
-    """The hard state of a member, which requests to be saved at every change."""
+    """The hard state of a member. Each change requests that the new state is saved."""
 
     def __init__(self, member_id: str, state: HardState, outbox: Outbox) -> None:
         """Begin with the state that was read from the disk."""
@@ -15,17 +15,18 @@ class Ballot:
         self._state = state
         self._outbox = outbox
         self._number = 0
-        #: The term in which this member has voted for itself in this life and has not led yet.
+        #: The term in which this member stands for election: it has voted for itself since the
+        #: process started, and the term has no leader yet.
         self._standing: int | None = None
 
     @property
     def term(self) -> int:
-        """The present term."""
+        """The current term."""
         return self._state.term
 
     @property
     def voted_for(self) -> str:
-        """The member that has this member's vote of the present term; empty: none has."""
+        """The member that this member voted for in the current term; empty: no vote yet."""
         return self._state.voted_for
 
     @property
@@ -35,7 +36,7 @@ class Ballot:
 
     @property
     def is_standing(self) -> bool:
-        """Whether this member may lead the present term when a majority votes for it.
+        """Whether this member may lead the current term when a majority votes for it.
 
         A vote for itself from an earlier life does not count: in that life the member may have led
         the term, with entries that its log has lost since.
@@ -44,7 +45,7 @@ class Ballot:
 
     @property
     def is_saved(self) -> bool:
-        """Whether the state is durable, so that the own vote counts."""
+        """Whether the state is durable, so that the member's own vote counts."""
         return self._outbox.is_saved(self._number)
 
     def raise_term(self, term: int) -> None:
@@ -53,30 +54,30 @@ class Ballot:
             self._change(HardState(term, "", self._state.joined))
 
     def vote(self, member: str) -> None:
-        """Give the vote of the present term, which has not been given to another member."""
+        """Vote for a member in the current term; no other member may have this vote already."""
         assert self._state.voted_for in ("", member), "the vote of this term is given already"
         if self._state.voted_for != member:
             self._change(HardState(self._state.term, member, self._state.joined))
 
     def stand_in_term(self, term: int) -> None:
-        """Vote for oneself in a term, in which this life has not led."""
+        """Stand for election in a term: adopt the term, and vote for this member itself."""
         assert self._state.joined, "a member stands for election before it has joined"
         self.raise_term(term)
         self.vote(self._member_id)
         self._standing = term
 
     def end_standing(self) -> None:
-        """The present term is led, or has been: it is not led a second time."""
+        """Stop standing, because the current term has its leader and is not led a second time."""
         self._standing = None
 
     def join(self) -> None:
-        """From now on the member may vote, but not in the present term, where it may have voted."""
+        """Permit votes from the next term on; the member may have voted in the current one."""
         if not self._state.joined:
             self._change(HardState(self._state.term, self._state.voted_for or self._member_id,
                                    joined=True))
 
     def leave(self) -> None:
-        """The log has lost entries: the member does not vote before it joins again."""
+        """Forbid votes until the member joins again, because its log has lost entries."""
         if self._state.joined:
             self._change(HardState(self._state.term, self._state.voted_for, joined=False))
 

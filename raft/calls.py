@@ -10,7 +10,7 @@ Purpose = TypeVar("Purpose")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Purpose]):
-    """A request under way. ``purpose`` is what its sender wants to remember."""
+    """A request in flight. ``purpose`` is a value that its sender keeps with the call."""
 
     peer: str
     sent_ms: int
@@ -19,12 +19,12 @@ class Call(Generic[Purpose]):
 
 
 class Calls(Generic[Purpose]):
-    """The calls of one part of a member, each by its number, oldest first."""
+    """The calls of one part of a member by their numbers, the oldest first."""
 
     def __init__(self) -> None:
         """No call is under way."""
         self._by_number: dict[int, Call[Purpose]] = {}
-        #: No call expires before this time. It may be too early when calls were answered.
+        #: No call expires before this time. It may be too early after calls were answered.
         self._earliest_ms = 0
 
     def __len__(self) -> int:

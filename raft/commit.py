@@ -1,4 +1,4 @@
-"""Which entries a majority has."""
+"""The index of the last entry that a majority has."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""How much of the log counts as this member's: what is written, or what is synced."""
+"""The part of the log that counts at this member: the written entries, or the synced ones."""
 
 from twistmq.raft.actions import FlushLog
 from twistmq.raft.log import Log
@@ -10,7 +10,7 @@ __all__ = ["Durability"]
 class Durability:
     """Requests syncs of the log, and knows up to which index the log is durable.
 
-    The entries of the log at a start count as durable: the driver has synced them.
+    The entries that the log has at the start count as durable: the driver has synced them.
     """
 
     def __init__(self, log: Log, outbox: Outbox, *, is_needed: bool) -> None:
@@ -20,7 +20,7 @@ class Durability:
         self._is_needed = is_needed
         self._durable_index = log.end_index
         self._number = 0
-        #: By the number of each sync under way: the index up to which it makes the log durable.
+        #: The syncs in flight: the number, and the index up to which the log becomes durable.
         self._syncs: dict[int, int] = {}
         self._is_changed = False
 
@@ -30,13 +30,14 @@ class Durability:
         return self._durable_index if self._is_needed else self._log.end_index
 
     def log_appended(self) -> None:
-        """Entries were appended; the end of the turn requests their sync."""
+        """Note that entries were appended; their sync is requested at the end of the turn."""
         self._is_changed = True
 
     def log_cut(self, end_index: int) -> None:
-        """The entries behind an index have been dropped.
+        """Note that the entries after an index were dropped.
 
-        A sync under way may have covered them; the entries that get their indexes are others.
+        A sync in flight may have covered these entries. It does not count for the new entries
+        that get the same indexes.
         """
         self._durable_index = min(self._durable_index, end_index)
         self._syncs = {number: min(index, end_index) for number, index in self._syncs.items()}
@@ -51,7 +52,7 @@ class Durability:
         self._is_changed = False
 
     def sync_ended(self, number: int) -> None:
-        """The sync with this number, and those before it, have ended well."""
+        """Note that the sync with this number and all earlier syncs have succeeded."""
         assert number <= self._number, "a sync ends that was never requested"
         ended = [ended for ended in self._syncs if ended <= number]
         self._durable_index = max([self._durable_index, *map(self._syncs.pop, ended)])

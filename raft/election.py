@@ -1,9 +1,10 @@
-"""A candidate's way to the lead: rounds of votes, with random waits between them.
+"""The election of a leader: rounds of votes, with random waits between them.
 
-A candidate first asks in the term that it has. No term rises by this, and a member that follows a
-leader says so. The candidate raises its term only if a majority would vote for it and no member
-knows a leader. A member that was cut off, or that alone does not hear the leader,
-therefore does not disturb the group. This is DLedger's order, so it works with Apache's members.
+A candidate first asks for votes in its current term. These requests raise no term, and the refusal
+of a member that follows a leader states this reason. The candidate raises its term only if a
+majority would vote for it and no member knows a leader. A member that was cut off, or that alone
+does not hear the leader, therefore does not disturb the group. Apache's members elect a leader in
+the same way, so both kinds of members can form a group.
 """
 
 from twistmq.raft.actions import Role
@@ -16,15 +17,15 @@ __all__ = ["Election"]
 
 #: When a majority is about to reach the candidate's term, it is asked again after this time.
 _ASK_AGAIN_MS = 10
-#: A candidate with too short a log waits longer by this time, so that the others go first.
+#: A candidate with too short a log waits longer by this time, so that other members stand first.
 _SHORT_LOG_MS = 1000
 
 
 class Election:
-    """The rounds of one member. It is idle while the member is no candidate."""
+    """The rounds of votes of one member. It is idle unless the member is a candidate."""
 
     def __init__(self, state: MemberState) -> None:
-        """Be idle."""
+        """Begin without a round."""
         self._state = state
         self._round: VoteRound | None = None
         self._calls: Calls[VoteRound] = Calls()
@@ -33,7 +34,7 @@ class Election:
         self._is_active = False
         #: A round in this term has shown that the next one needs a higher term.
         self._used_term: int | None = None
-        #: Until when this member takes the lead by an operator's wish, with short waits.
+        #: Until this time the waits are short: leadership is being transferred to this member.
         self._taking_until_ms = 0
 
     @property
@@ -44,20 +45,20 @@ class Election:
         return self._round.deadline_ms if self._round is not None else self._next_round_ms
 
     def wait_for_winner(self) -> None:
-        """The member has voted for another candidate, which needs some time to lead."""
+        """Give the candidate that this member has voted for some time to begin to lead."""
         self._is_active = True
         self._round = None
         self._schedule()
 
     def take_lead(self, until_ms: int) -> None:
-        """Stand in a new term at once, and try again with short waits until a time."""
+        """Stand in a new term at once, and repeat this with short waits until a time."""
         self._is_active = True
         self._taking_until_ms = until_ms
         self._state.stand_in_term(self._state.term + 1)
         self._begin_round()
 
     def advance(self) -> None:
-        """Begin or end a round whose time has come."""
+        """Begin a round that is due, or end the current one."""
         state = self._state
         if state.role is not Role.CANDIDATE:
             self._is_active = False
@@ -86,7 +87,7 @@ class Election:
             call.purpose.add_failure(call.peer)
         if (call.purpose is self._round and self._round.is_likely
                 and not self._round.is_standing):
-            # The rest of the answers only matters if one of them knows a leader.
+            # The remaining answers matter only if one of these members knows a leader.
             self._round.deadline_ms = min(
                 self._round.deadline_ms,
                 self._state.now_ms + self._state.settings.vote_wait_min_ms)

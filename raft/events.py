@@ -1,4 +1,4 @@
-"""The events of a member. Each is passed to ``Member.handle_event`` with a time and a draw."""
+"""The events of a member. Each is passed to ``Member.handle_event`` with the time and a draw."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request of a peer. ``question`` is a number of the driver's, unique in a member's life.
+    """A request of a peer. The driver chooses ``question``, which is unique in a member's life.
 
     Exactly one ``Answer`` with that number follows, at once or later.
     """
@@ -43,7 +43,7 @@ class Answered:
 class CallFailed:
     """The ``Ask`` with that number gets no response: the connection is lost, or cannot be made.
 
-    Time limits are kept by the member itself, which ignores an answer that comes too late.
+    The member itself keeps the time limits, and it ignores an answer that comes too late.
     """
 
     call: int
@@ -51,14 +51,14 @@ class CallFailed:
 
 @dataclass(frozen=True, slots=True)
 class HardStateSaved:
-    """The state of the ``SaveHardState`` with that number, and those before it, are durable."""
+    """The state of the ``SaveHardState`` with that number and all earlier ones are durable."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """The sync of the ``FlushLog`` with that number, and those before it, has ended well."""
+    """The sync of the ``FlushLog`` with that number and all earlier syncs have succeeded."""
 
     number: int
 
@@ -79,13 +79,13 @@ class Appended:
     """The driver has appended entries of ``Member.term`` to the log itself.
 
     It may do so only while ``Member.is_appendable`` is True, and passes the event in that turn.
-    A store that encodes records in its own way avoids ``Propose`` by this.
+    A store that encodes its records itself uses this event instead of ``Propose``.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """An operator wants ``transferee`` to lead. ``TransferEnded`` tells the result."""
+    """An operator wants ``transferee`` to lead. ``TransferEnded`` carries the result."""
 
     tag: int
     transferee: str

@@ -1,9 +1,9 @@
-"""A follower: it hears its leader's heartbeats and answers its pushes.
+"""A follower, which answers the heartbeats and the pushes of its leader.
 
-The follower remembers up to which index its log is known to be equal to its leader's: by a
-comparison, a truncation, or entries appended behind these, all from this leader in this term and in
-this life of the follower. Only that part is acknowledged and committed. It never drops an entry
-that is committed, whatever a leader asks.
+The follower remembers the index up to which its log is known to be equal to the leader's log. A
+comparison, a truncation or an append proves this, if the current leader has requested it in the
+current term and since the follower started. The follower acknowledges and commits only that part of
+its log. It never drops a committed entry, even if a leader requests this.
 """
 
 import itertools
@@ -37,7 +37,7 @@ class _Unsynced:
 
 
 class Follower:
-    """The parts of a follower. One object serves all leaders of a life, each in its reign."""
+    """The behaviour of a follower. One object serves all leaders of a life, each in its reign."""
 
     def __init__(self, state: MemberState, admission: Admission) -> None:
         """Follow no leader yet."""
@@ -49,9 +49,9 @@ class Follower:
         self._unsynced: list[_Unsynced] = []
         #: The last entry that is known to be equal to the leader's.
         self._verified_index = -1
-        #: How far the leader says that entries are committed.
+        #: The highest committed index that the leader has sent.
         self._leader_committed = -1
-        #: With entries up to this one on its disk, a member that has not joined may join.
+        #: When the entries up to this one are durable, a member that may not vote yet joins.
         self._join_index: int | None = None
 
     @property
@@ -64,7 +64,7 @@ class Follower:
         return silent_ms if parked_ms is None else min(silent_ms, parked_ms)
 
     def advance(self) -> None:
-        """Give up parked pushes, and the leader, when they have waited or been silent too long."""
+        """Give up parked pushes that waited too long, and a leader that was silent too long."""
         state = self._state
         for parked in self._parked_pushes.take_expired(state.now_ms):
             self._answer(parked.question, parked.request, ResponseCode.INCONSISTENT_STATE)
@@ -73,7 +73,7 @@ class Follower:
             state.step_down()
 
     def start_reign(self) -> None:
-        """Forget what was agreed with an earlier leader, if there is another one now."""
+        """Forget the state that belongs to an earlier leader, if a new reign has begun."""
         if self._reign == self._state.reign:
             return
         self._reign = self._state.reign
@@ -88,18 +88,18 @@ class Follower:
             self._answer(waiting.question, waiting.request, ResponseCode.EXPIRED_TERM)
 
     def lose_leader(self, peer: str) -> None:
-        """The leader's process is gone; do not wait for the missing heartbeats."""
+        """Become a candidate at once if ``peer`` is the leader, because its process is gone."""
         if self._state.role is Role.FOLLOWER and self._state.leader == peer:
             self._state.step_down()
 
     def answer_heartbeat(self, question: int, request: HeartbeatRequest) -> None:
-        """Follow the leader of this term or a later one, or say why not."""
+        """Follow the leader of this term or a later one, or answer with the code of a refusal."""
         code = self._recognize_leader(request.leader, request.term)
         term = self._state.term if code is not ResponseCode.SUCCESS else -1
         self._state.answer_question(question, HeartbeatResponse(code, term, self._state.leader))
 
     def answer_push(self, question: int, request: PushRequest) -> None:
-        """Change or compare the log as the leader wants, or say why not."""
+        """Change or compare the log as the leader requests, or answer with a refusal."""
         code = self._recognize_leader(request.leader, request.term)
         if code is ResponseCode.SUCCESS:
             code = self._find_push_refusal(request)
@@ -118,7 +118,7 @@ class Follower:
         self.note_durable()
 
     def note_durable(self) -> None:
-        """Send the acknowledgements whose entries are durable, and commit what may be committed."""
+        """Acknowledge durable entries, and commit those that the leader has committed."""
         durable_index = self._state.durability.durable_index
         ready = [waiting for waiting in self._unsynced if waiting.index <= durable_index]
         if ready:
@@ -132,7 +132,7 @@ class Follower:
             self._join_index = None
             self._admission.note_committed()
 
-    # --- Whom to obey ---
+    # --- Checks ---
 
     def _recognize_leader(self, leader: str, term: int) -> ResponseCode:
         state = self._state
@@ -169,7 +169,7 @@ class Follower:
             return ResponseCode.LEADER_NOT_READY
         return ResponseCode.SUCCESS
 
-    # --- What to do ---
+    # --- Pushes ---
 
     def _obey(self, question: int, request: PushRequest) -> None:
         if request.type is PushType.APPEND:
@@ -186,9 +186,9 @@ class Follower:
                 self._truncate(question, request)
 
     def _take_entries(self, push: ParkedPush) -> None:
-        """Append a push and those parked behind it, or park it before a gap."""
+        """Append a push and the parked ones that follow it, or park it if there is a gap."""
         if self._verified_index < 0 or self._verified_index < self._state.log.end_index:
-            # Nothing is known about the place, or a tail is left that the leader has to cut.
+            # The logs were not compared yet, or this log has a tail that the leader must cut first.
             self._answer(push.question, push.request, ResponseCode.INCONSISTENT_STATE)
             return
         replaced = self._parked_pushes.add_push(push)
@@ -204,7 +204,7 @@ class Follower:
         log = self._state.log
         for entry in request.entries:
             if entry.index <= self._verified_index and not log.has_entry(entry):
-                # The leader has lost entries and leads its term a second time, as Apache's may.
+                # The leader has lost entries and leads its term again, as Apache's leaders may do.
                 self._verified_index = entry.index - 1
                 self._answer(question, request, ResponseCode.INCONSISTENT_STATE)
                 return
@@ -232,9 +232,9 @@ class Follower:
         self._note_caught_up(request)
 
     def _note_caught_up(self, request: PushRequest) -> None:
-        """Note that a member may join whose log has all that this leader has committed.
+        """Let the member join as soon as all entries that this leader has committed are durable.
 
-        A new leader may know less to be committed than is, until it has committed its own barrier.
+        A new leader may know too low a committed index until it has committed its own barrier.
         """
         index, log = request.commit_index, self._state.log
         if (log.begin_index <= index <= self._verified_index
@@ -256,7 +256,7 @@ class Follower:
         state, entry = self._state, request.entries[0]
         index = entry.index
         if self._has(entry):
-            # A late request must not drop entries that were agreed with this leader since.
+            # A late request must not drop entries that this leader has verified since.
             end_index = max(index, self._verified_index)
             if end_index < state.committed_index:
                 self._refuse_cut(question, request)
@@ -271,7 +271,7 @@ class Follower:
         self._acknowledge(question, request, index)
 
     def _write_last(self, entry: Entry) -> None:
-        """Make the entry the last one: behind an equal part of the log, or as a new beginning."""
+        """Make the entry the last one: append it to an equal part, or restart the log with it."""
         state = self._state
         if 0 <= self._verified_index == entry.index - 1 and entry.term >= state.log.term_at(
                 entry.index - 1):

@@ -1,4 +1,4 @@
-"""The state that a member keeps over a restart: its term, its vote, whether it has joined."""
+"""The state that a member keeps across restarts: its term, its vote, whether it has joined."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ __all__ = ["HardState"]
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """The state that is durable before any message that depends on it leaves the member.
+    """The state that must be durable before the member sends a message that depends on it.
 
     ``voted_for`` is the id of the member that got the vote of ``term``, or the empty string.
     ``joined`` becomes True when a member that started without a hard state knows that it may vote

@@ -1,4 +1,4 @@
-"""The transferee's part in a transfer: it waits for the entries that it lacks, then stands."""
+"""The transferee's part in a transfer: it waits for missing entries, and then stands."""
 
 from dataclasses import dataclass
 
@@ -15,17 +15,17 @@ class _Wish:
     question: int
     take_index: int
     term: int
-    #: Until when the entries may come, and until when this member tries to lead.
+    #: The deadline for the missing entries, and the deadline for the election.
     wait_until_ms: int
     until_ms: int
     is_standing: bool = False
 
 
 class LeadTakeover:
-    """At most one wish at a time that this member takes the lead."""
+    """Handles requests that this member takes the lead, at most one at a time."""
 
     def __init__(self, state: MemberState, election: Election) -> None:
-        """No wish is open."""
+        """Begin without a request."""
         self._state = state
         self._election = election
         self._wish: _Wish | None = None
@@ -57,7 +57,7 @@ class LeadTakeover:
         state.answer_question(question, TransferResponse(code, state.term, state.leader))
 
     def advance(self) -> None:
-        """Stand when the entries are there, and answer when it is decided who leads."""
+        """Stand when no entry is missing, and answer when the election has a result."""
         state, wish = self._state, self._wish
         if wish is None:
             return

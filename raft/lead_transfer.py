@@ -1,4 +1,4 @@
-"""The leader's part in a transfer of the lead, by an operator's wish or to a preferred leader."""
+"""The leader's part in a transfer of the lead, to a preferred leader or for an operator."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ __all__ = ["LeadTransfer", "choose_preferred"]
 
 
 class LeadTransfer:
-    """At most one transfer at a time. While it lasts, the leader refuses new entries."""
+    """Transfers the lead, one transfer at a time. The leader refuses new entries until it ends."""
 
     def __init__(self, state: MemberState) -> None:
         """No transfer is under way."""
@@ -89,7 +89,7 @@ def choose_preferred(state: MemberState, leader: Leader) -> str | None:
 def _is_able(state: MemberState, leader: Leader, peer: str) -> bool:
     """Return whether a peer has answered lately and lacks few entries.
 
-    A leader that transfers the lead to a dead member refuses entries for nothing.
+    During a transfer to a dead member, the leader would refuse entries for nothing.
     """
     settings = state.settings
     lately_ms = state.now_ms - settings.heartbeat_interval_ms - settings.push_timeout_ms

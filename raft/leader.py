@@ -13,16 +13,16 @@ __all__ = ["Leader"]
 
 #: A follower that is about to reach the leader's term is asked again after this time.
 _ASK_AGAIN_MS = 50
-#: A leader that is alone does not lose its majority.
+#: The deadline of a leader without peers, which cannot lose its majority.
 _NEVER_MS = 1 << 62
 
 
 class Leader:
-    """The parts of a leader. It is made when the member begins to lead, and dropped afterwards.
+    """The behaviour of a leader. An object is made for each reign and dropped at its end.
 
     The leader first appends an entry without content, the barrier. Entries of earlier terms are
-    committed with it, and not by their own copies: a majority may have an entry of an earlier term
-    and lose it all the same to a later leader.
+    committed only together with the barrier, and not as soon as a majority has them: a later leader
+    may still replace such an entry.
     """
 
     def __init__(self, state: MemberState) -> None:
@@ -34,7 +34,7 @@ class Leader:
         self.is_transferring = False
         self._calls: Calls[None] = Calls()
         self._next_heartbeat_ms = state.now_ms
-        #: When the last request was sent that the peer has answered as a follower.
+        #: When the last request was sent that each peer has answered as a follower.
         self._heard_ms = dict.fromkeys(state.settings.peers, state.now_ms)
         self._quorum_loss_ms = self._find_quorum_loss()
         self._complaints: dict[str, ResponseCode] = {}
@@ -51,7 +51,7 @@ class Leader:
 
     @property
     def is_current(self) -> bool:
-        """Whether this reign goes on."""
+        """Whether this reign continues."""
         return self._state.role is Role.LEADER and self._state.reign == self.reign
 
     @property
@@ -63,7 +63,7 @@ class Leader:
         return deadline_ms
 
     def advance(self) -> None:
-        """Send what is due, commit what a majority has, and step down without a majority."""
+        """Send heartbeats and pushes, commit entries, and step down without a majority."""
         state = self._state
         self._calls.take_expired(state.now_ms)
         if state.now_ms >= self._quorum_loss_ms:
@@ -81,11 +81,11 @@ class Leader:
         self.advance_committed()
 
     def advance_committed(self) -> None:
-        """Commit the entries that a majority has, this leader among them, up to one of its term."""
+        """Commit the entries that this leader and a majority have, if the barrier is among them."""
         state = self._state
         own_index = state.durability.durable_index
         matches = [own_index, *(pusher.match_index for pusher in self._pushers.values())]
-        # An index beyond the leader's own durable entries could be lost by it, but not by others.
+        # The leader itself could lose entries after its last durable one in a crash.
         index = min(own_index, find_quorum_index(matches, state.settings.quorum))
         if index < self._barrier_index:
             return
@@ -95,7 +95,7 @@ class Leader:
             state.outbox.add(LeadEstablished(state.term, self._barrier_index))
 
     def find_refusal(self, count: int = 1) -> ResponseCode | None:
-        """Return why ``count`` further entries are refused at present; None: they are not."""
+        """Return the code by which ``count`` more entries are refused at present, or None."""
         state = self._state
         if self.is_transferring:
             return ResponseCode.LEADER_TRANSFERRING
@@ -129,7 +129,7 @@ class Leader:
         self.log_appended()
 
     def log_appended(self) -> None:
-        """Entries of this term are in the log: sync and push them."""
+        """Sync and push the entries of this term that were appended to the log."""
         self._state.durability.log_appended()
 
     def note_answer(self, number: int, response: Response | None) -> bool:
@@ -158,7 +158,7 @@ class Leader:
     def _note_heartbeat_answer(self, call: Call[None], response: Response) -> None:
         state = self._state
         if response.term > state.term:
-            # This member cannot follow, although a majority may: the group has to elect again.
+            # The peer cannot follow this leader, although a majority may, so a new term is needed.
             state.add_complaint(call.peer, f"{call.peer} is in the higher term {response.term}")
             state.step_down(response.term)
         elif response.code is ResponseCode.SUCCESS:
@@ -180,7 +180,7 @@ class Leader:
         self._next_heartbeat_ms = state.now_ms + settings.heartbeat_interval_ms
 
     def _note_heard(self, peer: str, sent_ms: int) -> None:
-        """A peer has answered as a follower what was sent at that time."""
+        """Note that a peer has answered, as a follower, a request of that time."""
         if sent_ms > self._heard_ms[peer]:
             self._heard_ms[peer] = sent_ms
             self._quorum_loss_ms = self._find_quorum_loss()

@@ -1,7 +1,7 @@
 """The interface of a log. A log belongs to one member, and only the core changes it.
 
-The methods act at once, as a write to a page cache does. Whether a change survives a loss of power
-is told by the event ``Flushed``.
+The methods act at once, as a write to a page cache does. A change survives a loss of power only
+after the event ``Flushed``.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ __all__ = ["Log", "LogError", "LogRejected"]
 
 
 class LogError(Exception):
-    """The log cannot be read or written any more: the disk is full, or it has failed."""
+    """The log can no longer be read or written: the disk is full, or it has failed."""
 
 
 class LogRejected(Exception):
-    """The entries do not fit this log (a wrong position, or a body it refuses). It is unchanged."""
+    """The log has refused entries with a wrong position or an invalid body. It is unchanged."""
 
 
 class Log(Protocol):
@@ -45,7 +45,7 @@ class Log(Protocol):
         """Return whether the log has exactly this entry: index, term, position and body."""
 
     def extend(self, term: int, bodies: Sequence[bytes]) -> None:
-        """Append a leader's own entries behind the end.
+        """Append new entries of this member, which leads ``term``.
 
         :raises LogRejected: when a body does not suit this log; nothing is appended.
         """
@@ -60,7 +60,7 @@ class Log(Protocol):
         """
 
     def truncate(self, end_index: int) -> None:
-        """Drop all entries behind ``end_index``. With -1 (or ``begin_index - 1``) none remains."""
+        """Drop all entries after ``end_index``. With -1 (or ``begin_index - 1``) none remains."""
 
     def restart(self, entry: Entry) -> None:
         """Drop all entries and begin again with this one, at its index and position.

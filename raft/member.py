@@ -57,16 +57,16 @@ class Member:
 
     def __init__(self, settings: MemberSettings, log: Log, hard_state: HardState | None,
                  committed_index: int) -> None:
-        """Begin with what is on the disk.
+        """Begin with the state on the disk.
 
-        :param log: as recovered, and synced.
-        :param hard_state: the last saved one; None if the disk has no such file.
-        :param committed_index: the last that was noted, however old; -1: none.
+        :param log: the recovered log, after a sync.
+        :param hard_state: the last saved state; None if the disk has no such file.
+        :param committed_index: the last index that the driver has saved, however old; -1: none.
         """
         state = hard_state or HardState()
         end_term = log.term_at(log.end_index) if log.end_index >= 0 else -1
         if state.term < end_term:
-            # The file of the hard state is an old one, or was lost beside its log.
+            # The file of the hard state is older than the log, or was lost.
             state = HardState(end_term, "", joined=False)
         self._has_lost_entries = committed_index > log.end_index
         self._state = MemberState(settings, log, state, min(committed_index, log.end_index))
@@ -82,27 +82,27 @@ class Member:
 
     @property
     def role(self) -> Role:
-        """The present role."""
+        """The current role."""
         return self._state.role
 
     @property
     def term(self) -> int:
-        """The present term."""
+        """The current term."""
         return self._state.term
 
     @property
     def leader(self) -> str:
-        """The id of the leader of the present term; empty: not known."""
+        """The id of the leader of the current term; empty: not known."""
         return self._state.leader
 
     @property
     def committed_index(self) -> int:
-        """The last entry that is known to be agreed; -1: none is."""
+        """The last entry that is known to be committed; -1: none is."""
         return self._state.committed_index
 
     @property
     def hard_state(self) -> HardState:
-        """The present hard state, which may not be durable yet."""
+        """The current hard state, which may not be durable yet."""
         ballot = self._state.ballot
         return HardState(ballot.term, ballot.voted_for, ballot.has_joined)
 
@@ -118,12 +118,12 @@ class Member:
 
     @property
     def is_appendable(self) -> bool:
-        """Whether the driver may append entries of the present term to the log at present."""
+        """Whether the driver may append entries of the current term to the log at present."""
         return self._leader is not None and self._leader.find_refusal() is None
 
     @property
     def next_tick(self) -> int:
-        """When the driver passes the next ``Tick`` at the latest, in ms of the steady clock."""
+        """The latest time of the next ``Tick``, in ms of the steady clock."""
         tick_ms = self._state.now_ms + self._state.settings.heartbeat_interval_ms
         for part in self._parts:
             deadline_ms = part.next_deadline
@@ -136,7 +136,7 @@ class Member:
         return tick_ms
 
     def handle_event(self, event: Event, now_ms: int, draw: float) -> list[Action]:
-        """Handle an event and return what is done because of it, in this order.
+        """Handle an event, and return the actions that the driver carries out in this order.
 
         :param now_ms: the time of a steady clock, in milliseconds; it never goes back.
         :param draw: a random number, 0 <= draw < 1, a new one for each event.
@@ -201,7 +201,7 @@ class Member:
         any(part.note_answer(call, response) for part in parts if part is not None)
 
     def _advance(self) -> None:
-        """Let each part do what is due, until no part changes the role any more."""
+        """Let each part do its pending work, until no part changes the role."""
         state = self._state
         reign = -1
         while reign != state.reign:
@@ -254,7 +254,7 @@ class Member:
         elif isinstance(request, PushRequest):
             self._follower.answer_push(question, request)
         else:
-            raise TypeError(f"{type(request).__name__} is no request of a group")
+            raise TypeError(f"{type(request).__name__} is not a request of a group")
 
     def _answer_transfer(self, question: int, request: TransferRequest) -> None:
         state = self._state
@@ -269,7 +269,7 @@ class Member:
                                  lambda code: self._refuse(question, request, code))
 
     def _refuse(self, question: int, request: Request, code: ResponseCode) -> None:
-        """Answer a request with a code alone."""
+        """Answer a request with nothing but a code."""
         state = self._state
         response: Response
         match request:

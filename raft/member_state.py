@@ -38,7 +38,7 @@ class MemberState:
 
     @property
     def term(self) -> int:
-        """The present term."""
+        """The current term."""
         return self.ballot.term
 
     @property
@@ -51,18 +51,18 @@ class MemberState:
         return minimum_ms + int(self.draw * (maximum_ms - minimum_ms))
 
     def stand_in_term(self, term: int) -> None:
-        """Be a candidate in a term, with its own vote."""
+        """Become a candidate in a term, and vote for this member itself."""
         self.step_down(term)
         self.ballot.stand_in_term(term)
 
     def lead_term(self) -> None:
-        """Become the leader of the present term."""
+        """Become the leader of the current term."""
         assert self.ballot.is_standing and self.ballot.is_saved, "a leader without its own vote"
         self.ballot.end_standing()
         self._change(Role.LEADER, self.settings.member_id)
 
     def follow(self, term: int, leader: str) -> None:
-        """Follow the leader of a term that is not below the present one."""
+        """Follow the leader of a term that is not below the current one."""
         assert term >= self.term, "an old leader is followed"
         if self.role is Role.FOLLOWER and self.term == term and self.leader == leader:
             return
@@ -74,14 +74,14 @@ class MemberState:
         self._change(Role.FOLLOWER, leader)
 
     def step_down(self, term: int = -1) -> None:
-        """Be a candidate without a leader, in ``term`` if that is higher than the present one."""
+        """Become a candidate without a leader, in ``term`` if that is above the current one."""
         is_new = term > self.term
         self.ballot.raise_term(term)
         if is_new or self.role is not Role.CANDIDATE:
             self._change(Role.CANDIDATE, "")
 
     def fail_storage(self, reason: str) -> None:
-        """The log or the hard state cannot be relied on: neither lead nor acknowledge."""
+        """Stop leading and acknowledging: the log or the hard state is not reliable."""
         if not self.storage_failure:
             self.storage_failure = reason
             self.add_complaint("", f"the storage of this member has failed: {reason}")
@@ -99,11 +99,11 @@ class MemberState:
         self.outbox.add(Answer(question, response))
 
     def add_complaint(self, peer: str, text: str) -> None:
-        """Tell the operator something."""
+        """Report a problem to the operator."""
         self.outbox.add(Complained(peer, text))
 
     def advance_committed(self, index: int) -> None:
-        """Commit up to an index. One that is lower, or before the log, changes nothing."""
+        """Commit up to an index. An index that is lower, or before the log, changes nothing."""
         if index > self.committed_index and index >= self.log.begin_index:
             assert index <= self.log.end_index, "an entry is committed that is not in the log"
             self.committed_index = index

@@ -8,7 +8,7 @@ __all__ = ["MemoryLog"]
 
 
 class MemoryLog:
-    """A ``Log`` whose entries are a list. ``begin_index`` rises by ``drop_before``."""
+    """A ``Log`` whose entries are a list. ``drop_before`` raises ``begin_index``."""
 
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
         """Begin with the entries, whose indexes are consecutive."""
@@ -45,7 +45,7 @@ class MemoryLog:
                 and self._entry_at(entry.index) == entry)
 
     def extend(self, term: int, bodies: Sequence[bytes]) -> None:
-        """Append a leader's own entries behind the end."""
+        """Append new entries of this member, which leads ``term``."""
         for body in bodies:
             self.entries.append(Entry(self.end_index + 1, term, body))
 
@@ -59,7 +59,7 @@ class MemoryLog:
         self.entries.extend(entries)
 
     def truncate(self, end_index: int) -> None:
-        """Drop all entries behind ``end_index``."""
+        """Drop all entries after ``end_index``."""
         if self.entries:
             del self.entries[max(end_index + 1 - self.begin_index, 0):]
 

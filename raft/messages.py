@@ -1,7 +1,7 @@
 """The requests and responses that the members of a group exchange, and the entries of their logs.
 
 They carry the fields of DLedger's peer protocol under this project's names, because a group may
-mix twistmq's members with Apache's. How they look on a wire is the business of the codec.
+mix twistmq's members with Apache's. A codec defines their bytes on the wire.
 
 A response does not repeat its request's group and members: the driver of a member matches it to
 the request by the number of the call (see ``actions.Ask``).
@@ -85,8 +85,8 @@ class Entry:
     """One entry of a log.
 
     ``index`` counts from 0 without gaps. ``term`` is the term of the leader that made the entry.
-    ``position`` is the place of the entry in its log file in bytes, for a log whose files must be
-    equal at all members; other logs leave it 0. Only the log looks at ``position`` and ``body``.
+    ``position`` is the offset of the entry in its log file, in bytes, if the files must be equal at
+    all members; other logs leave it 0. Only the log reads ``position`` and ``body``.
     """
 
     index: int
@@ -100,7 +100,7 @@ class Request:
     """The fields of every request.
 
     ``sender`` and ``receiver`` are ids of members. ``term`` is the sender's term, and ``leader``
-    the leader of that term (of a vote request: the candidate).
+    the leader of that term, or the candidate in a vote request.
     """
 
     group: str
@@ -112,7 +112,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest(Request):
-    """A candidate asks for a vote in ``term``. The end of its log is told; -1, -1 is empty."""
+    """A candidate asks for a vote in ``term``. It sends the end of its log; -1: empty."""
 
     end_index: int = -1
     end_term: int = -1
@@ -120,12 +120,12 @@ class VoteRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest(Request):
-    """A leader says that it leads ``term``."""
+    """A leader announces that it leads ``term``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushRequest(Request):
-    """A leader changes or compares a follower's log, and tells how far entries are committed.
+    """A leader changes or compares a follower's log, and sends its committed index.
 
     APPEND has one or more entries with consecutive indexes, COMPARE and TRUNCATE have exactly one.
     COMMIT has no entry.
@@ -140,7 +140,7 @@ class PushRequest(Request):
 class TransferRequest(Request):
     """Asks a leader to give the lead to a member, or asks that member to take it.
 
-    ``transferor`` leads at present, ``transferee`` is going to lead, and ``take_index`` is the end
+    ``transferor`` is the current leader and ``transferee`` the next one. ``take_index`` is the end
     of the leader's log, which the transferee must reach first.
     """
 
@@ -167,15 +167,16 @@ class VoteResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse(Response):
-    """The answer to a heartbeat: SUCCESS, or why the receiver does not follow this leader."""
+    """The answer to a heartbeat: SUCCESS, or the reason not to follow this leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushResponse(Response):
     """The answer to a push. ``term`` repeats the term of the request.
 
-    ``index`` and ``count`` are the first index and the number of the entries of the request. The
-    other two are the ends of the follower's log; -1 is empty.
+    ``index`` and ``count`` are the first index and the number of the entries of the request.
+    ``begin_index`` and ``end_index`` are the first and the last index in the follower's log; -1: it
+    is empty.
     """
 
     index: int = -1

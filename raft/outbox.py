@@ -1,4 +1,4 @@
-"""The actions of the present turn, and the messages that wait until the hard state is durable."""
+"""The actions of the current turn, and the messages that wait until the hard state is durable."""
 
 from twistmq.raft.actions import Action, Answer, Ask, SaveHardState
 from twistmq.raft.hard_state import HardState
@@ -9,12 +9,13 @@ __all__ = ["Outbox"]
 class Outbox:
     """Collects actions in their order.
 
-    A message (``Ask`` or ``Answer``) that is added while a hard state is not durable is kept until
-    it is: the message may tell of the new term or the new vote, which must survive a crash first.
+    A message (``Ask`` or ``Answer``) that is added while a hard state is being saved is kept until
+    the state is durable. The message may contain the new term or the new vote, which must survive a
+    crash before any peer learns of it.
     """
 
     def __init__(self) -> None:
-        """Nothing is collected, and the hard state is durable."""
+        """Begin without actions, and with a durable hard state."""
         self._actions: list[Action] = []
         #: (number of the hard state that it waits for, message), in order.
         self._held: list[tuple[int, Ask | Answer]] = []
@@ -22,7 +23,7 @@ class Outbox:
         self._saved = 0
 
     def add(self, action: Action) -> None:
-        """Add an action that is carried out now, or a message as soon as it may leave."""
+        """Add an action, or hold a message back until it may be sent."""
         if isinstance(action, Ask | Answer) and self._saved < self._requested:
             self._held.append((self._requested, action))
         else:
@@ -35,7 +36,7 @@ class Outbox:
         return self._requested
 
     def hard_state_saved(self, number: int) -> None:
-        """Let the messages go that have waited for this state or an older one."""
+        """Release the messages that have waited for this state or an older one."""
         assert number <= self._requested, "a hard state is saved that was never requested"
         self._saved = max(self._saved, number)
         free = [message for waits_for, message in self._held if waits_for <= self._saved]

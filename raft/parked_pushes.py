@@ -1,4 +1,4 @@
-"""Pushes of entries that have overtaken others: they wait until the gap before them is closed."""
+"""Pushes that have overtaken earlier ones and wait until the gap before them is closed."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ __all__ = ["ParkedPush", "ParkedPushes"]
 
 @dataclass(frozen=True, slots=True)
 class ParkedPush:
-    """A push that waits, with the number of its question and the time at which it gives up."""
+    """A push that waits, with the number of its question and the time at which it is given up."""
 
     question: int
     request: PushRequest
@@ -25,14 +25,14 @@ class ParkedPushes:
     """Pushes that wait, each by its first index, within a limit of bytes."""
 
     def __init__(self, bytes_max: int) -> None:
-        """Park nothing."""
+        """Begin without a push."""
         self._bytes_max = bytes_max
         self._bytes = 0
         self._by_first: dict[int, ParkedPush] = {}
 
     @property
     def next_deadline(self) -> int | None:
-        """When the first push gives up; None: none is parked."""
+        """When the first push is given up; None: no push is parked."""
         if not self._by_first:
             return None
         return min(parked.deadline_ms for parked in self._by_first.values())

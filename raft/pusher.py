@@ -1,4 +1,4 @@
-"""A leader's pushes to one follower: find where the logs part, cut the follower's, append.
+"""A leader's pushes to one follower, which compare the logs, cut the follower's, and append.
 
 The pushes are DLedger's. COMPARE sends an entry and asks whether the follower has the same one.
 Where Apache's leader goes one entry back with each answer, this one halves the range, so a long
@@ -56,7 +56,7 @@ class Pusher:
         """When ``run`` has something to do, at the earliest."""
         if self._resume_ms > self._state.now_ms:
             return self._resume_ms
-        # A follower without a push under way is idle, and is told of commits.
+        # A follower without a push in flight is idle, and gets a new committed index at times.
         return (self._calls.next_deadline
                 or self._last_push_ms + self._state.settings.commit_interval_ms)
 
@@ -66,7 +66,7 @@ class Pusher:
                 and self._next_index > self._state.log.end_index)
 
     def run(self) -> None:
-        """Send what may be sent now, and give up what has waited too long."""
+        """Send the pushes that may be sent now, and give up those that have expired."""
         state = self._state
         if self._calls.take_expired(state.now_ms):
             self._fail()
@@ -77,7 +77,7 @@ class Pusher:
                 self._push_one()
             return
         if not self._calls and self._next_index != self.match_index + 1:
-            # An answer was no acknowledgement, so the follower may lack these entries.
+            # An answer did not acknowledge these entries, so the follower may lack them.
             self._start_compare()
             self._push_one()
         elif self._next_index < state.log.begin_index:
@@ -89,7 +89,7 @@ class Pusher:
     def note_answer(self, number: int, response: Response | None) -> int | None:
         """Note the answer to a call; None: the call failed.
 
-        Return when the call was sent if the follower has answered as this leader's follower.
+        Return when the call was sent if the peer has answered as a follower, and None otherwise.
         """
         call = self._calls.take_call(number)
         if call is None:
@@ -110,19 +110,19 @@ class Pusher:
         return call.sent_ms if response.code is ResponseCode.SUCCESS else None
 
     def __contains__(self, number: int) -> bool:
-        """Return whether a call is one of this follower's."""
+        """Return whether a call in flight was sent to this follower."""
         return number in self._calls
 
     # --- Comparing ---
 
     def _start_compare(self, pause_ms: int = 0) -> None:
-        """Find out again what the follower has. Answers to earlier pushes are ignored."""
+        """Compare the logs again. Answers to earlier pushes are ignored."""
         self._calls.forget_all()
         self._window_bytes = 0
         self._phase = _Phase.COMPARE
         self._resume_ms = self._state.now_ms + pause_ms
         end_index = self._state.log.end_index
-        #: The place of the next comparison, or of the truncation.
+        #: The index of the next comparison or of the truncation.
         self._probe_index = end_index
         #: The last entry that is known to be the same, and the first that is known to differ.
         self._same: int | None = None
@@ -152,7 +152,7 @@ class Pusher:
         self._step_back(index, response)
 
     def _step_back(self, index: int, response: PushResponse) -> None:
-        """The follower does not have the entry at ``index``: find an earlier place."""
+        """Choose an earlier index: the follower does not have the entry at ``index``."""
         log = self._state.log
         begin_index, end_index = response.begin_index, response.end_index
         self._differs = min(self._differs, index)
@@ -190,7 +190,7 @@ class Pusher:
 
     def _note_appended(self, push: _Push, response: PushResponse) -> None:
         if response.code is ResponseCode.SUCCESS:
-            # Old members of Apache's answer with the last index and a count of 0.
+            # Apache's older members answer with the last index and a count of 0.
             last = response.index + max(response.count, 1) - 1
             if push.first <= last <= push.last:
                 self.match_index = max(self.match_index, last)
@@ -198,8 +198,8 @@ class Pusher:
             else:
                 self._fail()
         elif response.code is ResponseCode.REPEATED_PUSH:
-            # Apache's follower says this of a push that it holds, but also for ever when its
-            # answer was lost.
+            # Apache's follower answers so while it holds the same push. It also answers so for ever
+            # if its acknowledgement of that push was lost.
             self._repeated += 1
             if self._repeated > 1:
                 self._fail()
@@ -215,10 +215,10 @@ class Pusher:
     # --- Sending ---
 
     def _push_one(self) -> None:
-        """Send the comparison or the truncation at the present place."""
+        """Send the comparison or the truncation of the current index."""
         log = self._state.log
         if self._probe_index < log.begin_index:
-            # Retention has dropped the entry since; the follower has to begin where the log does.
+            # Retention has dropped the entry, so the follower must begin where this log begins.
             self._truncate_at(log.begin_index)
         kind = PushType.COMPARE if self._phase is _Phase.COMPARE else PushType.TRUNCATE
         self._push(kind, log.read(self._probe_index, 0)[:1], self._state.settings.call_timeout_ms)

@@ -14,13 +14,13 @@ class MemberSettings:
 
     group: str
     member_id: str
-    #: The ids of all members, this one included. The order is of no importance.
+    #: The ids of all members, this one included. Their order does not matter.
     members: tuple[str, ...]
     #: Members that should lead when they are able to.
     preferred_leaders: tuple[str, ...] = ()
-    #: True: an entry counts at a member when it is synced. False: when it is written.
+    #: True: an entry counts at a member after it is synced. False: after it is written.
     durable: bool = True
-    #: True: the loss of the leader's process (``PeerRefused``) starts an election at once.
+    #: Whether an election starts at once when the leader's process is gone (``PeerRefused``).
     quick_failover: bool = False
 
     heartbeat_interval_ms: int = 2000
@@ -35,25 +35,25 @@ class MemberSettings:
     #: Each request is given up after this time.
     call_timeout_ms: int = 3000
 
-    #: A push of entries is repeated after this time, from a comparison on.
+    #: A push of entries fails after this time, and the logs are compared again.
     push_timeout_ms: int = 1000
     #: After a failed push, this time passes before the next comparison.
     push_pause_ms: int = 500
-    #: A follower that lacks nothing is told the committed index this often.
+    #: A follower that lacks no entry gets the committed index this often.
     commit_interval_ms: int = 1000
     #: A member that does not know whether it may vote asks its peers this often.
     inquiry_interval_ms: int = 1000
-    #: Entries of one push, in bytes of bodies.
+    #: The largest size of one push, in bytes of bodies. One entry alone may be larger.
     push_bytes_max: int = 256 * 1024
-    #: Bytes of pushes that one follower has not answered.
+    #: A follower gets no further push while its pushes in flight have this many bytes of bodies.
     push_window_bytes: int = 4 * 1024 * 1024
-    #: Pushes that one follower has not answered.
+    #: The largest number of pushes in flight to one follower.
     push_window_count: int = 64
-    #: Entries that wait for a majority; more are refused.
+    #: The largest number of entries that wait for a majority; more are refused.
     pending_entries_max: int = 10_000
     #: A follower keeps pushes that have overtaken others, up to this many bytes of bodies.
     parked_bytes_max: int = 16 * 1024 * 1024
-    #: How long a follower keeps such a push before it tells the leader of the gap.
+    #: How long a follower keeps such a push before it reports the gap to the leader.
     parked_ms: int = 1000
 
     #: The lead is only transferred to a member that lacks fewer entries than this.

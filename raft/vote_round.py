@@ -1,4 +1,4 @@
-"""One round of votes: whom a candidate has asked, and what the answers mean together."""
+"""One round of votes: the members that a candidate asks, and the outcome of their answers."""
 
 import enum
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ class Outcome(enum.Enum):
     HIGHER_TERM = "higher term"
     #: A voter follows a leader.
     LEADER_EXISTS = "leader exists"
-    #: Too many members have more in their logs.
+    #: Too many members have a log that is more up to date.
     SHORT_LOG = "short log"
     #: Too few members have answered.
     NO_MAJORITY = "no majority"
@@ -54,7 +54,7 @@ class VoteRound:
 
     @property
     def is_likely(self) -> bool:
-        """Whether enough members have answered that would vote for the candidate."""
+        """Whether the answers so far show that a majority would vote for the candidate."""
         return self._count_able() >= self._quorum
 
     def add_response(self, voter: str, response: VoteResponse) -> None:
@@ -67,10 +67,10 @@ class VoteRound:
         self._waiting.discard(voter)
 
     def find_outcome(self, *, own_vote: bool, is_over: bool) -> Outcome | None:
-        """Return what follows from the answers; None while more of them are needed.
+        """Return the outcome of the round; None while more answers are needed.
 
-        ``own_vote`` tells whether the candidate's own vote is durable, ``is_over`` whether the time
-        of the round is over.
+        :param own_vote: whether the candidate has voted for itself, and this vote is durable.
+        :param is_over: whether the time of the round is over.
         """
         if self.highest_term > self.term:
             return Outcome.HIGHER_TERM

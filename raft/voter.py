@@ -1,8 +1,8 @@
 """The rules by which a member votes, in DLedger's order.
 
 The rules on logs come before those on terms, so a candidate whose log is too short raises the term
-of no other member. A term of -1 is an inquiry (see ``admission.py``): it is refused by these rules,
-and the refusal tells the voter's term.
+of no other member. A term of -1 is an inquiry (see ``admission.py``). These rules refuse
+it, and the refusal contains the voter's term.
 """
 
 from twistmq.raft.actions import Role
@@ -30,7 +30,7 @@ def _result_by_log(state: MemberState, request: VoteRequest) -> VoteResult:
     if request.leader not in state.settings.members or request.leader != request.sender:
         return VoteResult.REJECT_UNKNOWN_LEADER
     if not state.ballot.has_joined or state.storage_failure:
-        # For a candidate, this answer is no valid one, so it does not raise its term because of it.
+        # A candidate does not count this answer, so it does not raise its term because of it.
         return VoteResult.UNKNOWN
     if request.end_term < state.end_term:
         return VoteResult.REJECT_EXPIRED_LEDGER_TERM

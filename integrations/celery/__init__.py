@@ -4,8 +4,9 @@
 
     app = Celery("shop", broker="twistmq://127.0.0.1:9876")
 
-The import makes the scheme ``twistmq`` known to kombu, in this process. Whatever starts a worker or
-sends a task has to import it, which the module of the Celery application does best.
+The import makes the scheme ``twistmq`` known to kombu, in this process. Every process that
+starts a worker or sends a task needs this import, so the module of the Celery application is the
+best place for it.
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ class QoS(virtual.QoS):
             self.channel.bury(delivery_tag)
 
     def restore_unacked(self) -> list[Any]:
-        """Put all messages back into their queues; :returns: an empty list, as there is no error.
-        """
+        """Put all messages back into their queues; :returns: an empty list of errors."""
         for tag in self._take_all():
             self.channel.requeue(tag)
         return []

@@ -1,8 +1,8 @@
-"""Messages that a connection holds: they are hidden from other workers until they are finished.
+"""The messages that a connection holds, hidden from other workers until they are finished.
 
-One thread extends the invisible time of each message when a third of it is over, however long a
-task takes. Another thread acknowledges: a call that finishes a message does not wait for the
-broker, and the acknowledgements that arrive meanwhile are sent together.
+One thread extends the invisible time of each message when a third of it is over, so that a task may
+take any time. Another thread acknowledges finished messages in batches, so that the call which
+finishes a message does not wait for the broker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("twistmq.integrations.celery")
 
 #: The part of the invisible time after which it is extended.
 _EXTEND_AFTER: Final = 1 / 3
-#: The wait before a broker that did not answer is asked again, seconds.
+#: The delay before a request that failed is sent again, seconds.
 _AGAIN_S: Final = 1.0
 #: How long a close waits for the acknowledgements, seconds.
 _FLUSH_S: Final = 5.0
@@ -44,9 +44,9 @@ class Delivery:
     """One message that was received.
 
     :param queue: the name of the queue in kombu.
-    :param envelope: the message in kombu's form; it gets a delivery tag of its own.
-    :param consumer: the member that received the message; None: a message of a fan-out, which is
-        not acknowledged.
+    :param envelope: the message in kombu's form; a unique delivery tag is added to it.
+    :param consumer: the member that received the message; None: a message for a queue of one
+        process, which is not acknowledged.
     """
 
     __slots__ = ("consumer", "envelope", "extend_at", "message", "priority", "queue", "tag")
@@ -72,7 +72,7 @@ class Delivery:
             self.priority = 0
 
     def __lt__(self, other: Delivery) -> bool:
-        """Whether it is handed out first: by its priority, and then in the order of arrival."""
+        """Whether this message is handed out first: by priority, then in the order of arrival."""
         return (-self.priority, int(self.tag)) < (-other.priority, int(other.tag))
 
 
@@ -132,7 +132,7 @@ class Holder:
         try:
             decide(delivery.consumer)
         except (Closed, ForkedError):
-            # The end of the consumer has given it back.
+            # The consumer gave the message back when it was closed.
             pass
         except ClientError as error:
             log.warning("a message of queue %s is not %s, and is delivered again after its "
@@ -188,7 +188,7 @@ class Holder:
                 self._acknowledge(consumer, deliveries)
 
     def _acknowledge(self, consumer: PopConsumer[Any], deliveries: list[Delivery]) -> None:
-        """Acknowledge messages of one consumer; they are tried again while they are hidden."""
+        """Acknowledge messages of one consumer; this is repeated if the broker does not answer."""
         try:
             consumer.acknowledge([each.message for each in deliveries])
         except ReceiptExpired:

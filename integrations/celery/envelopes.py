@@ -1,4 +1,4 @@
-"""The bodies of the broker's messages: a message of kombu as JSON, and the times in it.
+"""The encoding of kombu's messages as JSON in the bodies of messages, and the times in them.
 
     body, content-type, content-encoding    as kombu passes them; bytes are in base64
     headers                                 Celery's: the task, its id, and ``eta`` as ISO 8601
@@ -21,7 +21,7 @@ __all__ = ["Envelope", "bytes_of", "due_time", "envelope_of", "expiry", "search_
 
 #: A message of kombu, in the form of its virtual transports.
 Envelope = dict[str, Any]
-#: A longer key is not worth an entry in the broker's index.
+#: The longest task id that becomes a key in the broker's index.
 _KEY_MAX: Final = 128
 
 
@@ -32,7 +32,7 @@ def bytes_of(envelope: Envelope) -> bytes:
 
 
 def envelope_of(body: bytes) -> Envelope:
-    """Return the message of kombu; :raises Undecodable: when the body is another one."""
+    """Return the message of kombu; :raises Undecodable: when the body has another form."""
     try:
         envelope = loads(body)
         if isinstance(envelope["properties"]["delivery_info"], dict):
@@ -43,7 +43,7 @@ def envelope_of(body: bytes) -> Envelope:
 
 
 def due_time(envelope: Envelope) -> float | None:
-    """Return the Unix seconds of a task's ``eta``, or None without one that is a time."""
+    """Return the ``eta`` of a task in Unix seconds, or None if it has no valid one."""
     eta = (envelope.get("headers") or {}).get("eta")
     if not isinstance(eta, str | datetime):
         return None
@@ -56,7 +56,7 @@ def due_time(envelope: Envelope) -> float | None:
 
 
 def set_expiry(envelope: Envelope) -> None:
-    """Note when the message expires, for a message that is sent now with an ``expiration``."""
+    """Set the expiry time of a message that is sent now, if it has an ``expiration``."""
     expiration = envelope["properties"].get("expiration")
     if expiration is not None and "expires" not in envelope:
         envelope["expires"] = time.time() + float(expiration) / 1000

@@ -3,9 +3,9 @@
     queue Q       the topic prefix-Q, and the group of the same name
     exchange E    the topic prefix_x-E; the default exchange has an empty name
 
-Characters that a topic cannot have are written as in URLs, so that two queues never share a topic.
-A long name ends in a hash, because a broker puts the names of a group and of a topic together for
-the name of a retry topic, which has at most 127 characters.
+Characters that the name of a topic cannot have are percent-encoded, so two queues never share a
+topic. A long name ends in a hash, because a broker builds the name of a retry topic from the names
+of a group and a topic, and that name has at most 127 characters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options of the transport: what the URL and ``broker_transport_options`` say."""
+"""The options of the transport, from the URL and from ``broker_transport_options``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_KOMBU: Final = frozenset((
     "errback", "max_retries", "interval_start", "interval_step", "interval_max",
     "connect_retries_timeout", "polling_interval", "body_encoding", "deadletter_queue",
     "client_properties", "confirm_publish"))
-#: The parameters of ``ssl`` that files are given by.
+#: The parameters of ``broker_use_ssl`` that give the client's certificate.
 _FILES: Final = ("certfile", "keyfile", "keyfile_password")
 
 

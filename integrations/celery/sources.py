@@ -1,11 +1,12 @@
-"""Where the messages of a queue are read.
+"""The readers of the messages of a queue.
 
-A lasting queue is a topic, and its group is shared by all workers: it is popped. It also pops the
-topics of the exchanges that it is bound to. A queue of one process, such as the mailbox of a
-worker, has no topic: it reads the topics of its exchanges from the time of the binding on.
+A lasting queue has a topic, and a group that all workers share. Its reader pops messages from this
+topic and from the topics of the exchanges that the queue is bound to. A queue of one process, such
+as the mailbox of a worker, has no topic: its reader pulls from the topics of its exchanges,
+beginning with the messages that are sent after the binding.
 
-A thread for each queue reads while a channel consumes it. Messages wait here until the channel
-takes them, and are given back when no channel has consumed the queue for a while.
+A reader has a thread while a channel consumes its queue. Messages wait in the reader until the
+channel takes them. They are given back when no channel has consumed the queue for a while.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _WAIT_S: Final = 1.0
 _GRACE_S: Final = 2.0
 #: The number of messages that wait for a channel without a prefetch limit.
 READY_MAX: Final = 256
-#: A message that is due within this time is handed out: the worker waits for the rest, seconds.
+#: A message is handed out this long before it is due, and then waits in the worker, seconds.
 _EARLY_S: Final = 1.5
 #: How long a broker may hold a pull, seconds.
 _HOLD_S: Final = 10.0
@@ -88,8 +89,8 @@ class Source:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        #: Whether nothing was read since a channel began to consume the queue. Messages that
-        #: waited here may have less priority than those that arrived at the broker meanwhile.
+        #: Whether nothing was read since a channel began to consume the queue. No message is handed
+        #: out before that, because the broker may have messages with a higher priority.
         self._is_new = False
 
     @property
@@ -115,7 +116,7 @@ class Source:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Look again whether the channel has room."""
+        """Check again whether the channel has room."""
         with self._changed:
             self._changed.notify_all()
 
@@ -155,7 +156,8 @@ class Source:
     def _wait_for_room(self) -> int | None:
         """Wait until a channel can take messages.
 
-        :returns: how many; None: the thread ends, because no channel consumes the queue.
+        :returns: their largest number; None: the thread ends, because no channel consumes the
+            queue.
         """
         idle_since: float | None = None
         while True:
@@ -204,7 +206,7 @@ class Source:
 
     @abstractmethod
     def _refuse(self, message: ReceivedMessage[Any], error: Exception) -> None:
-        """Put aside a message that is not one of kombu."""
+        """Put aside a message that kombu did not send."""
 
     @abstractmethod
     def _accepts(self, message: ReceivedMessage[Any], envelope: Envelope) -> bool:
@@ -223,10 +225,10 @@ def _matches(patterns: dict[str, set[str]], exchange: str, routing_key: str) -> 
 class QueueSource(Source):
     """The messages of a lasting queue.
 
-    :param group: the group, whose name is also that of the topic.
-    :param topics: by topic, the name of its exchange; None for the queue's own topic.
-    :param patterns: by exchange, the patterns of routing keys.
-    :param send_again: sends a message whose time has not come once more.
+    :param group: the name of the group and of the topic.
+    :param topics: the name of the exchange of each topic; None for the queue's own topic.
+    :param patterns: the patterns of routing keys for each exchange.
+    :param send_again: sends a message again that has arrived before its time.
     """
 
     def __init__(
@@ -286,7 +288,7 @@ class QueueSource(Source):
             return
         due = due_time(envelope)
         if due is not None and due > time.time() + _EARLY_S:
-            # Its delay is longer than the broker's limit: the next part of it begins.
+            # Its delay exceeds the broker's limit, so the message is sent again for the next part.
             self._send_again(self.group, envelope)
             self.consumer.acknowledge(message)
             return
@@ -301,9 +303,9 @@ class QueueSource(Source):
 class ExchangeSource(Source):
     """The messages of a queue that only this process has.
 
-    :param topics: by topic, the name of its exchange.
-    :param patterns: by exchange, the patterns of routing keys.
-    :param starts: by queue of these topics, the offset at which the binding began.
+    :param topics: the name of the exchange of each topic.
+    :param patterns: the patterns of routing keys for each exchange.
+    :param starts: the next offset to read from each queue of these topics.
     """
 
     def __init__(

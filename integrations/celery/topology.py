@@ -1,8 +1,8 @@
 """The queues and exchanges that a connection has declared, and the topics that stand for them.
 
-    queue that lasts        a topic and a group of its own
+    lasting queue           a topic and a group
     queue of one process    (auto_delete or exclusive) no topic; see ``sources``
-    exchange                a topic for messages that are routed by their readers
+    exchange                a topic, whose readers select the messages for their queues
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class _Queue(msgspec.Struct):
     """A queue that was declared on a connection."""
 
     is_lasting: bool
-    #: The regular expressions of routing keys by the exchange that the queue is bound to.
+    #: The regular expressions of routing keys for each exchange that the queue is bound to.
     patterns: dict[str, set[str]] = msgspec.field(default_factory=dict)
-    #: By topic, the name of its exchange; None: the queue's own topic.
+    #: The name of the exchange of each topic; None: the queue's own topic.
     topics: dict[str, str | None] = msgspec.field(default_factory=dict)
-    #: Where the reading of the exchanges' topics begins, for a queue of one process.
+    #: A queue of one process reads the topics of its exchanges from these offsets on.
     starts: dict[MessageQueue, int] = msgspec.field(default_factory=dict)
     source: Source | None = None
 
@@ -107,7 +107,7 @@ class Topology:
         self._queues.clear()
 
     def sources(self) -> list[tuple[bool, Source]]:
-        """Return the readers of queues, each with whether its queue lasts."""
+        """Return the readers of queues, each with a flag: whether its queue is a lasting one."""
         return [(queue.is_lasting, queue.source) for queue in list(self._queues.values())
                 if queue.source is not None]
 
@@ -132,7 +132,7 @@ class Topology:
         return True
 
     def is_lasting(self, queue: str) -> bool:
-        """Whether a queue has a topic of its own."""
+        """Whether a queue is a lasting one, which has a topic."""
         declared = self._queues.get(queue)
         if declared is not None:
             return declared.is_lasting
@@ -144,7 +144,7 @@ class Topology:
         return True
 
     def has_queue(self, queue: str) -> bool:
-        """Whether a queue was declared, by any process if it lasts."""
+        """Whether a queue was declared here, or by any process if it is a lasting one."""
         return queue in self._queues or self.is_lasting(queue)
 
     def declare(self, queue: str, *, is_lasting: bool) -> None:
@@ -165,8 +165,8 @@ class Topology:
         """Bind a queue to an exchange.
 
         :param pattern: a regular expression for routing keys.
-        :param is_routed: whether all messages of the exchange go to its topic, where their readers
-            choose.
+        :param is_routed: whether all messages of the exchange go to its topic, where the readers of
+            each queue select them.
         """
         declared = self._declared(queue)
         with kombu_errors():
@@ -176,7 +176,7 @@ class Topology:
                 self._bind_group(queue, declared, exchange, pattern)
 
     def _bind_reader(self, declared: _Queue, exchange: str, pattern: str) -> None:
-        """Bind a queue of this process: it reads what is sent from now on."""
+        """Bind a queue of this process, which reads the messages that are sent from now on."""
         topic = exchange_topic(self._options.prefix, exchange)
         declared.patterns.setdefault(exchange, set()).add(pattern)
         if topic in declared.topics:
@@ -188,7 +188,7 @@ class Topology:
         self._drop_source(declared)
 
     def _bind_group(self, queue: str, declared: _Queue, exchange: str, pattern: str) -> None:
-        """Bind a lasting queue: its group gets what is sent to the exchange from now on."""
+        """Bind a lasting queue, whose group gets the messages that are sent from now on."""
         topic = exchange_topic(self._options.prefix, exchange)
         declared.patterns.setdefault(exchange, set()).add(pattern)
         if topic in declared.topics:
@@ -196,7 +196,7 @@ class Topology:
         self._ensure_topic(topic)
         declared.topics[topic] = exchange
         self._drop_source(declared)
-        # A broker takes an offset only for a group that has a member.
+        # A broker accepts an offset only for a group that has a member.
         group = self._queue_source(queue).group
         for each in self._client.read_queues(topic):
             if self._client.group_offset(group, each) is None:

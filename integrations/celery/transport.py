@@ -1,7 +1,7 @@
 """The transport: one connection of kombu, which is a client of the cluster.
 
-The threads of its readers wake the thread that waits for events, or the worker's event loop, by a
-pair of sockets.
+The threads of its readers use a socket pair to wake the thread that waits for events, or the event
+loop of the worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from twistmq.integrations.celery.topology import Topology, kombu_errors
 
 __all__ = ["Transport"]
 
-#: The class has an attribute with the name of the type.
+#: The type ``Channel``, whose name is also an attribute of the class.
 AnyChannel: TypeAlias = Channel
 
 
@@ -39,7 +39,7 @@ class Transport(virtual.Transport):
     driver_name = "twistmq"
     connection_errors = (KombuConnectionError,)
     channel_errors = (ChannelError,)
-    #: A new connection may help against these only; a request that is refused stays refused.
+    #: Only after these errors may a new connection help: a refused request stays refused.
     recoverable_connection_errors = (KombuConnectionError,)
     recoverable_channel_errors = ()
     implements = virtual.Transport.implements.extend(
@@ -147,7 +147,7 @@ class Transport(virtual.Transport):
         """Pass the messages that are ready to their consumers, as far as their channels allow it.
 
         :returns: whether there was any. A message for a queue of this process is passed alone,
-            because who waits for a reply counts calls.
+            because a caller that waits for a reply counts the calls of ``drain_events``.
         """
         lasting = []
         for is_lasting, source in self.topology.sources():

@@ -86,8 +86,8 @@ class BatchCheck:
     ) -> str | None:
         """Check that a record has its entry; records arrive in the order of the log.
 
-        :returns: a description of what is in place of its entry, for the caller to judge; None when
-            there is nothing more to report.
+        :returns: a description of the data in place of its entry, which the caller judges; None
+            when there is nothing more to report.
         """
         if message.sys_flag & SYS_INNER_BATCH:
             self._check_inner(log_offset, message, properties)

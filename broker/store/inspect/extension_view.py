@@ -38,7 +38,7 @@ class ExtensionView:
         return bool(self._segments)
 
     def unit(self, key: Key, address: int) -> ExtensionUnit | None:
-        """Read the unit at an address of a queue; None when there is no whole one."""
+        """Read the unit at an address of a queue; None when it is missing or incomplete."""
         files = self._segments.get(key)
         if files is None:
             return None

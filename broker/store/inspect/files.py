@@ -147,8 +147,8 @@ class Reader:
                 position = file.seek(begin, os.SEEK_HOLE)
             except OSError as error:
                 if error.errno != errno.ENXIO:
-                    # This error does not mean that there is no more data, but that holes are not
-                    # supported.
+                    # Only ENXIO means that no data follows. With other errors, the file system does
+                    # not support holes.
                     yield position, end
                 return
             yield begin, position

@@ -98,8 +98,8 @@ class IndexCheck:
                 self._advance(_STEP)
         self._advance((view.count - 1) % _STEP)
         self._check_slots(view, newest, remaining)
-        # Apache's broker does not count the slots that were on disk at the kill, and which ones
-        # these were is unknown.
+        # Apache's broker does not count the slots that were on disk at the kill, and it is unknown
+        # which ones these were.
         if view.is_ahead or used_slots - remaining.first_count <= view.slots_used <= used_slots:
             used_slots = view.slots_used
         self._check_header(view, used_slots)

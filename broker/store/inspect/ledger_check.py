@@ -1,8 +1,9 @@
 """Checks the heads of a ledger, its index, and its two small files.
 
-The walk over the log passes each entry here. A head that does not continue the entry before it is
-damage if the entries go on after it. Otherwise it is a rest of entries that were cut: Apache's
-members leave them behind the end, and the next start ends the log there as well.
+The walk over the log passes each entry to ``LedgerCheck``. A head that does not continue the entry
+before it is damage if the next entry continues the known ones. Otherwise it is a remainder of
+truncated entries: Apache's members leave them in the file after the end of the log, and the next
+start ends the log before them.
 
 Source: DLedgerMmapFileStore.recover @dledger-0.3.1.2.
 """
@@ -27,15 +28,15 @@ from twistmq.protocol.decimal_text import whole_number
 
 __all__ = ["HeadFault", "LedgerCheck", "LedgerFiles", "head_fault"]
 
-#: The position of a wrong field in the head of an entry, what was expected, and what was found.
+#: The position of a wrong field in the head of an entry, the expected value, and the actual one.
 HeadFault = tuple[int, str, str]
 
 _NONE: Final = -1
 
 
 def head_fault(log: Segments, position: int) -> HeadFault | None:
-    """Return the fault of the head at a position of the log, whatever is before it; None for a
-    whole head that a record follows."""
+    """Return the fault of the head at a position of the log, without regard to the entries before
+    it; None for a whole head that a record follows."""
     head = log.cached(position, ENTRY_HEAD_SIZE + 4)
     if len(head) < ENTRY_HEAD_SIZE + 4:
         return 0, "an entry", "the end of the file"
@@ -62,7 +63,7 @@ class LedgerFiles:
         self.folder = folder
         self.reader = reader
         self.index = Segments(reader, folder / "index", sizes, common_size(sizes.values()))
-        #: The two small files as they were when the check began.
+        #: The contents of the two small files when the check began.
         self.values = {name: self._read(name) for name in ("currterm", "checkpoint")}
 
     def _read(self, name: str) -> dict[str, str] | None:
@@ -112,7 +113,7 @@ class LedgerCheck:
         return None
 
     def is_rest(self, position: int) -> bool:
-        """Return whether a whole head that continues nothing is a rest of entries that were cut.
+        """Return whether a whole head that continues no entry is a remainder of truncated entries.
 
         It is one when the entry after it does not continue the known ones either.
         """
@@ -129,7 +130,7 @@ class LedgerCheck:
         return bool(index != self._end_index + 2 or term < self._term)
 
     def skipped(self) -> None:
-        """Note that bytes were passed that are no entry: the next one may have a higher index."""
+        """Note that the walk has skipped bytes, so the next entry may have a higher index."""
         self._has_skipped = True
 
     def passed(self, position: int, size: int) -> None:
@@ -152,7 +153,7 @@ class LedgerCheck:
         self._check_unit(position, size, term)
 
     def _check_unit(self, position: int, size: int, term: int) -> None:
-        """Report a unit of the index that is not that of the entry."""
+        """Report the unit of an entry if its contents do not describe the entry."""
         index = self._end_index
         unit = self._files.index.cached(index * UNIT_SIZE, UNIT_SIZE)
         if self._files.index.is_gone(index * UNIT_SIZE):
@@ -169,7 +170,7 @@ class LedgerCheck:
             _unit_text(unit), run=("unit", path))
 
     def finish(self) -> None:
-        """Check what is left, and add a line about the ledger to the summary."""
+        """Check the files that are not the log, and add a line about the ledger to the summary."""
         report, files = self._report, self._files
         for start in files.index.starts:
             report.counts["entry-index files"] += 1
@@ -185,7 +186,7 @@ class LedgerCheck:
             f"of term {self._term}; committed: {committed}; term {term}, vote: {vote or 'none'}")
 
     def _check_term(self) -> str:
-        """Report a term below that of the last entry; :returns: the term as text."""
+        """Report a term that is lower than the last entry's term; :returns: the term as text."""
         path = self._files.folder / "currterm"
         term = self._files.number("currterm", "currTerm")
         if self._files.values["currterm"] is None:

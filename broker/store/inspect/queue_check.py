@@ -78,7 +78,7 @@ class QueueCheck:
         self._batches = BatchCheck(store, report)
         self._queues = {
             key: self._snapshot(key, files) for key, files in store.queue_segments().items()}
-        #: The lowest birth of the queues of a topic, by topic.
+        #: The lowest birth of the queues of each topic.
         self._births: dict[str, int] = {}
         #: Topics with a record that is older than the first record of its queue.
         self._recreated_topics: set[str] = set()
@@ -278,7 +278,7 @@ class QueueCheck:
             actual, run=(message.topic, message.queue_id, actual))
 
     def _is_late(self, message: StoredMessage) -> bool:
-        """Return whether a broker may not have entered a record yet."""
+        """Return whether a running broker may still have to create the entry of a record."""
         return self._store.running and message.store_timestamp > self._late_ms
 
     # --- a single entry

@@ -40,8 +40,8 @@ class Report:
         """Report a disagreement.
 
         :param position: the position in the file, in bytes; None when it concerns the whole file.
-        :param run: problems with an equal value are alike: the first one is printed, the others are
-            counted.
+        :param run: of the problems with an equal value, the first one is printed and later ones
+            are only counted; None: the problem is printed.
         """
         self.problems += 1
         if run is not None and run in self._runs:

@@ -1,9 +1,8 @@
 """The index of a ledger: a unit of 32 bytes for each entry, which finds the entry by its index.
 
-The unit of entry n is at byte 32 * n of the files of the index, which follow each other like those
-of the log. Units are written with each append. They are synced together with the consume queues,
-because recovery rebuilds them from the heads in the log, and a unit that the log does not confirm
-is never used.
+The unit of entry n is at byte 32 * n of the index, which is divided into files like the log. Units
+are written with each append. They are synced later with the consume queues, because recovery
+rebuilds them from the heads in the log, and a unit that the log does not confirm is never used.
 
 Source: DLedgerMmapFileStore, DLedgerIndexEntry @dledger-0.3.1.2.
 """
@@ -62,7 +61,7 @@ class EntryIndex:
         self._failure: StoreError | None = None
 
     def load(self) -> None:
-        """Find the files. Wherever they begin, units before the beginning are unknown.
+        """Find the files. The index does not know the entries before the first file.
 
         :raises StoreDamaged: when a file has the wrong length, or is missing between others.
         """
@@ -188,7 +187,7 @@ class EntryIndex:
     # --- durability
 
     def sync_job(self) -> Callable[[], None]:
-        """Make the job that puts all written units on disk. Run it on a thread.
+        """Return a job that makes all written units durable. Run it on a thread.
 
         The job raises StoreError for ever once a sync has failed: a later successful sync does not
         prove that the earlier units are on disk. Only the next start rebuilds them.

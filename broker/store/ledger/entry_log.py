@@ -1,10 +1,10 @@
 """The log of a ledger: a commit log whose records have heads, with the entry index beside it.
 
-The log is the only source of truth here as well: the heads in it prove which entry is where, and
-the index only finds them. The units of an append are written before its entries, so a full disk
-refuses the append while the log is still unchanged. Recovery follows the heads from the place at
-which it begins to read, ends the log at the first head that does not continue the entry before it,
-and rewrites each unit that differs.
+The log is the only source of truth here as well: the head of each entry proves its index and its
+offset, and the entry index only helps to find it. The units of an append are written before its
+entries, so a full disk refuses the append while the log is still unchanged. Recovery follows the
+heads from its start offset, ends the log at the first head that does not continue the entry before
+it, and rewrites each unit that differs.
 
 Source: DLedgerMmapFileStore.recover @dledger-0.3.1.2. Differs from Apache, which keeps entries
 whose record was written only in part.
@@ -68,7 +68,7 @@ class EntryLog(CommitLog):
         #: The index of the last entry on which the group certainly agreed; -1 without one.
         self.committed_index = -1
         self._saved = LedgerCheckpoint()
-        #: Exists while the log begins again elsewhere; contains the offset.
+        #: This file exists while the log begins again at the offset that it contains.
         self._begin_path = f"{folder}/beginning"
 
     @property
@@ -145,10 +145,10 @@ class EntryLog(CommitLog):
             self.framing.reset(head.index, head.term)
 
     def _entry_before(self, start: int) -> EntryUnit | None:
-        """Return the entry that ends where the walk is to begin.
+        """Return the entry that ends at the start of the walk.
 
-        :returns: None when the walk must begin at the beginning of the log, because nothing is
-            before, or because the index does not certainly cover it.
+        :returns: None when the walk must begin at the beginning of the log, because no entry is
+            before the start, or because the index may not contain it.
         """
         if self.begin_index < 0 or start <= self.min_offset:
             return None
@@ -222,8 +222,8 @@ class EntryLog(CommitLog):
     def begin_again(self, offset: int, writes: Sequence[tuple[int, bytes]]) -> None:
         """Drop all entries, and begin the log again at an offset, where a file starts.
 
-        While both the old files and the new one exist, a file states the offset, so that a start
-        after a crash keeps one or the other.
+        While both the old files and the new one exist, another file states the offset, so that a
+        start after a crash keeps either the old files or the new one.
 
         :param writes: the first entry, see ``write``.
         :raises StoreError, OSError: when the disk fails.
@@ -248,7 +248,7 @@ class EntryLog(CommitLog):
         io.sync_path(self.folder)
 
     def _finish_beginning(self) -> None:
-        """Finish or undo what a crash left of ``begin_again``, before the files are loaded."""
+        """Finish or undo a ``begin_again`` that a crash interrupted, before files are loaded."""
         io = self._io
         if not io.exists(self._begin_path):
             return
@@ -277,7 +277,7 @@ class EntryLog(CommitLog):
         self._settle_end()
 
     def _settle_end(self) -> None:
-        """Note which entry is the last one now, and clear the units after it.
+        """Find the entry that is the last one now, and clear the units after it.
 
         :raises OSError: when the disk fails.
         """
@@ -294,11 +294,11 @@ class EntryLog(CommitLog):
         self.committed_index = min(self.committed_index, unit.index)
 
     def companion_job(self) -> Callable[[], None]:
-        """Make the job that puts the entry index on disk; see CommitLog."""
+        """Return a job that makes the entry index durable; see CommitLog."""
         return self.index.sync_job()
 
     def state_job(self) -> Callable[[], None] | None:
-        """Make the job that writes the checkpoint file of the ledger; see CommitLog."""
+        """Return a job that writes the checkpoint file of the ledger; see CommitLog."""
         checkpoint = LedgerCheckpoint(self.committed_index, self.end_index)
         if checkpoint == self._saved:
             return None
@@ -326,7 +326,7 @@ class EntryLog(CommitLog):
         return max(otherwise_ms, self.store_timestamp(unit.position + ENTRY_HEAD_SIZE))
 
     def _head(self, offset: int) -> EntryUnit | None:
-        """Read the head of the entry that begins at an offset; None when none does."""
+        """Read the head of the entry that begins at an offset; None when no entry does."""
         data = self.peek(offset, ENTRY_HEAD_SIZE + 4)
         if data is None or not record_follows(data, 0, offset):
             return None

@@ -1,12 +1,11 @@
 """A ledger: the entries of a message store, as the members of a group exchange and compare them.
 
 The message store works on the log as it does without a group: it appends messages, and it makes
-them readable up to the place that was confirmed. This class adds what an agreement needs: entries
-by their index, appending the entries of another member exactly where they were, cutting entries on
-which the group did not agree, and beginning again at an entry of another member.
+them readable up to the confirmed offset. ``Ledger`` adds the operations that an agreement needs: it
+finds entries by their index, appends the entries of another member at the same offsets, truncates
+entries on which the group did not agree, and begins again at an entry of another member.
 
-Every method acts at once. Whether a change survives a loss of power follows from
-``MessageStore.flush``.
+Every method acts at once. A change survives a loss of power only after ``MessageStore.flush``.
 
 Source: DLedgerMmapFileStore, DLedgerCommitLog @dledger-0.3.1.2, @5.5.0.
 """
@@ -46,8 +45,8 @@ from twistmq.protocol.record import (
 
 __all__ = ["BARRIER_TOPIC", "EntryRefused", "Ledger", "StoredEntry", "make_ledger_store"]
 
-#: The topic of barriers. Their record is that of a rollback, which no broker enters into a queue or
-#: into the index.
+#: The topic of barriers. The record of a barrier is marked as a rollback, so that no broker enters
+#: it into a queue or into the index.
 BARRIER_TOPIC: Final = "RMQ_SYS_LEDGER_BARRIER"
 #: The end of the physical offset in a record.
 _OFFSET_END: Final = PHYSICAL_OFFSET_POSITION + 8
@@ -81,7 +80,7 @@ def make_ledger_store(
     """Make a message store whose log is a ledger, and its log.
 
     :param folder: the folder of the ledger; Apache's members use ``dledger-ID`` under the root of
-        the store. The other parameters are those of ``MessageStore``.
+        the store. ``MessageStore`` describes the other parameters.
     :param index_file_size: the length of each file of the entry index in bytes.
     """
     settings = replace(settings, store_path_commit_log=f"{folder}/data")
@@ -117,8 +116,7 @@ class Ledger:
 
     @property
     def committed_index(self) -> int:
-        """The index of the last entry on which the group agreed, as far as it is known; -1 without
-        one."""
+        """The index of the last entry that is known to be committed; -1 without one."""
         return self._log.committed_index
 
     @property
@@ -144,7 +142,7 @@ class Ledger:
         return self._unit(index).end
 
     def _unit(self, index: int) -> EntryUnit:
-        """Return where an entry is.
+        """Return the unit of an entry.
 
         :raises StoreError: when the log does not contain it.
         """
@@ -178,7 +176,7 @@ class Ledger:
     def _body(self, unit: EntryUnit) -> bytes:
         """Read the record of an entry.
 
-        :raises StoreDamaged: when it is not there.
+        :raises StoreDamaged: when the log does not have it.
         """
         try:
             data = self._log.peek(unit.position, unit.size)
@@ -218,7 +216,7 @@ class Ledger:
         self.append(entries)
 
     def append_barrier(self, term: int, now_ms: int) -> None:
-        """Append an entry without content, with which the leader of a term begins.
+        """Append an entry without content, which is the first one of the leader of a term.
 
         :param now_ms: the store time of its record.
         :raises StoreError: as ``extend`` does.
@@ -248,7 +246,7 @@ class Ledger:
             position = entry.position + ENTRY_HEAD_SIZE + len(entry.body)
         oldest_ms = min(record_store_timestamp(entry.body) for entry in entries)
         if oldest_ms < log.last_store_timestamp:
-            # The clock of this leader is behind that of an earlier one.
+            # An earlier leader had a clock that was ahead of this leader's clock.
             store.checkpoint.lower(oldest_ms, log.max_offset)
         log.write(self._writes(entries, log.max_offset))
         log.last_store_timestamp = record_store_timestamp(entries[-1].body)
@@ -296,7 +294,7 @@ class Ledger:
         return position if is_fitting else following
 
     def _writes(self, entries: Sequence[StoredEntry], start: int) -> list[tuple[int, bytes]]:
-        """Return the bytes of entries, and of the fillers before and between them, for each file.
+        """Return the bytes to write to each file: entries, with fillers before and between them.
 
         :param start: the end of the log before them.
         """
@@ -322,7 +320,7 @@ class Ledger:
         """Drop all entries after ``end_index``; none of them may be readable.
 
         :param end_index: one less than ``begin_index`` drops all entries.
-        :raises StoreError: when one of them is readable or agreed, or when the disk fails.
+        :raises StoreError: when one of them is readable or committed, or when the disk fails.
         """
         if end_index >= self.end_index:
             return
@@ -351,7 +349,7 @@ class Ledger:
     # --- agreement
 
     def commit(self, index: int) -> None:
-        """Make messages readable up to an entry, on which the group agreed.
+        """Make messages readable up to an entry on which the group agreed.
 
         :param index: a lower index than before, or one after the end, has no further effect.
         """

@@ -1,9 +1,9 @@
 """The two small files of a ledger: the term with the vote, and the checkpoint.
 
 Both are texts of ``key=value`` lines in the folder of the ledger, as Apache's members write them.
-The term and the vote must be on disk before any message shows them: a member that forgets its vote
-may vote twice in one term. Differs from Apache, which writes the files without a sync and deletes
-the old one before it renames the new one.
+The term and the vote must be durable before a message that contains them is sent: a member that
+forgets its vote may vote twice in one term. Differs from Apache, which writes the files without a
+sync and deletes the old one before it renames the new one.
 
 Source: MemberState.persistTerm, loadTerm, DLedgerMmapFileStore.persistCheckPoint @dledger-0.3.1.2.
 """
@@ -25,7 +25,7 @@ _TERM_FILE: Final = "currterm"
 _CHECKPOINT_FILE: Final = "checkpoint"
 _TERM: Final = "currTerm"
 _VOTE: Final = "voteLeader"
-#: Only this project's members write it; Apache's read the other two.
+#: Only twistmq's members write this key; Apache's members ignore it.
 _JOINED: Final = "joined"
 _COMMITTED: Final = "committedIndex"
 _END: Final = "endIndex"
@@ -37,8 +37,8 @@ class HardState:
 
     :param term: the highest term that it has heard of; 0 in a new ledger.
     :param vote: the member for which it voted in this term; empty without a vote.
-    :param has_joined: whether it has had all agreed entries at some time, so that its vote cannot
-        elect a member that lacks one of them.
+    :param has_joined: whether it has had all committed entries at some time, so that its vote
+        cannot elect a member that lacks one of them.
     """
 
     term: int = 0
@@ -48,7 +48,7 @@ class HardState:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCheckpoint:
-    """The last entries as they were known some time ago; -1 without an entry."""
+    """The last entries at the time when the checkpoint was written; -1 without an entry."""
 
     committed_index: int = -1
     end_index: int = -1
@@ -57,8 +57,8 @@ class LedgerCheckpoint:
 def read_hard_state(io: IStoreIO, folder: str) -> HardState | None:
     """Read the term and the vote; None when there has never been one.
 
-    Apache's member has no file for a moment while it replaces it. The newer one of the old file and
-    of the file for the new state then counts.
+    Apache's members delete the file before they rename the new one. If the file is missing, the
+    newer one of its backup and the new file counts.
 
     :raises StoreDamaged: when the file is not valid. A member that assumed another term or vote
         could vote twice.
@@ -82,7 +82,7 @@ def _hard_state(io: IStoreIO, path: str) -> HardState:
     term = whole_number(values.get(_TERM, ""))
     if term is None:
         raise StoreDamaged(f"{path}: {_TERM} is {values.get(_TERM)!r}")
-    # A folder of Apache's has no such line, and its member votes in any case.
+    # Apache's members do not write this line, and they always vote.
     return HardState(term, values.get(_VOTE, ""), values.get(_JOINED, "true") == "true")
 
 
@@ -126,7 +126,7 @@ def _number(text: str) -> int:
 def _read(io: IStoreIO, path: str) -> dict[str, str]:
     """Read the lines of a file.
 
-    :raises StoreDamaged: when the file is not such a text.
+    :raises StoreDamaged: when the file has no such lines.
     """
     try:
         text = io.read_file(path).decode("utf-8")
