@@ -39,7 +39,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.store.append_fast_path",
     "twistmq.broker.store.batch_queue",
     "twistmq.broker.store.consume_queue",
-    "twistmq.broker.store.entry_framing",
+    "twistmq.broker.store.entry_heads",
     "twistmq.broker.store.recovery_fast_path",
     "twistmq.broker.store.extension_fast_path",
     "twistmq.broker.store.extension_reader",

@@ -4,6 +4,7 @@
       StoreFull                 the disk is full: sends are refused, reads continue
       StoreClosed               the store is stopping or does not accept writes
         StoreGone               files of the running store were removed, renamed or cut
+      StoreCut                  the end of the log was removed before it was durable
       MessageIllegal            the record does not fit the format's limits
         LightQueuesFull         it needs one more light queue than is allowed
     SettingsError               a setting has no meaning; shown on the command line

@@ -148,6 +148,7 @@ LIVE = frozenset({
     "twistmq.broker.observe.supervisor_pages.PageAnswer",
     "twistmq.broker.observe.supervisor_pages.SupervisorPages",
     "twistmq.broker.remoting.host_shares.Shares",
+    "twistmq.broker.request.settled_progress.SettledProgress",
     "twistmq.broker.remoting.messages.DeferredReply",
     "twistmq.broker.remoting.messages.RequestHandler",
     "twistmq.broker.remoting.request.Request",

@@ -23,10 +23,10 @@ from twistmq.broker.store.consume_queue import (
     OFFSET_MAX,
     ConsumeQueue,
 )
-from twistmq.broker.store.entry_framing import (
+from twistmq.broker.store.entry_heads import (
     ENTRY_HEAD_SIZE,
     ENTRY_SIZE_MAX,
-    EntryFraming,
+    EntryHeads,
     entry_filler,
 )
 from twistmq.broker.store.index_tail import IndexTail
@@ -72,7 +72,7 @@ def encode_records(
     now_ms: int,
     body_size_max: int,
     assign_light: Callable[[MessageRecord, ConsumeQueue], None] | None = None,
-    framing: EntryFraming | None = None,
+    framing: EntryHeads | None = None,
 ) -> list[tuple[int, bytes]]:
     """Assign offsets to records and encode them.
 
@@ -183,7 +183,7 @@ def place_records(
     log_offset: int,
     file_size: int,
     now_ms: int,
-    framing: EntryFraming | None = None,
+    framing: EntryHeads | None = None,
 ) -> list[tuple[int, bytes]]:
     """Assign offsets to encoded records.
 

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.constants import LOG_OFFSET_MAX, OPEN_LOG_FILES_MAX
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.store.entry_framing import EntryFraming
+from twistmq.broker.store.entry_heads import EntryHeads
 from twistmq.broker.store.interfaces import IStoreFile, IStoreIO, ReadMap
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 from twistmq.protocol.errors import StoreDamaged, StoreError
@@ -62,7 +62,7 @@ class CommitLog:
     #: The size of the head in front of each record; 0 without heads.
     head_size: int = 0
     #: Makes the heads; None in a log without heads.
-    framing: EntryFraming | None = None
+    framing: EntryHeads | None = None
 
     def __init__(
         self, io: IStoreIO, directory: str, file_size: int, syncs_soon: bool = False,

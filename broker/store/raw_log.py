@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from twistmq.broker.store.commit_log import CommitLog
-from twistmq.broker.store.entry_framing import ENTRY_FILLER
+from twistmq.broker.store.entry_heads import ENTRY_FILLER
 from twistmq.broker.store.raw_walk import whole_messages
 from twistmq.broker.store.record_fault import record_fault
 from twistmq.broker.store.store_stats import StoreStats

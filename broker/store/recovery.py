@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
-from twistmq.broker.store.entry_framing import ENTRY_FILLER, record_follows
+from twistmq.broker.store.entry_heads import ENTRY_FILLER, record_follows
 from twistmq.broker.store.stored_records import may_be_torn
 from twistmq.protocol.errors import StoreDamaged
 from twistmq.protocol.record import (

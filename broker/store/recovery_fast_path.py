@@ -17,7 +17,7 @@ from typing import Final
 
 from twistmq.broker.store.append_fast_path import Queues
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
-from twistmq.broker.store.entry_framing import record_follows
+from twistmq.broker.store.entry_heads import record_follows
 from twistmq.broker.store.extension_unit import ADDRESS_MAX
 from twistmq.broker.store.index_tail import IndexTail
 from twistmq.protocol.properties import (
@@ -85,7 +85,7 @@ def skip_indexed_records(
         hash of the tag.
     :param read: the entries of the queues; a record whose entry is not among them is not skipped.
     :param ends: updated with the queue offset of each skipped record.
-    :param head_size: the size of the head in front of each record, see ``entry_framing``; 0 without
+    :param head_size: the size of the head in front of each record, see ``entry_heads``; 0 without
         heads.
     :returns: the number of bytes skipped, and the store time in ms of the last record.
     """

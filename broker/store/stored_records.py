@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX
-from twistmq.broker.store.entry_framing import record_follows
+from twistmq.broker.store.entry_heads import record_follows
 from twistmq.protocol.errors import StoreDamaged
 from twistmq.protocol.plain_properties import plain_keys
 from twistmq.protocol.properties import INNER_NUM, parse_properties
@@ -51,7 +51,7 @@ def take_records(
     :param chunk: bytes of the log; byte ``at`` of it is at commit-log offset ``offset``.
     :param end: records that extend beyond this offset are not taken.
     :param step_end: no records are taken from this offset on.
-    :param head_size: the size of the head in front of each record, see ``entry_framing``; 0 without
+    :param head_size: the size of the head in front of each record, see ``entry_heads``; 0 without
         heads.
     :returns: the number of bytes taken.
     """

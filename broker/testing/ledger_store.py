@@ -1,7 +1,7 @@
 """A message store for tests whose log is a ledger, see ``StoreBox``.
 
     box = LedgerBox().open()
-    box.lead(1)
+    box.lead_term(1)
     box.append(message("T", b"body"))
     box.commit()
 """
@@ -43,7 +43,7 @@ class LedgerBox(StoreBox):
         super().open()
         return self
 
-    def lead(self, term: int) -> None:
+    def lead_term(self, term: int) -> None:
         """Begin to lead a term: everything in the log counts as agreed."""
         self.ledger.leading_term = term
         self.ledger.append_barrier(term, self.now_ms)

@@ -274,7 +274,7 @@ class Shell(ABC):
         self.core.is_closed = True
         # The next send waits for room, and the wait raises the error.
         for room in self.rooms:
-            room.fill()
+            room.leave_no_room()
         if self._driver is not None:
             self._driver.is_stopped = True
 

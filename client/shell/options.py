@@ -324,8 +324,8 @@ def lists_options(rows: Sequence[Option]) -> Callable[[type[T]], type[T]]:
             common = [*_NAME_SERVERS] if rows is CLIENT else [*_NAME_SERVERS, _SHARED_CLIENT]
             # From 3.13 on, Python removes the indentation of docstrings.
             described.__doc__ = re.sub(
-                r"^( *)(?=:param )", lambda place: "".join(
-                    f"{place[1]}{line}\n" for line in common) + place[1],
+                r"^( *)(?=:param )", lambda indent: "".join(
+                    f"{indent[1]}{line}\n" for line in common) + indent[1],
                 described.__doc__, count=1, flags=re.MULTILINE) + text
         check_arguments(described, {row.name for row in (*rows, *CLIENT)})
         return described

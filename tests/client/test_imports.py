@@ -58,8 +58,8 @@ class ImportTests(SynchronousTestCase):
     def test_what_is_not_used_is_not_loaded(self) -> None:
         """The bounds are numbers of modules: the package alone, a client, a producer."""
         for statement, most in (("import twistmq.client", 40),
-                                ("from twistmq.client import Client", 166),
-                                ("from twistmq.client import Producer", 194)):
+                                ("from twistmq.client import Client", 168),
+                                ("from twistmq.client import Producer", 196)):
             self.assertLessEqual(len(self.modules(statement)), most, msg=statement)
         found = self.modules("from twistmq.client import Producer")
         for module in ("twistmq.client.core.consumer.member", "twistmq.protocol.headers.table",
@@ -67,7 +67,7 @@ class ImportTests(SynchronousTestCase):
             self.assertNotIn(module, found)
 
     def test_a_client_is_within_its_bound_of_all_modules_and_of_memory(self) -> None:
-        """All modules of the process: 198, and 22 MiB of it in memory.
+        """All modules of the process: 200, and 22 MiB of it in memory.
 
         Debian's interpreter loads a ``sitecustomize``, which is not counted.
         """
@@ -79,7 +79,7 @@ class ImportTests(SynchronousTestCase):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                               check=True)
         modules, kib = map(int, done.stdout.split())
-        self.assertLessEqual(modules, 198)
+        self.assertLessEqual(modules, 200)
         self.assertLessEqual(kib, 22 << 10)
 
 

@@ -60,7 +60,7 @@ class LedgerStoreTests(JavaTestCase):
         """Fill a ledger, have Apache's broker read all of it and append, and read that."""
         root = self.folder / "peer/store"
         box = _Box.over(root)
-        box.lead(1)
+        box.lead_term(1)
         for number in range(COUNT):
             box.append(message(TOPIC, b"%d " % number * (number % 90), queue_id=number % QUEUES,
                                tag="A", keys=f"k{number}"))

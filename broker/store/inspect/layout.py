@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from twistmq.broker.store.checkpoint import Checkpoint
-from twistmq.broker.store.entry_framing import ENTRY_HEAD, ENTRY_HEAD_SIZE, ENTRY_MAGIC
+from twistmq.broker.store.entry_heads import ENTRY_HEAD, ENTRY_HEAD_SIZE, ENTRY_MAGIC
 from twistmq.broker.store.inspect.files import (
     Reader,
     Segments,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from twistmq.broker.store.entry_framing import (
+from twistmq.broker.store.entry_heads import (
     ENTRY_FILLER,
     ENTRY_HEAD,
     ENTRY_HEAD_SIZE,
@@ -40,11 +40,11 @@ def head_fault(log: Segments, position: int) -> HeadFault | None:
     head = log.cached(position, ENTRY_HEAD_SIZE + 4)
     if len(head) < ENTRY_HEAD_SIZE + 4:
         return 0, "an entry", "the end of the file"
-    magic, size, _, _, place, _, _, _, record_size = ENTRY_HEAD.unpack_from(head)
+    magic, size, _, _, own_position, _, _, _, record_size = ENTRY_HEAD.unpack_from(head)
     if magic != ENTRY_MAGIC:
         return 0, f"magic {ENTRY_MAGIC}", str(magic)
-    if place != position:
-        return 24, f"its own position {position}", str(place)
+    if own_position != position:
+        return 24, f"its own position {position}", str(own_position)
     if not record_follows(head, 0, position):
         field = 4 if record_size == int.from_bytes(head[-4:], "big") else 44
         return field, (f"the size of the record, {int.from_bytes(head[-4:], 'big')}, and "
@@ -129,7 +129,7 @@ class LedgerCheck:
         _, _, index, term, *_ = ENTRY_HEAD.unpack_from(after)
         return bool(index != self._end_index + 2 or term < self._term)
 
-    def skipped(self) -> None:
+    def note_skipped(self) -> None:
         """Note that the walk has skipped bytes, so the next entry may have a higher index."""
         self._has_skipped = True
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from twistmq.broker.store.consume_queue import OFFSET_MAX
-from twistmq.broker.store.entry_framing import ENTRY_FILLER, entry_filler
+from twistmq.broker.store.entry_heads import ENTRY_FILLER, entry_filler
 from twistmq.broker.store.inspect.layout import MAGICS, StoreFiles, report_missing
 from twistmq.broker.store.inspect.ledger_check import HeadFault, LedgerCheck, head_fault
 from twistmq.broker.store.inspect.report import Report
@@ -124,7 +124,7 @@ class LogWalk:
                     return
                 self._advance(following - at)
                 if self._entries is not None:
-                    self._entries.skipped()
+                    self._entries.note_skipped()
                 at = following
                 continue
             record = at + self._head_size

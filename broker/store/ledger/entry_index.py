@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from twistmq.broker.store.entry_framing import UNIT, UNIT_SIZE
+from twistmq.broker.store.entry_heads import UNIT, UNIT_SIZE
 from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 from twistmq.protocol.errors import StoreError
@@ -76,8 +76,8 @@ class EntryIndex:
         data = self.read(index, 1)
         if len(data) < UNIT_SIZE:
             return None
-        magic, position, size, found, term = UNIT.unpack(data)
-        if magic != _MAGIC or found != index:
+        magic, position, size, stored_index, term = UNIT.unpack(data)
+        if magic != _MAGIC or stored_index != index:
             return None
         return EntryUnit(position, size, index, term)
 
@@ -95,7 +95,7 @@ class EntryIndex:
             offset += size
         return b"".join(parts)
 
-    def takes(self, index: int) -> bool:
+    def has_room_for(self, index: int) -> bool:
         """Return whether the unit of an entry can be written without a gap between files."""
         offset = index * UNIT_SIZE
         return not self._starts or (
@@ -128,7 +128,7 @@ class EntryIndex:
         except OSError as error:
             raise StoreError(f"the entry index cannot be written: {error}") from error
 
-    def match(self, first: int, units: bytes) -> None:
+    def write_different(self, first: int, units: bytes) -> None:
         """Write the units of consecutive entries where the files have others.
 
         :raises StoreError: as ``write`` does.

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from twistmq.broker.store.commit_log import CommitLog
-from twistmq.broker.store.entry_framing import (
+from twistmq.broker.store.entry_heads import (
     ENTRY_FILLER,
     ENTRY_HEAD,
     ENTRY_HEAD_SIZE,
     ENTRY_SIZE_MAX,
     UNIT_SIZE,
-    EntryFraming,
+    EntryHeads,
     EntryWalk,
     record_follows,
 )
@@ -53,7 +53,7 @@ class EntryLog(CommitLog):
     """
 
     head_size = ENTRY_HEAD_SIZE
-    framing: EntryFraming
+    framing: EntryHeads
 
     def __init__(
         self, io: IStoreIO, folder: str, file_size: int, syncs_soon: bool = False,
@@ -61,7 +61,7 @@ class EntryLog(CommitLog):
     ) -> None:
         super().__init__(io, f"{folder}/data", file_size, syncs_soon)
         self.folder = folder
-        self.framing = EntryFraming(0, -1)
+        self.framing = EntryHeads(0, -1)
         self.index = EntryIndex(io, f"{folder}/index", index_file_size)
         #: The index of the first entry; -1 when the log has no entry.
         self.begin_index = -1
@@ -106,7 +106,7 @@ class EntryLog(CommitLog):
         before_start = self._entry_before(start)
         if before_start is None:
             walk = EntryWalk(self.min_offset, -1, -1)
-            if not self.index.takes(max(0, self.begin_index)):
+            if not self.index.has_room_for(max(0, self.begin_index)):
                 self.index.start_over()
         else:
             walk = EntryWalk(start, before_start.index + 1, before_start.term)
@@ -123,7 +123,7 @@ class EntryLog(CommitLog):
             units = walk.take_units()
             if units:
                 count = len(units) // UNIT_SIZE
-                self.index.match(walk.index - count if first < 0 else first, units)
+                self.index.write_different(walk.index - count if first < 0 else first, units)
             if walk.position == before:
                 break
         if walk.index >= 0:

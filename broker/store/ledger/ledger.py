@@ -19,7 +19,7 @@ from typing import Final
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.store.commit_flush import RunSync
-from twistmq.broker.store.entry_framing import (
+from twistmq.broker.store.entry_heads import (
     ENTRY_HEAD_SIZE,
     entry_filler,
     record_follows,
@@ -186,7 +186,7 @@ class Ledger:
             raise StoreDamaged(f"there is no entry {unit.index} at {unit.position} of the log")
         return data[ENTRY_HEAD_SIZE:]
 
-    def holds(self, entry: StoredEntry) -> bool:
+    def has_entry(self, entry: StoredEntry) -> bool:
         """Return whether the log has exactly this entry."""
         unit = self._log.unit_at(entry.index)
         return (unit is not None and (unit.term, unit.position, unit.size) == (
@@ -206,7 +206,7 @@ class Ledger:
         position = self._log.max_offset
         entries: list[StoredEntry] = []
         for body in bodies:
-            position = self._place(position, len(body))
+            position = self._fitting_position(position, len(body))
             body = b"".join((
                 body[:PHYSICAL_OFFSET_POSITION],
                 (position + ENTRY_HEAD_SIZE).to_bytes(8, "big"), body[_OFFSET_END:]))
@@ -261,15 +261,15 @@ class Ledger:
         :raises EntryRefused: with the reason.
         """
         log, body = self._log, entry.body
-        place = self._place(position, len(body))
+        begin_position = self._fitting_position(position, len(body))
         begin = entry.position + ENTRY_HEAD_SIZE
         if entry.index < 0 or (index >= 0 and entry.index != index):
             why = f"entry {index} comes next"
         elif entry.term < term or entry.term < 0:
             why = f"the entry before it has term {term}"
-        elif entry.position != place:
-            why = (f"the next entry of this size begins at {place}; mappedFileSizeCommitLog may "
-                   "differ")
+        elif entry.position != begin_position:
+            why = (f"the next entry of this size begins at {begin_position}; "
+                   "mappedFileSizeCommitLog may differ")
         elif not RECORD_SIZE_MIN <= len(body) <= log.record_size_max:
             why = f"{len(body)} bytes are not a record, or too large: {log.record_size_max} fit"
         elif record_size(body) != len(body):
@@ -287,7 +287,7 @@ class Ledger:
         raise EntryRefused(f"entry {entry.index} of term {entry.term} at {entry.position} cannot "
                            f"be stored: {why}")
 
-    def _place(self, position: int, body_size: int) -> int:
+    def _fitting_position(self, position: int, body_size: int) -> int:
         """Return where an entry with a body of this size begins when the log ends here."""
         following = self._log.next_file_start(position)
         is_fitting = ENTRY_HEAD_SIZE + body_size + BLANK_SIZE_MIN <= following - position
@@ -308,7 +308,7 @@ class Ledger:
                 parts.append(entry_filler(entry.position - position))
                 writes.append((start, b"".join(parts)))
                 parts, start = [], entry.position
-            parts.append(framing.copied(entry.term, entry.position, len(entry.body)))
+            parts.append(framing.copied_head(entry.term, entry.position, len(entry.body)))
             parts.append(entry.body)
             position = entry.position + ENTRY_HEAD_SIZE + len(entry.body)
         writes.append((start, b"".join(parts)))

@@ -38,7 +38,7 @@ class InFlightLimit:
         self.count -= 1
         self.bytes -= size
 
-    def fill(self) -> None:
+    def leave_no_room(self) -> None:
         """Leave no room from now on, because the producer cannot send any more."""
         self.count = self._count_max
 

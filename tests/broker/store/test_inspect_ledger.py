@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.broker.store.ledger.golden import CASES, unpack
 from tests.broker.store.test_inspect import check, digest
 from twistmq.broker.store.disk import RealDisk
-from twistmq.broker.store.entry_framing import ENTRY_FILLER, UNIT_SIZE
+from twistmq.broker.store.entry_heads import ENTRY_FILLER, UNIT_SIZE
 from twistmq.broker.store.inspect.dump import Wanted, as_json, as_text, find_records
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
@@ -44,10 +44,10 @@ class LedgerCheckTests(SynchronousTestCase):
         self.root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         self.root.mkdir(parents=True)
         self.box = DiskBox.at(self.root)
-        self.box.lead(1)
+        self.box.lead_term(1)
         self.fill(COUNT // 2)
         self.box.commit()
-        self.box.lead(2)
+        self.box.lead_term(2)
         self.fill(COUNT // 2)
         self.box.commit()
         write_hard_state(self.box.disk, self.box.folder, HardState(2, ID))

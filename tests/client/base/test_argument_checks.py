@@ -57,7 +57,7 @@ def _limited(limits: Any) -> Callable[[], object]:
 
 
 CALLS += [
-    ("option limits: count is 'a'", _limited(PullLimits("a"))),  # type: ignore[arg-type]
+    ("option limits: count is 0", _limited(PullLimits(count=0))),
     ("option limits: span is 0", _limited(PullLimits(span=0))),
     ("option limits: topic_count is -2", _limited(PullLimits(topic_count=-2))),
 ]

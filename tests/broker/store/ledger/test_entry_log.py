@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.store.ledger.test_ledger import FILE_SIZE, numbered
-from twistmq.broker.store.entry_framing import UNIT_SIZE
+from twistmq.broker.store.entry_heads import UNIT_SIZE
 from twistmq.broker.store.ledger.ledger import StoredEntry
 from twistmq.broker.store.ledger.state_files import LedgerCheckpoint, read_checkpoint
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
@@ -25,7 +25,7 @@ class RecoveryTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.disk = FaultyDisk()
         self.box = LedgerBox(self.disk, mapped_file_size_commit_log=FILE_SIZE).open()
-        self.box.lead(2)
+        self.box.lead_term(2)
         self.box.append(*numbered(COUNT))
         self.box.ledger.commit(COUNT - 20)
         self.whole = self.entries(self.box)
@@ -84,7 +84,7 @@ class RecoveryTests(SynchronousTestCase):
         again = self.box.after_kill()
         self.assertEqual(len(again.bodies("T")), 50)
         again.ledger.truncate(60)
-        again.lead(5)
+        again.lead_term(5)
         again.append(*[message("T", b"other", keys=f"k{number}") for number in range(100, 140)])
         again.commit()
         for end in (None, LedgerBox.after_kill, LedgerBox.after_stop):
@@ -189,7 +189,7 @@ class BatchTests(SynchronousTestCase):
         box = LedgerBox(mapped_file_size_commit_log=FILE_SIZE)
         box.batch_topics = {"B"}
         box.open()
-        box.lead(1)
+        box.lead_term(1)
         records: list[MessageRecord] = [
             inner_batch("B", [b"%d" % number, b"x" * 40]) for number in range(50)]
         box.append(*records)

@@ -7,7 +7,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.store.ledger.golden import CASES, FIRST_COUNT, GOLDEN_SIZES, GoldenBox, unpack
-from twistmq.broker.store.entry_framing import UNIT_SIZE
+from twistmq.broker.store.entry_heads import UNIT_SIZE
 from twistmq.broker.store.ledger.state_files import read_checkpoint, read_hard_state
 from twistmq.broker.testing.ledger_store import LEDGER_FOLDER, LedgerBox
 from twistmq.broker.testing.store import message
@@ -85,7 +85,7 @@ class GoldenLedgerTests(SynchronousTestCase):
             box, root = self.open(version, state)
             before = box.ledger.end_index
             box.commit()
-            box.lead(99)
+            box.lead_term(99)
             box.append(*[message("T", b"new %d" % number) for number in range(80)])
             box.commit()
             entries = box.ledger.read(0, 1 << 30)

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.store.entry_framing import ENTRY_HEAD_SIZE, ENTRY_SIZE_MAX
+from twistmq.broker.store.entry_heads import ENTRY_HEAD_SIZE, ENTRY_SIZE_MAX
 from twistmq.broker.store.ledger.ledger import BARRIER_TOPIC, EntryRefused, StoredEntry
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.ledger_store import LEDGER_FOLDER, LedgerBox
@@ -56,7 +56,7 @@ class AppendTests(LedgerCase):
     def test_an_entry_for_each_message(self) -> None:
         """The store's own append makes entries with consecutive indexes and the leader's term."""
         box = self.make()
-        box.lead(4)
+        box.lead_term(4)
         records = box.append(*numbered(3)) + box.append(*numbered(40, 3))
         entries = self.entries(box)
         self.assertEqual([entry.index for entry in entries], list(range(44)))
@@ -72,7 +72,7 @@ class AppendTests(LedgerCase):
         """Records that were encoded ahead get heads in the same places."""
         box, ahead = self.make(), self.make()
         for each in (box, ahead):
-            each.lead(1)
+            each.lead_term(1)
         box.append(*numbered(60))
         records = numbered(60)
         ahead.store.append_encoded([ahead.store.encode_ahead(records[:25]),
@@ -84,7 +84,7 @@ class AppendTests(LedgerCase):
     def test_nothing_is_readable_before_it_is_agreed(self) -> None:
         """Queues get the messages when the group has agreed on their entries."""
         box = self.make()
-        box.lead(1)
+        box.lead_term(1)
         box.append(*numbered(3))
         self.assertEqual(box.bodies("T"), [])
         box.ledger.commit(2)
@@ -98,7 +98,7 @@ class AppendTests(LedgerCase):
     def test_a_barrier_enters_no_queue(self) -> None:
         """Its record makes no queue and no item of the index."""
         box = self.make()
-        box.lead(1)
+        box.lead_term(1)
         self.assertIsNone(box.store.queues.find(BARRIER_TOPIC, 0))
         self.assertEqual(box.store.dispatch.offset, box.store.commit_log.max_offset)
         (entry,) = self.entries(box)
@@ -108,7 +108,7 @@ class AppendTests(LedgerCase):
     def test_an_illegal_message_takes_no_index(self) -> None:
         """After a refused send the next entry has the next index, and the log is whole."""
         box = self.make()
-        box.lead(1)
+        box.lead_term(1)
         self.assertRaises(MessageIllegal, box.append, *numbered(2), message("T", bytes(FILE_SIZE)))
         box.append(*numbered(1))
         self.assertEqual(box.ledger.end_index, 1)
@@ -117,7 +117,7 @@ class AppendTests(LedgerCase):
     def test_the_largest_entry(self) -> None:
         """A record fills an entry up to Apache's buffer; one byte more is refused."""
         box = LedgerBox(mapped_file_size_commit_log=16 << 20, max_message_size=8 << 20).open()
-        box.lead(1)
+        box.lead_term(1)
         (small,) = box.append(message("T", b"", keys="k"))
         rest = ENTRY_SIZE_MAX - ENTRY_HEAD_SIZE - small.size
         self.assertRaises(MessageIllegal, box.append, message("T", bytes(rest + 1), keys="k"))
@@ -131,7 +131,7 @@ class AppendTests(LedgerCase):
         """Neither the log nor the indexes change when a send is refused."""
         disk = FaultyDisk()
         box = self.make(disk)
-        box.lead(1)
+        box.lead_term(1)
         for room in (0, 20, 400):
             disk.room_bytes = room
             before = box.store.commit_log.max_offset
@@ -147,7 +147,7 @@ class FollowTests(LedgerCase):
 
     def setUp(self) -> None:
         self.leader = self.make()
-        self.leader.lead(1)
+        self.leader.lead_term(1)
         self.leader.append(*numbered(50))
         self.follower = self.make()
 
@@ -192,9 +192,9 @@ class FollowTests(LedgerCase):
             self.assertRaises(EntryRefused, self.follower.ledger.append, [next_entry, bad])
         self.assertEqual(self.data(self.follower), before)
         self.follower.ledger.append([next_entry])
-        self.assertTrue(self.follower.ledger.holds(next_entry))
-        self.assertFalse(self.follower.ledger.holds(entries[6]))
-        self.assertFalse(self.follower.ledger.holds(
+        self.assertTrue(self.follower.ledger.has_entry(next_entry))
+        self.assertFalse(self.follower.ledger.has_entry(entries[6]))
+        self.assertFalse(self.follower.ledger.has_entry(
             dataclasses.replace(next_entry, body=body[:-1] + b"x")))
 
     def test_read_returns_what_fits(self) -> None:
@@ -234,7 +234,7 @@ class CutTests(LedgerCase):
 
     def setUp(self) -> None:
         self.box = self.make()
-        self.box.lead(1)
+        self.box.lead_term(1)
         self.box.append(*numbered(30))
         self.box.commit()
         self.agreed = self.entries(self.box)
@@ -306,7 +306,7 @@ class RestartTests(LedgerCase):
 
     def setUp(self) -> None:
         self.leader = self.make()
-        self.leader.lead(1)
+        self.leader.lead_term(1)
         self.leader.append(*numbered(90))
         self.leader.commit()
         self.entries_of_leader = self.entries(self.leader)
@@ -349,7 +349,7 @@ class RetentionTests(LedgerCase):
     def test_the_first_index_follows_the_first_file(self) -> None:
         """The ledger begins with the first entry of its first file, and finds all others."""
         box = self.make()
-        box.lead(1)
+        box.lead_term(1)
         box.append(*numbered(400))
         box.commit()
         box.step(70_000, 40)

@@ -122,7 +122,7 @@ class EveryChangeTests(EveryChangeCase):
         leader.now_ms = self.box.now_ms
         leader.ledger.append(self.floor[:14])
         leader.commit()
-        leader.lead(2)
+        leader.lead_term(2)
         for number in range(60):
             leader.append(message("T", b"new %d " % number * 30, keys=f"new{number}"))
         leader.commit()
@@ -177,7 +177,7 @@ class EveryChangeTests(EveryChangeCase):
                             end)
         # The member goes on, as the leader of another term.
         box.commit()
-        box.lead(9)
+        box.lead_term(9)
         box.append(*[message("T", b"late %d " % number * 30, keys=f"late{number}")
                      for number in range(9)])
         box.commit()
@@ -190,7 +190,7 @@ class EveryChangeTests(EveryChangeCase):
         """The index has a unit for each entry, and none after the last one."""
         ledger, index = self.box.ledger, self.box.entry_log.index
         for entry in entries:
-            self.assertTrue(ledger.holds(entry), end)
+            self.assertTrue(ledger.has_entry(entry), end)
         self.assertFalse(any(index.read(ledger.end_index + 1, 20)), end)
 
     def check_readable(self, entries: Sequence[StoredEntry], end: str) -> None:

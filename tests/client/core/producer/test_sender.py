@@ -678,11 +678,14 @@ class PrepareTests(SendCase):
             self.assertEqual(parse_properties(ready.properties)[name], value)
 
     def test_what_an_interceptor_adds_is_looked_at_too(self) -> None:
-        """It sees the properties after they were looked at."""
+        """A tag that cannot be sent is undone and logged, and the message keeps its own."""
         self.box.core.interceptors = Interceptors([_Tagging()])
         sender = Sender(self.box.core, ProducerOptions(group="g"), lambda now_ms: "ID")
-        self.assertIn("tag ' late'", str(self.assertRaises(
-            OptionError, sender.prepare, Message("T", b"1"))))
+        with self.assertLogs("twistmq.client", "ERROR") as logged:
+            ready = [sender.prepare(Message("T", b"1", tags=tags)) for tags in ("", "own")]
+        self.assertEqual([parse_properties(each.properties).get("TAGS") for each in ready],
+                         [None, "own"])
+        self.assertIn("tag ' late'", logged.output[0])
 
     def test_a_batch_is_one_request_with_an_id_each(self) -> None:
         """Its result has all ids, joined by commas."""

@@ -42,7 +42,7 @@ __all__ = [
     "ENTRY_SIZE_MAX",
     "UNIT",
     "UNIT_SIZE",
-    "EntryFraming",
+    "EntryHeads",
     "EntryWalk",
     "entry_filler",
     "record_follows",
@@ -78,12 +78,13 @@ def record_follows(data: bytes, at: int, position: int) -> bool:
     :param data: contains the whole head and the size of the record.
     :param position: the offset in the log of byte ``at``.
     """
-    magic, size, _, _, place, _, _, _, record_size = ENTRY_HEAD.unpack_from(data, at)
-    return bool(magic == ENTRY_MAGIC and place == position and size == record_size + ENTRY_HEAD_SIZE
+    magic, size, _, _, own_position, _, _, _, record_size = ENTRY_HEAD.unpack_from(data, at)
+    return bool(magic == ENTRY_MAGIC and own_position == position
+                and size == record_size + ENTRY_HEAD_SIZE
                 and record_size == uint32_at(data, at + ENTRY_HEAD_SIZE))
 
 
-class EntryFraming:
+class EntryHeads:
     """Makes the heads of new entries, and the units of the entry index for them.
 
     ``begin`` comes before the first head of an append. After its bytes are written, ``keep``
@@ -131,7 +132,7 @@ class EntryFraming:
         self.next_index = index + 1
         return ENTRY_HEAD.pack(ENTRY_MAGIC, size, index, self.term, position, 0, 0, 0, record_size)
 
-    def copied(self, term: int, position: int, record_size: int) -> bytes:
+    def copied_head(self, term: int, position: int, record_size: int) -> bytes:
         """Return the head of the next entry, which another member appended in a term."""
         own_term, self.term = self.term, term
         head = self.head(position, record_size)
@@ -194,9 +195,9 @@ class EntryWalk:
                 break
             if at + ENTRY_HEAD_SIZE > length:
                 break
-            magic, size, index, term, place, _, _, _, record_size = ENTRY_HEAD.unpack_from(
+            magic, size, index, term, own_position, _, _, _, record_size = ENTRY_HEAD.unpack_from(
                 chunk, at)
-            if magic != ENTRY_MAGIC or place != position:
+            if magic != ENTRY_MAGIC or own_position != position:
                 self.fault = f"no entry begins with {chunk[at : at + 8].hex()}"
                 break
             if size != record_size + ENTRY_HEAD_SIZE or not (

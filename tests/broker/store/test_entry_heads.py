@@ -6,10 +6,10 @@ import struct
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.store.entry_framing import (
+from twistmq.broker.store.entry_heads import (
     ENTRY_HEAD_SIZE,
     UNIT_SIZE,
-    EntryFraming,
+    EntryHeads,
     EntryWalk,
     entry_filler,
     record_follows,
@@ -21,7 +21,7 @@ RECORD = struct.pack(">i", 100) + b"r" * 96
 
 def entries(count: int, term: int = 3, begin: int = 0, index: int = 7) -> tuple[bytes, bytes]:
     """Make entries that follow each other; :returns: their bytes and units."""
-    framing = EntryFraming(index, term)
+    framing = EntryHeads(index, term)
     framing.begin()
     data = b""
     for _ in range(count):
@@ -29,7 +29,7 @@ def entries(count: int, term: int = 3, begin: int = 0, index: int = 7) -> tuple[
     return data, bytes(framing.units)
 
 
-class EntryFramingTests(SynchronousTestCase):
+class EntryHeadsTests(SynchronousTestCase):
     """The heads and units of new entries."""
 
     def test_a_head_and_its_unit(self) -> None:
@@ -46,7 +46,7 @@ class EntryFramingTests(SynchronousTestCase):
 
     def test_an_append_that_fails_takes_no_index(self) -> None:
         """The next append gets the indexes of one that was undone, and the last term stays."""
-        framing = EntryFraming(4, 2)
+        framing = EntryHeads(4, 2)
         framing.begin()
         framing.head(0, 100)
         framing.keep()
@@ -56,7 +56,7 @@ class EntryFramingTests(SynchronousTestCase):
         framing.undo()
         self.assertEqual((framing.next_index, framing.last_term), (5, 2))
         framing.begin(30)
-        framing.copied(9, 1000, 100)
+        framing.copied_head(9, 1000, 100)
         self.assertEqual((framing.begin_index, framing.next_index), (30, 31))
         framing.undo()
         self.assertEqual((framing.begin_index, framing.next_index, framing.term), (5, 5, 3))
