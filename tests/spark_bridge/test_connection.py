@@ -7,8 +7,8 @@ from typing import cast
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.client.base.messages import MessageQueue
+from twistmq.client.base.times import unix_ms
 from twistmq.client.blocking.client import Client
-from twistmq.client.shell.options import unix_ms
 from twistmq.spark_bridge.connection import offset_at
 
 
