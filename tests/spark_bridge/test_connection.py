@@ -17,7 +17,7 @@ class _Client:
 
     def search_offset(self, queue: MessageQueue, timestamp_s: float) -> int:
         """See ``Client``."""
-        return unix_ms(timestamp_s)
+        return unix_ms(timestamp_s, "timestamp_s")
 
 
 class OffsetTests(SynchronousTestCase):
