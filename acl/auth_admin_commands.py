@@ -119,11 +119,24 @@ def copy_users(
     for info in _users_of(session, from_broker, users):
         if info.password == MASK:
             raise AdminError(f"{from_broker} returns masked passwords: copyUser needs a super user")
-        header = UserRequestHeader(username=info.username)
-        is_new = not session.ask(to_broker, RequestCode.AUTH_GET_USER, header).body
-        code = RequestCode.AUTH_CREATE_USER if is_new else RequestCode.AUTH_UPDATE_USER
-        session.ask(to_broker, code, header, info.encode_standard())
-        yield info.username, from_broker, to_broker, "created" if is_new else "changed"
+        outcome = _store(session, to_broker, UserRequestHeader(username=info.username), info, (
+            RequestCode.AUTH_GET_USER, RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER))
+        yield info.username, from_broker, to_broker, outcome
+
+
+def _store(
+    session: Session, address: str, header: CommandHeader, info: UserInfo | AclInfo,
+    codes: tuple[RequestCode, RequestCode, RequestCode],
+) -> str:
+    """Create a user or the policies of a subject on a broker, or change the existing ones.
+
+    :param codes: the codes of the requests that get, create and update them.
+    :returns: the outcome for the table.
+    """
+    get, create, update = codes
+    is_new = not session.ask(address, get, header).body
+    session.ask(address, create if is_new else update, header, info.encode_standard())
+    return "created" if is_new else "changed"
 
 
 def _users_of(session: Session, address: str, users: str | None) -> list[UserInfo]:
@@ -208,11 +221,9 @@ def copy_acls(
 ) -> Iterator[Row]:
     """Copy policies; entries about other resources stay as they are on the other broker."""
     for info in _policies_of(session, from_broker, subjects):
-        header = AclRequestHeader(subject=info.subject)
-        is_new = not session.ask(to_broker, RequestCode.AUTH_GET_ACL, header).body
-        code = RequestCode.AUTH_CREATE_ACL if is_new else RequestCode.AUTH_UPDATE_ACL
-        session.ask(to_broker, code, header, info.encode_standard())
-        yield info.subject, from_broker, to_broker, "created" if is_new else "changed"
+        outcome = _store(session, to_broker, AclRequestHeader(subject=info.subject), info, (
+            RequestCode.AUTH_GET_ACL, RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL))
+        yield info.subject, from_broker, to_broker, outcome
 
 
 def _policies_of(session: Session, address: str, subjects: str | None) -> list[AclInfo]:

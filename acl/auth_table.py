@@ -237,7 +237,7 @@ class AuthTable:
         return subject
 
     def user_named(self, name: str) -> User | None:
-        """Return a user; None if there is no such user."""
+        """Return a user, or None when the table does not have that name."""
         return self.user_table.users.get(name)
 
     def policies_of_user(self, name: str) -> Policies | None:

@@ -52,7 +52,7 @@ class GuideTests(SynchronousTestCase):
                 self.type(line, running.namesrv_address)
 
     def type(self, line: str, namesrv: str) -> None:
-        """Run one command as a shell does, and look whether it does what the page says."""
+        """Run one command as a shell does, and check the effect that the page promises."""
         words = shlex.split(line, comments=True)
         if words[0] == "export":
             os.environ.update(dict(word.split("=", 1) for word in words[1:]))

@@ -43,7 +43,7 @@ __all__ = ["Group", "Machine"]
 
 @dataclass
 class Machine:
-    """One member with its disk: what is synced survives ``Group.kill``."""
+    """One member with its disk; synced data survives ``Group.kill``."""
 
     name: str
     member: Member | None = None
@@ -112,7 +112,7 @@ class Group:
         self.tell(name, Started())
 
     def kill(self, name: str) -> None:
-        """End the process; what was not synced is lost."""
+        """End the process, which loses the data that was not synced."""
         machine = self.machines[name]
         machine.member = None
         machine.life += 1

@@ -110,7 +110,7 @@ class JoiningTests(SynchronousTestCase):
         self.assertEqual(member.member.hard_state, HardState(6, "", joined=False))
 
     def test_answers_without_a_term_do_not_count(self) -> None:
-        """Such an answer is none."""
+        """The member ignores such an answer."""
         member = LoneMember()
         self._tell_terms(member, a=-1, c=0)
         self.assertFalse(member.member.has_joined)

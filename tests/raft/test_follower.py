@@ -1,4 +1,4 @@
-"""A follower: whom it obeys, what it acknowledges and commits, and what it never drops."""
+"""A follower obeys one leader, acknowledges and commits entries, and keeps committed ones."""
 
 from twisted.trial.unittest import SynchronousTestCase
 

@@ -203,7 +203,7 @@ class EntryLog(CommitLog):
         framing.keep()
 
     def drop_first(self) -> Callable[[], None] | None:
-        """See CommitLog. Files of the index that are no longer needed are removed as well."""
+        """See CommitLog. The files of the index for the removed entries are removed as well."""
         before = self.begin_index
         close = super().drop_first()
         head = self._head(self.min_offset)

@@ -223,7 +223,7 @@ class ExchangeTests(KombuCase):
     """Exchanges that connections share."""
 
     def test_a_fan_out_reaches_each_queue_that_is_bound(self) -> None:
-        """Those that last, and those of one process, from their binding on."""
+        """The exchange reaches lasting queues, and queues of one process from their binding on."""
         exchange = kombu.Exchange("news", type="fanout")
         sender = self.connect()
         producer = kombu.Producer(sender.default_channel, exchange=exchange)
@@ -285,7 +285,7 @@ class ExchangeTests(KombuCase):
 
 
 class FaultTests(KombuCase):
-    """Errors are those of kombu, and say what to do."""
+    """The transport raises the errors of kombu, and each text names a remedy."""
 
     def test_a_body_that_is_too_large_is_refused(self) -> None:
         """It is not tried again, and the connection goes on."""

@@ -173,7 +173,7 @@ class DiskLog:
         self.disk.change()
 
     def truncate(self, end_index: int) -> None:
-        """Drop all entries behind an index."""
+        """Drop all entries after an index."""
         self._check_disk()
         if self.disk.entries:
             self._on_cut(end_index)

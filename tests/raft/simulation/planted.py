@@ -60,7 +60,7 @@ Replace = Callable[[Any, str, Any], None]
 
 @contextmanager
 def planted(bug: PlantedBug) -> Iterator[None]:
-    """Replace what the bug replaces, for a time."""
+    """Install the functions of the bug while the block runs."""
     with ExitStack() as stack:
         bug.plant(lambda place, name, new: stack.enter_context(
             patch.object(place, name, new)) and None)

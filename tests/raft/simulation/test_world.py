@@ -88,7 +88,7 @@ class DiskTests(SynchronousTestCase):
     """``Disk`` and ``DiskLog``."""
 
     def test_a_loss_of_power_keeps_what_was_synced(self) -> None:
-        """Of what was written since the last sync, some of the last writes are lost."""
+        """A power failure may lose the last writes since the last sync."""
         ends = set()
         for seed in range(50):
             disk = Disk()
