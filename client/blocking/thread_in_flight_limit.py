@@ -120,7 +120,12 @@ class ThreadInFlightLimit(InFlightLimit):
     def _settle(self) -> None:
         """Apply the give-backs that were postponed; the caller holds the lock."""
         while self._late:
-            self.give_some(*self._late.popleft())
+            try:
+                count, byte_count = self._late.popleft()
+            except IndexError:
+                # A signal handler, which may hold the same lock, applied the rest meanwhile.
+                return
+            self.give_some(count, byte_count)
 
     def give_some(self, count: int, byte_count: int) -> None:
         """Give the room of some messages back; the caller holds the lock."""

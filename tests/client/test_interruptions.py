@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.client.blocking.futures import Outcomes, RunningFuture, SharedFuture
 from twistmq.client.blocking.loop import Loop
+from twistmq.client.blocking.thread_in_flight_limit import ThreadInFlightLimit
 from twistmq.client.core.producer.unique_id import UniqueIds
 from twistmq.client.shell.flag import Flag
 
@@ -136,6 +137,25 @@ class FutureTests(SynchronousTestCase):
                 return value
 
             self.assertGreater(self.interrupt_each_line(use, kind, lambda future: None), 5)
+
+
+class RoomTests(SynchronousTestCase):
+    """The room of a producer, which a signal handler uses in the middle of a send."""
+
+    def test_each_line_of_a_send(self) -> None:
+        """What ended while the thread was stuck is counted once, whoever counts it."""
+        for line in range(1000):
+            room = ThreadInFlightLimit(10, 1 << 20)
+            for _ in range(3):
+                room.take(1)
+            with room.lock:
+                self.assertTrue(on_thread(lambda room=room: [room.give(1) for _ in range(3)]))
+            interruption = Interruption(line, lambda room=room: room.take(1))
+            interruption.run(lambda room=room: room.take(1))
+            if not interruption.has_come:
+                break
+            self.assertEqual(room.count, 2, msg=f"line {line}")
+        self.assertGreater(line, 5)
 
 
 class LoopTests(SynchronousTestCase):

@@ -123,7 +123,7 @@ class SignalTests(ExitCase):
             before = 0
             for arguments in ((), ("batches",)):
                 done = self.run_program(SENDING, *arguments)
-                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertEqual((done.returncode, done.stderr), (0, ""), msg=done.stderr)
                 stored = self.stored()
                 self.assertEqual(stored - before, int(done.stdout))
                 before = stored
