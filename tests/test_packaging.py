@@ -103,8 +103,9 @@ class LayoutTests(SynchronousTestCase):
     def test_packages_are_the_folders_with_modules(self) -> None:
         """A folder that is not listed imports in a checkout and is missing from the wheel."""
         listed = setup_cfg()["options"]["packages"].split()
+        # A folder that only holds other folders is a package too: its py.typed has to be installed.
         holding = {path.parent.relative_to(ROOT) for path in sources(*FOLDERS)
-                   if not is_mapped_alone(path)}
+                   if not is_mapped_alone(path)} | {Path(folder) for folder in FOLDERS}
         self.assertEqual(
             sorted(listed),
             sorted(["twisted.plugins", *FORMATS,

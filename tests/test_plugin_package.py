@@ -377,7 +377,7 @@ class BrokenPluginTests(SynchronousTestCase):
             self.assertEqual([command.name for command in commands], ["spark"])
             files = broker.call(broker.kernel.hooks.collect_store_files)
             self.assertEqual(sorted(files), [
-                "delays", "filters", "pops", "static topics", "timers"])
+                "delays", "filters", "pops", "static topics", "timers", "users"])
             self.assertEqual(client.request(RequestCode.GET_BROKER_RUNTIME_INFO).code,
                              ResponseCode.SUCCESS)
             broker.call(broker.kernel.hooks.metrics)

@@ -92,7 +92,8 @@ DEEDS: Final[dict[str, tuple[Callable[[RawClient], int], int]]] = {
     "transaction": (_half, NOT_SUPPORTED),
 }
 #: Plugins that no single request shows; what is asked of them is in their codes, and below.
-OTHERS: Final = {"acl", "flow_control", "metrics", "reply", "retry", "spark_bridge", "trace"}
+OTHERS: Final = {
+    "acl", "auth", "flow_control", "metrics", "reply", "retry", "spark_bridge", "trace"}
 #: Of these, those that put rows into the runtime table, and what the rows' names begin with.
 ROWS: Final = {"flow_control": "flowControl", "spark_bridge": "sparkExport", "trace": "trace"}
 

@@ -39,5 +39,5 @@ def inner_credentials(settings: Settings) -> Credentials | None:
         if not keys.access_key.strip() or not keys.secret_key.strip():
             raise ValueError("a key is blank")
         return Credentials(keys.access_key, keys.secret_key)
-    except ValueError:  # the base class of the errors of msgspec
+    except ValueError:  # This is the base class of the errors of msgspec, too.
         raise SettingsError(f'{_NAME} must be {{"accessKey":"...","secretKey":"..."}}') from None

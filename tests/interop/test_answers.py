@@ -36,6 +36,8 @@ DIFFERENT: Final = {
     "UPDATE_AND_CREATE_TOPIC negative queues": "nobody can use such a topic",
     "UPDATE_AND_CREATE_TOPIC with '+message.type='": "the refusal tells the values",
     "UPDATE_AND_CREATE_TOPIC with '+message.type=FIFO=x'": "the rest is not dropped in silence",
+    "UPDATE_AND_CREATE_TOPIC with '+message.type=XX'": "the list of types is that of 5.5",
+    "UPDATE_AND_CREATE_TOPIC later with '+message.type= FIFO'": "the list of types is that of 5.5",
     "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP blank": "no client lets anybody use it",
     "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP illegal": "no client lets anybody use it",
     "UPDATE_CONSUMER_OFFSET negative": "no message has such an offset",
