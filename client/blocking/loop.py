@@ -183,7 +183,7 @@ class Loop:
 
     def check_thread(self) -> None:
         """:raises RuntimeError: on the client's own thread, which cannot wait for itself."""
-        if self.is_own_thread():
+        if threading.current_thread() is self.thread:
             raise RuntimeError(
                 "this waits for the client, and is called on the client's own thread, which calls "
                 "on_assigned, on_lost, interceptors and the call-backs of futures: do it on "
