@@ -23,14 +23,13 @@ Source: AclAuthorizationHandler, UserAuthorizationHandler @5.3.3.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from typing import Final, NamedTuple
 
 from twistmq.acl.access_table import Action, Kind, Wanted
+from twistmq.acl.networks import contains
 from twistmq.acl.policies import (
-    ANY_RESOURCE,
     Entry,
     Policies,
     actions_of,
@@ -72,77 +71,56 @@ class Denial(NamedTuple):
         return f"User:{user} has no permission to access {resource} from {host}, {self.reason}"
 
 
-class _Network(NamedTuple):
-    """A network: an address belongs to it if its first bits are the same."""
-
-    version: int
-    shift: int
-    first_bits: int
-
-
-class _Rule(NamedTuple):
-    """An entry in the form in which it is compared."""
-
-    actions: int
-    networks: tuple[_Network, ...]
-    entry: Entry
-
-    def matches(self, actions: int, host: str) -> bool:
-        if not self.actions & actions:
-            return False
-        if not self.networks:
-            return True
-        address = _number(host)
-        return address is not None and any(
-            network.version == address[0] and address[1] >> network.shift == network.first_bits
-            for network in self.networks)
-
-
 class _Rules:
     """The entries of one type, by the text of the resource that they are about.
 
-    The text of a prefix is ``Topic:pay``, and the text of all topics is ``Topic:``. A lookup tries
-    the beginnings of the text of a resource, and the longest one with a matching entry counts.
+    A lookup tries the text of a resource, then the beginnings of it that some entry has, and the
+    longest one with a matching entry counts. Making the rules only sorts the entries: most users
+    send requests about few resources, so actions and addresses of the other entries are never
+    looked at.
     """
 
+    __slots__ = ("_about", "_lengths")
+
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._literal: dict[str, list[_Rule]] = {}
-        self._prefixed: dict[str, list[_Rule]] = {}
-        self._any: list[_Rule] = []
+        self._about: dict[str, list[Entry]] = {}
+        about, lengths = self._about, set()
         for entry in entries:
             text = entry.resource
-            rule = _Rule(_bits_of(entry.actions), _networks_of(entry.sources), entry)
-            if text == ANY_RESOURCE:
-                self._any.append(rule)
-            elif text.endswith("*"):
-                self._prefixed.setdefault(text[:-1], []).append(rule)
+            if text in about:
+                about[text].append(entry)
             else:
-                self._literal.setdefault(text, []).append(rule)
-        self._lengths = sorted({len(text) for text in self._prefixed}, reverse=True)
+                about[text] = [entry]
+                if text[-1] == "*":
+                    lengths.add(len(text) - 1)
+        #: The lengths of the prefixes, the longest first; 0 if there is an entry for everything.
+        self._lengths = sorted(lengths, reverse=True)
 
     def entry_for(self, resource: str, actions: int, host: str) -> Entry | None:
         """Return the entry that counts, or None if none matches.
 
         :param resource: the text of the resource, such as "Topic:orders".
         """
-        entry = _first(self._literal.get(resource), actions, host)
+        about = self._about
+        entry = _first(about.get(resource), actions, host)
         if entry is not None:
             return entry
         for length in self._lengths:
-            entry = _first(self._prefixed.get(resource[:length]), actions, host)
+            entry = _first(about.get(resource[:length] + "*"), actions, host)
             if entry is not None:
                 return entry
-        return _first(self._any, actions, host)
+        return None
 
 
-def _first(rules: Sequence[_Rule] | None, actions: int, host: str) -> Entry | None:
+def _first(entries: Sequence[Entry] | None, actions: int, host: str) -> Entry | None:
     """Return the entry that counts among those about one resource; a denial comes first."""
     first: Entry | None = None
-    for rule in rules or ():
-        if rule.matches(actions, host):
-            if not rule.entry.is_allowed:
-                return rule.entry
-            first = first or rule.entry
+    for entry in entries or ():
+        if _bits_of(entry.actions) & actions and (
+                not entry.sources or contains(entry.sources, host)):
+            if not entry.is_allowed:
+                return entry
+            first = first or entry
     return first
 
 
@@ -158,10 +136,10 @@ class Subject:
         #: The deciding values of requests that are allowed from every address: most clients send
         #: the same ones for hours.
         self.passed: set[DecidingValues] = set()
-        self._is_alike_everywhere = not any(
-            entry.sources for entries in policies for entry in entries)
         #: Whether a send may pass without the validator once it is in ``passed``.
         self.passes_runs = user.is_enabled
+        self._custom = _Rules(policies.custom)
+        self._default = _Rules(policies.default) if policies.default else None
 
     @cached_property
     def signer(self) -> Signer:
@@ -169,12 +147,8 @@ class Subject:
         return Signer(self.user.password)
 
     @cached_property
-    def _custom(self) -> _Rules:
-        return _Rules(self._policies.custom)
-
-    @cached_property
-    def _default(self) -> _Rules:
-        return _Rules(self._policies.default)
+    def _is_alike_everywhere(self) -> bool:
+        return not any(entry.sources for entries in self._policies for entry in entries)
 
     def note_passed(self, values: DecidingValues) -> None:
         """Remember that a request is allowed, if that does not depend on its address."""
@@ -197,8 +171,9 @@ class Subject:
         for action in access.actions:
             actions |= _BIT[action]
         resource = _BEGINNINGS[access.kind] + access.name
-        entry = (self._custom.entry_for(resource, actions, host)
-                 or self._default.entry_for(resource, actions, host))
+        entry = self._custom.entry_for(resource, actions, host)
+        if entry is None and self._default is not None:
+            entry = self._default.entry_for(resource, actions, host)
         if entry is None:
             return Denial(access, NO_POLICY)
         return None if entry.is_allowed else Denial(access, IS_DENIED, entry)
@@ -208,35 +183,3 @@ class Subject:
 def _bits_of(actions: tuple[str, ...]) -> int:
     """Return actions as bits; there are few different tuples."""
     return actions_of(actions)
-
-
-def _networks_of(sources: Iterable[str]) -> tuple[_Network, ...]:
-    """Convert addresses and networks, which were checked, to the form in which they are compared.
-
-    IPv4 addresses within IPv6 count as IPv4, as clients of a port for both have such addresses.
-    """
-    networks = []
-    for source in sources:
-        network = ipaddress.ip_network(source, strict=False)
-        first, length = network.network_address, network.prefixlen
-        if isinstance(first, ipaddress.IPv6Address) and first.ipv4_mapped and length >= _MAPPED:
-            first, length = first.ipv4_mapped, length - _MAPPED
-        shift = first.max_prefixlen - length
-        networks.append(_Network(first.version, shift, int(first) >> shift))
-    return tuple(networks)
-
-
-#: The bits before an IPv4 address within IPv6.
-_MAPPED: Final = 96
-
-
-@lru_cache(maxsize=4096)
-def _number(host: str) -> tuple[int, int] | None:
-    """Return the version of an address and its number; None if it is not an address."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-        address = address.ipv4_mapped
-    return address.version, int(address)

@@ -16,7 +16,6 @@ AuthorizationMetadataManagerImpl.validate @5.3.3.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from enum import Enum
 from functools import cache
@@ -26,6 +25,7 @@ import msgspec
 
 from twistmq.acl.access_table import Action, Kind
 from twistmq.acl.errors import AclError
+from twistmq.acl.networks import is_network
 from twistmq.broker.api.bodies import AclInfo, PolicyEntryInfo, PolicyInfo
 
 __all__ = ["ALL_ACTIONS", "ANY_RESOURCE", "Entry", "Pattern", "Policies", "PolicyType",
@@ -238,10 +238,8 @@ def _entry_of(info: PolicyEntryInfo) -> Entry:
 def _check_source(text: str | None) -> None:
     if text is None or not text.strip():
         raise AclError("The source ip is empty.")
-    try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        raise AclError("The source ip is invalid.") from None
+    if not is_network(text):
+        raise AclError("The source ip is invalid.")
 
 
 def policies_info(name: str, policies: Policies) -> AclInfo:

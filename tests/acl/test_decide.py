@@ -113,6 +113,12 @@ class SourceTests(SynchronousTestCase):
             ("10.1.2.3", "::ffff:10.1.2.3", True), ("::ffff:10.1.0.0/112", "10.1.2.3", True),
             ("::ffff:10.1.2.3", "10.1.2.3", True), ("10.1.2.3/31", "10.1.2.2", True),
             ("10.0.0.0/8", "no address", False), ("10.0.0.0/8", "", False),
+            ("10.0.0.0/255.0.0.0", "10.9.9.9", True), ("10.0.0.0/255.0.0.0", "11.9.9.9", False),
+            ("10.0.0.0/0.255.255.255", "10.9.9.9", True), ("10.1.2.3/0", "255.1.2.3", True),
+            ("10.1.2.3/32", "10.1.2.3", True), ("10.1.2.3/32", "10.1.2.2", False),
+            # Some programs read a number with a zero in front as octal, so it is no address.
+            ("0.0.0.0/0", "10.01.2.3", False), ("0.0.0.0/0", "10.1.2", False),
+            ("0.0.0.0/0", "10.1.2.256", False), ("0.0.0.0/0", "10.1.2.3.4", False),
         ]:
             who = subject(allow("*", source))
             self.assertEqual(reason(who, host=host) is None, matches, msg=(source, host))
@@ -155,6 +161,8 @@ class SubjectTests(SynchronousTestCase):
 
 
 NAMES = st.sampled_from(["", "a", "ab", "abc", "b"])
+#: Names that a request can have; a star in one of them is a character.
+REQUESTED = st.sampled_from(["", "a", "ab", "abc", "b", "*", "a*", "ab*"])
 RESOURCES = st.one_of(st.just("*"), st.just("Topic:*"), NAMES.map(lambda name: f"Topic:{name}*"),
                       NAMES.filter(bool).map(lambda name: f"Topic:{name}"))
 ENTRIES = st.lists(st.builds(
@@ -175,7 +183,7 @@ def rank(resource: str, name: str) -> int:
 class DefinitionTests(SynchronousTestCase):
     """The decision is that of a plain reading of the definition."""
 
-    @given(ENTRIES, ENTRIES, NAMES)
+    @given(ENTRIES, ENTRIES, REQUESTED)
     def test_as_the_definition(self, custom: list[Entry], default: list[Entry], name: str) -> None:
         """All matching entries are ranked, and a denial among the first ones decides."""
         expected = NO_POLICY
