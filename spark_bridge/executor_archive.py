@@ -20,7 +20,7 @@ import twistmq.broker
 __all__ = ["SHIPPED", "send_package", "write_archive"]
 
 #: The packages below twistmq that workers import.
-SHIPPED: Final = ("protocol", "broker", "client", "spark_bridge")
+SHIPPED: Final = ("protocol", "broker", "client", "integrations/tables", "spark_bridge")
 
 
 def send_package(session: Any) -> None:

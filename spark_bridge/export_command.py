@@ -111,9 +111,9 @@ def _fail(text: str) -> None:
 
 def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     """Ask the brokers for the exports that their settings name."""
+    from twistmq.integrations.tables.connection import client_settings
+    from twistmq.integrations.tables.options import BATCH_READ, Options
     from twistmq.spark_bridge.advertised_exports import ask_brokers
-    from twistmq.spark_bridge.connection import client_settings
-    from twistmq.spark_bridge.options import BATCH_READ, Options
 
     with client_settings(Options(connection, BATCH_READ)).client() as client:
         exports = ask_brokers(client)
@@ -124,10 +124,10 @@ def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
 
 def _are_there_traces(connection: dict[str, str]) -> bool:
     """Whether a name server knows the topic of traces, which the first trace creates."""
-    from twistmq.spark_bridge.connection import client_settings
-    from twistmq.spark_bridge.options import BATCH_READ, Options
-    from twistmq.spark_bridge.subscription import Subscription, TopicMissing
-    from twistmq.spark_bridge.trace_source import message_options
+    from twistmq.integrations.tables.connection import client_settings
+    from twistmq.integrations.tables.options import BATCH_READ, Options
+    from twistmq.integrations.tables.subscription import Subscription, TopicMissing
+    from twistmq.integrations.tables.trace_read import message_options
 
     options = Options(message_options(connection), BATCH_READ)
     with client_settings(options).client() as client:

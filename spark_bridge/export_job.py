@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from twistmq.integrations.tables.connection import client_settings
+from twistmq.integrations.tables.options import STREAM_READ, Options
+from twistmq.integrations.tables.subscription import Subscription
+from twistmq.integrations.tables.trace_read import message_options
 from twistmq.protocol.bodies import MessageQueue
-from twistmq.spark_bridge.connection import client_settings
 from twistmq.spark_bridge.executor_archive import send_package
 from twistmq.spark_bridge.export_folder import locked, remove_leftovers
 from twistmq.spark_bridge.export_plan import MESSAGES, ExportError, ExportPlan
 from twistmq.spark_bridge.export_sinks import start_writing, written_files
 from twistmq.spark_bridge.lag import source_lag
-from twistmq.spark_bridge.options import STREAM_READ, Options
 from twistmq.spark_bridge.spark_api import HAS_READ_LIMITS
-from twistmq.spark_bridge.subscription import Subscription
-from twistmq.spark_bridge.trace_source import message_options
 
 __all__ = ["NO_WORKER", "STARTS", "ExportJob", "TableSummary", "end_session", "make_session",
            "waiting"]

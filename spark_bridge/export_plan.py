@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from twistmq.spark_bridge.errors import ShortError
+from twistmq.integrations.tables.errors import ShortError
 
 __all__ = ["FORMATS", "MESSAGES", "TRACES", "ExportError", "ExportPlan", "missing_packages"]
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from twistmq.client.blocking.client import Client
+from twistmq.integrations.tables.offsets import read_offsets
 from twistmq.protocol.bodies import MessageQueue
-from twistmq.spark_bridge.offsets import read_offsets
 
 __all__ = ["Lag", "query_lag", "source_lag"]
 

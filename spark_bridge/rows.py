@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from twistmq.client.base.messages import Message
+from twistmq.integrations.tables.errors import ShortError
+from twistmq.integrations.tables.options import OptionError, Options
 from twistmq.protocol import properties as names
 from twistmq.protocol.record import (
     PROPERTIES_LENGTH_MAX,
@@ -20,8 +22,6 @@ from twistmq.protocol.record import (
     utf8,
 )
 from twistmq.protocol.topic_names import key_fault, tag_fault, topic_fault
-from twistmq.spark_bridge.errors import ShortError
-from twistmq.spark_bridge.options import OptionError, Options
 
 __all__ = ["BROKERS_OWN", "SINK_COLUMNS", "OutgoingRow", "RowError", "RowReader", "check_schema"]
 

@@ -31,12 +31,7 @@ from twistmq.client.core.producer.outgoing_message import OutgoingMessage
 from twistmq.client.core.producer.queue_selector import RoundRobin, by_hash
 from twistmq.client.core.producer.sender import RETRY_CODES
 from twistmq.client.core.producer.unique_id import process_ids
-from twistmq.protocol.bodies import MessageQueue
-from twistmq.protocol.codes import ResponseCode
-from twistmq.protocol.errors import BrokerError, RemotingError, RequestRefused
-from twistmq.protocol.flags import PERM_WRITE
-from twistmq.protocol.properties import UNIQ_KEY, format_properties
-from twistmq.spark_bridge.availability import (
+from twistmq.integrations.tables.availability import (
     PAUSE_MAX_S,
     Look,
     Patience,
@@ -44,9 +39,14 @@ from twistmq.spark_bridge.availability import (
     is_passing,
     reach_name_server,
 )
-from twistmq.spark_bridge.connection import client_settings
-from twistmq.spark_bridge.errors import ShortError
-from twistmq.spark_bridge.options import OptionError, Options
+from twistmq.integrations.tables.connection import client_settings
+from twistmq.integrations.tables.errors import ShortError
+from twistmq.integrations.tables.options import OptionError, Options
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import BrokerError, RemotingError, RequestRefused
+from twistmq.protocol.flags import PERM_WRITE
+from twistmq.protocol.properties import UNIQ_KEY, format_properties
 from twistmq.spark_bridge.rows import OutgoingRow, RowError, RowReader, check_schema
 from twistmq.spark_bridge.spark_api import DataSourceStreamArrowWriter
 

@@ -1,49 +1,24 @@
 """``format("rocketmq_store")``: reads messages from commit-log files, without a broker.
 
-The files may be a copy or a mounted folder, and they may belong to this broker or to Apache's,
-running or stopped. Tasks read the files independently of each other, and several tasks share a
-large file. The rows of a file have the order of the log. Half messages and rollbacks, which no
-consumer sees, do not become rows.
+Tasks read the files independently of each other, and several tasks share a large file. Only Spark
+processes import this module; the broker never does.
 
-Only Spark processes import this module; the broker never does.
-
-Source: CommitLog, MappedFileQueue @5.3.3; DataSource, DataSourceReader of PySpark 4.3.
+Source: DataSource, DataSourceReader of PySpark 4.3.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache, partial
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twistmq.broker.store.inspect.files import common_size
-from twistmq.protocol import record
-from twistmq.protocol.errors import StoreDamaged, StoreError
-from twistmq.protocol.topic_names import is_system_topic
-from twistmq.spark_bridge.columns import columns_of_schema, spark_schema
-from twistmq.spark_bridge.errors import ShortError
-from twistmq.spark_bridge.log_files import LogFolder, open_folder, shown_path
-from twistmq.spark_bridge.log_pieces import LogPiece, PieceReader
-from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, RowFilter
-from twistmq.spark_bridge.store_options import StoreOptions
+from twistmq.integrations.tables.store_options import StoreOptions
+from twistmq.integrations.tables.store_read import StoreRead
+from twistmq.spark_bridge.spark_schema import columns_of_schema, spark_schema
 
-__all__ = ["LostFile", "StoreReader", "StoreSource", "list_pieces"]
-
-#: How far outside the requested time a file must be to be left out, ms. Clocks may step back.
-_CLOCK_MARGIN_MS: Final = 600_000
-#: The smallest and the largest size of a piece in bytes. Pieces let several cores read one file.
-_PIECE_SIZE_MIN: Final = 1 << 20
-_PIECE_SIZE_MAX: Final = 256 << 20
-_log = logging.getLogger("twistmq.spark_bridge")
-
-
-class LostFile(ShortError, StoreError):
-    """A file of the commit log is missing, or it was removed before it was read."""
+__all__ = ["StoreReader", "StoreSource"]
 
 
 class StoreSource(DataSource):
@@ -69,124 +44,11 @@ class StoreReader(DataSourceReader):
     """Reads a store; Spark pickles the reader for the tasks."""
 
     def __init__(self, options: StoreOptions) -> None:
-        self._options = options
+        self._store = StoreRead(options)
 
     def partitions(self) -> list[InputPartition]:
-        pieces, missing = list_pieces(self._options)
-        for text in missing:
-            self._lose(text)
-        return [_Piece(piece) for piece in pieces]
+        return [_Piece(piece) for piece in self._store.pieces()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        piece: LogPiece | None = partition.value
-        if piece is None:  # the partition that Spark makes if a store has no file
-            return
-        options = self._options
-        builder = BatchBuilder(
-            options.columns, row_filter(options), check_crc=options.check_crc,
-            skip_unreadable=not options.fail_on_data_loss)
-        shown, damages = shown_path(piece.path), 0
-
-        def on_damage(_: str, position: int, text: str) -> None:
-            nonlocal damages
-            if options.fail_on_data_loss:
-                raise StoreDamaged(f"{shown} is damaged at byte {position}: {text} "
-                                   "(failOnDataLoss=false skips it)") from None
-            damages += 1
-            _log.warning("%s is damaged at byte %d: %s; skipped", shown, position, text)
-
-        reader = PieceReader(piece, builder, options.broker_name, on_damage, options.check_crc)
-        try:
-            yield from reader.batches()
-        except FileNotFoundError:
-            self._lose(f"{shown} was removed before it was read")
-        except BodyUnreadable as error:
-            raise BodyUnreadable(f"{shown}: {error} (failOnDataLoss=false skips it)") from None
-        if damages or builder.damaged_count:
-            _log.warning("%s: skipped %d damaged places and %d bodies that cannot be read",
-                         shown, damages, builder.damaged_count)
-
-    def _lose(self, text: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise LostFile(f"{text} (failOnDataLoss=false skips it)") from None
-        _log.warning("%s; skipped", text)
-
-
-def row_filter(options: StoreOptions) -> RowFilter:
-    """Return the filter that determines which records become rows."""
-    return RowFilter(
-        topics=options.topics, topics_but=None if options.topics else is_system_topic,
-        stored_from_ms=options.stored_from_ms, stored_before_ms=options.stored_before_ms,
-        entered_only=True)
-
-
-def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
-    """Find the pieces to read.
-
-    :returns: the pieces in the order of the log, and a text for each loss, such as a missing file.
-    :raises StoreError: when the path is not a store.
-    """
-    folder = open_folder(options.path)
-    strange: dict[str, str] = {}
-    sizes = folder.sizes(strange)
-    if not sizes:
-        why = "".join(f"; {path} is {kind}" for path, kind in list(strange.items())[:1])
-        raise StoreError(f"option path: {shown_path(options.path)} has neither a directory "
-                         f"commitlog nor files of one{why}")
-    file_size = common_size(sizes.values())
-    if not file_size:
-        return [], []
-    starts = sorted(sizes)
-    missing = [f"{path} is {kind}, and not a regular file" for path, kind in strange.items()]
-    for before, after in pairwise(starts):
-        gap = range(before + file_size, after, file_size)
-        if gap:
-            # Between two files that are far apart, there may be too many missing files to list.
-            what = "is" if len(gap) == 1 else f"and the files up to {gap[-1]:020d} are"
-            missing.append(f"{shown_path(folder.path(gap[0]))} {what} missing between the others")
-    filled = [start for start in starts if sizes[start]]
-    first_time = cache(partial(_first_time, folder))
-    last = next((start for start in reversed(filled) if first_time(start) is not None), filled[-1])
-    selected = [start for start in filled if start <= last and _may_hold(
-        options, first_time, start, start + file_size if start < last else None)]
-    end = folder.written_end(last) if last in selected else 0
-    written = {start: end if start == last else file_size for start in selected}
-    step = _PIECE_SIZE_MAX
-    if options.piece_count_min > len(selected):
-        step = min(step, max(-(-sum(written.values()) // options.piece_count_min),
-                             _PIECE_SIZE_MIN))
-    pieces = []
-    for start in selected:
-        begins = range(0, max(written[start], 1), step)
-        # The last piece extends to the end of the file, because a broker may be writing there.
-        pieces += [
-            LogPiece(folder.path(start), start, file_size, begin,
-                     file_size if begin == begins[-1] else begin + step, start == last,
-                     end if start == last and not folder.is_live else None)
-            for begin in begins]
-    return pieces, missing
-
-
-def _first_time(folder: LogFolder, start: int) -> int | None:
-    """Read the store time of the first record of a file; None without a record."""
-    head = folder.head(start, record.RECORD_SIZE_MIN)
-    if len(head) < record.RECORD_SIZE_MIN or not any(head[:8]):
-        return None
-    return record.record_store_timestamp(head)
-
-
-def _may_hold(options: StoreOptions, first_time: Callable[[int], int | None], start: int,
-              following: int | None) -> bool:
-    """Whether a file can contain records of the requested time.
-
-    :param first_time: a function that returns the store time of the first record of a file.
-    :param following: the start of the next file; None for the last file.
-    """
-    if options.stored_before_ms is not None:
-        first_ms = first_time(start)
-        if first_ms is not None and first_ms - _CLOCK_MARGIN_MS > options.stored_before_ms:
-            return False
-    if options.stored_from_ms is None or following is None:
-        return True
-    next_ms = first_time(following)
-    return next_ms is None or next_ms + _CLOCK_MARGIN_MS >= options.stored_from_ms
+        # If a store has no file, Spark reads a partition without a value.
+        return iter(()) if partition.value is None else self._store.batches(partition.value)

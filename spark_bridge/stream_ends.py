@@ -21,6 +21,19 @@ from typing import TypeVar
 
 from twistmq.client.base.messages import PullStatus
 from twistmq.client.blocking.client import Client
+from twistmq.integrations.tables.availability import (
+    Availability,
+    Deletions,
+    Look,
+    Patience,
+    Verdict,
+    is_passing,
+)
+from twistmq.integrations.tables.connection import offset_at
+from twistmq.integrations.tables.data_loss import report_loss
+from twistmq.integrations.tables.offsets import Mark, queue_name
+from twistmq.integrations.tables.queue_reader import ReadPlan
+from twistmq.integrations.tables.subscription import Subscription
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import (
@@ -31,19 +44,6 @@ from twistmq.protocol.errors import (
     StoreDamaged,
 )
 from twistmq.protocol.record import decode_record
-from twistmq.spark_bridge.availability import (
-    Availability,
-    Deletions,
-    Look,
-    Patience,
-    Verdict,
-    is_passing,
-)
-from twistmq.spark_bridge.connection import offset_at
-from twistmq.spark_bridge.data_loss import report_loss
-from twistmq.spark_bridge.offsets import Mark, queue_name
-from twistmq.spark_bridge.queue_reader import ReadPlan
-from twistmq.spark_bridge.subscription import Subscription
 
 __all__ = ["Ends", "StreamEnds"]
 

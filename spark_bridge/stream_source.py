@@ -23,22 +23,24 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from twistmq.client.blocking.client import Client
-from twistmq.protocol.bodies import MessageQueue
-from twistmq.protocol.errors import BrokerError
-from twistmq.spark_bridge.columns import Column, ColumnsError
-from twistmq.spark_bridge.errors import ShortError
-from twistmq.spark_bridge.offsets import (
+from twistmq.integrations.tables.columns import Column, ColumnsError
+from twistmq.integrations.tables.errors import ShortError
+from twistmq.integrations.tables.offsets import (
     Mark,
     offsets_json,
     queue_name,
     read_marks,
     read_offsets,
 )
-from twistmq.spark_bridge.options import OptionError, Options
-from twistmq.spark_bridge.queue_reader import read_range
-from twistmq.spark_bridge.ranges import QueueRange, limited, split
-from twistmq.spark_bridge.read_planner import planned
-from twistmq.spark_bridge.source import RangePartition, naming_the_option, read_plan
+from twistmq.integrations.tables.options import OptionError, Options
+from twistmq.integrations.tables.queue_reader import read_range
+from twistmq.integrations.tables.ranges import QueueRange, limited, split
+from twistmq.integrations.tables.read_planner import planned
+from twistmq.integrations.tables.subscription import Subscription
+from twistmq.integrations.tables.topic_read import naming_the_option, read_plan
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.errors import BrokerError
+from twistmq.spark_bridge.source import RangePartition
 from twistmq.spark_bridge.spark_api import (
     ReadAllAvailable,
     ReadMaxBytes,
@@ -46,7 +48,6 @@ from twistmq.spark_bridge.spark_api import (
     SupportsTriggerAvailableNow,
 )
 from twistmq.spark_bridge.stream_ends import Ends, StreamEnds
-from twistmq.spark_bridge.subscription import Subscription
 
 __all__ = ["RefusedStreamReader", "StreamReader", "reader_or_refusal"]
 

@@ -150,6 +150,8 @@ _PLACES: Final = {
 #: Files of the ring ``unit`` whose tests take two seconds or more together.
 SLOW: Final = frozenset((
     "integrations/celery/test_celery.py", "integrations/celery/test_transport.py",
+    "integrations/tables/test_log_pieces.py", "integrations/tables/test_options.py",
+    "integrations/tables/test_queue_reader.py",
     "tools/admin/test_brokers.py", "tools/admin/test_command_line.py",
     "tools/admin/test_completion.py", "tools/admin/test_groups.py",
     "tools/admin/test_messages.py", "tools/admin/test_offsets.py", "tools/admin/test_roles.py",

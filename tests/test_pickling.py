@@ -46,12 +46,12 @@ from twistmq.client.core.consumer.strategies import (
 from twistmq.client.core.consumer.subscriptions import sql
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.client.core.pop.receipts import Receipt
+from twistmq.integrations.tables.availability import Availability, Verdict
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import CopiedError, RemotingTimeout
 from twistmq.protocol.lazy_properties import LazyProperties
 from twistmq.protocol.record import MessageRecord, decode_record, encode_record
-from twistmq.spark_bridge.availability import Availability, Verdict
 
 #: Modules whose ``__all__`` is public.
 PUBLIC = (

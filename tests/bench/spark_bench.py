@@ -40,14 +40,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from twistmq.broker.testing.raw_client import records_of
 from twistmq.client import Client, Message, Producer
 from twistmq.client.blocking.connection import Connection
+from twistmq.integrations.tables.columns import DERIVED_COLUMNS, default_columns
+from twistmq.integrations.tables.options import BATCH_READ, Options
+from twistmq.integrations.tables.queue_reader import read_range
+from twistmq.integrations.tables.ranges import QueueRange
+from twistmq.integrations.tables.topic_read import read_plan
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
-from twistmq.spark_bridge.columns import DERIVED_COLUMNS, default_columns, spark_schema
-from twistmq.spark_bridge.options import BATCH_READ, Options
-from twistmq.spark_bridge.queue_reader import read_range
-from twistmq.spark_bridge.ranges import QueueRange
-from twistmq.spark_bridge.source import read_plan
+from twistmq.spark_bridge.spark_schema import spark_schema
 
 TOPIC, WRITTEN = "SparkBench", "SparkBenchWritten"
 BATCH, PORT = 64, 32_500

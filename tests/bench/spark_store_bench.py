@@ -30,13 +30,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from twistmq.integrations.tables.columns import DERIVED_COLUMNS, default_columns
+from twistmq.integrations.tables.log_pieces import PieceReader
+from twistmq.integrations.tables.record_batches import BatchBuilder
+from twistmq.integrations.tables.store_options import StoreOptions
+from twistmq.integrations.tables.store_read import list_pieces
 from twistmq.protocol import record
 from twistmq.protocol.properties import format_properties
-from twistmq.spark_bridge.columns import DERIVED_COLUMNS, default_columns, spark_schema
-from twistmq.spark_bridge.log_pieces import PieceReader
-from twistmq.spark_bridge.record_batches import BatchBuilder
-from twistmq.spark_bridge.store_options import StoreOptions
-from twistmq.spark_bridge.store_source import list_pieces
+from twistmq.spark_bridge.spark_schema import spark_schema
 
 FILE_SIZE, BODY_SIZE, QUEUES = 1 << 30, 1000, 8
 BATCH = 10_000

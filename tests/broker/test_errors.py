@@ -13,7 +13,7 @@ from twistmq.protocol import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
-           "spark_bridge")
+           "spark_bridge", "integrations")
 MODULES = {"protocol/errors.py": errors, "broker/errors.py": server_errors}
 
 

@@ -156,7 +156,7 @@ class LoopTests(SynchronousTestCase):
     def test_no_loop_over_a_consumer_ends_with_a_break(self) -> None:
         """In all pages, and in the docstrings of what users import."""
         files = [path for path in ROOT.rglob("*.md") if ".venv" not in path.parts]
-        for folder in ("client", "spark_bridge", "broker/testing"):
+        for folder in ("client", "spark_bridge", "integrations", "broker/testing"):
             files += (ROOT / folder).rglob("*.py")
         self.assertGreater(len(files), 100)
         for path in files:

@@ -116,7 +116,7 @@ class RestartTests(JavaTestCase):
         handler = logging.Handler()
         handler.emit = lambda record: self.lines.append(  # type: ignore[method-assign]
             record.getMessage())
-        logger = logging.getLogger("twistmq.spark_bridge")
+        logger = logging.getLogger("twistmq")
         logger.addHandler(handler)
         self.addCleanup(logger.removeHandler, handler)
 

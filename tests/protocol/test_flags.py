@@ -50,7 +50,7 @@ class OnceTests(SynchronousTestCase):
         """A module that needs a flag imports it, under its name."""
         wrong: list[str] = []
         for folder in ("protocol", "broker", "client", "tools", "plugins", "acl", "trace",
-                       "transaction", "spark_bridge",
+                       "transaction", "spark_bridge", "integrations",
                        "tests"):
             for path in (ROOT / folder).rglob("*.py"):
                 if path != ROOT / "protocol/flags.py":

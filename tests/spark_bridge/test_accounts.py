@@ -13,13 +13,13 @@ from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.test_availability import A, ClusterCase, bodies
 from tests.spark_bridge.topics import pa, schema_of
 from twistmq.client import Client, Credentials, Message, MessageQueue, Producer
+from twistmq.integrations.tables.options import OptionError
+from twistmq.integrations.tables.queue_reader import ReadFailed
 from twistmq.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.auth import AclRequestHeader, UserRequestHeader
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.protocol.trace_records import Pub, encode_records
-from twistmq.spark_bridge.options import OptionError
-from twistmq.spark_bridge.queue_reader import ReadFailed
 from twistmq.spark_bridge.sink import WriteFailed
 from twistmq.spark_bridge.source import RocketMQDataSource
 from twistmq.spark_bridge.trace_source import TraceSource

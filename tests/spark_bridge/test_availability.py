@@ -21,15 +21,15 @@ from tests.spark_bridge.cluster import Cluster, cluster
 from tests.spark_bridge.test_stream_source import Driver, as_json
 from tests.spark_bridge.topics import pa, schema_of
 from twistmq.client import Client, Message, Producer
+from twistmq.integrations.tables import availability, queue_reader
+from twistmq.integrations.tables.availability import Patience, StillAway
+from twistmq.integrations.tables.data_loss import DataLoss
+from twistmq.integrations.tables.options import OptionError
+from twistmq.integrations.tables.queue_reader import ReadFailed
 from twistmq.plugins.static_topic.admin_commands import update_static_topic
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
-from twistmq.spark_bridge import availability, queue_reader
-from twistmq.spark_bridge.availability import Patience, StillAway
-from twistmq.spark_bridge.data_loss import DataLoss
-from twistmq.spark_bridge.options import OptionError
-from twistmq.spark_bridge.queue_reader import ReadFailed
 from twistmq.spark_bridge.sink import WriteFailed
 from twistmq.spark_bridge.source import RocketMQDataSource
 from twistmq.spark_bridge.stream_ends import StreamEnds
@@ -88,7 +88,7 @@ class ClusterCase(SynchronousTestCase):
         handler = logging.Handler()
         handler.emit = lambda record: self.lines.append(  # type: ignore[method-assign]
             record.getMessage())
-        logger = logging.getLogger("twistmq.spark_bridge")
+        logger = logging.getLogger("twistmq")
         logger.addHandler(handler)
         self.addCleanup(logger.removeHandler, handler)
 

@@ -13,15 +13,16 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.integrations.tables.logs import LogWriter
+from tests.integrations.tables.topics import BROKER, Topics, topics
 from tests.interop.servers import wait_until
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
-from tests.spark_bridge.logs import LogWriter
-from tests.spark_bridge.topics import BROKER, Topics, pa, schema_of, topics
+from tests.spark_bridge.topics import pa, schema_of
 from twistmq import spark_bridge
+from twistmq.integrations.tables.errors import ShortError
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
 from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
-from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.source import RocketMQDataSource
 from twistmq.spark_bridge.store_source import StoreSource
 from twistmq.spark_bridge.unsuitable import UnsuitableEnvironment

@@ -9,7 +9,7 @@ from tests.interop.servers import wait_until
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.test_availability import A, ClusterCase
 from twistmq.client import Client, MessageQueue
-from twistmq.spark_bridge.data_loss import DataLoss
+from twistmq.integrations.tables.data_loss import DataLoss
 
 #: Ten of them fill a file of the commit log.
 SIZE = 100_000

@@ -7,9 +7,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.integrations.tables.topics import BROKER
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.test_source import SourceCase
-from tests.spark_bridge.topics import BROKER
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.spark_bridge.lag import Lag, query_lag
 

@@ -11,14 +11,15 @@ from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.integrations.tables.logs import LogWriter
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
-from tests.spark_bridge.logs import LogWriter
 from tests.spark_bridge.object_store import SECRET, ObjectStore, object_store
+from twistmq.integrations.tables import log_files
+from twistmq.integrations.tables.log_files import open_log_file, shown_path
+from twistmq.integrations.tables.store_read import LostFile
 from twistmq.protocol import record
 from twistmq.protocol.errors import StoreError
-from twistmq.spark_bridge import log_files
-from twistmq.spark_bridge.log_files import open_log_file, shown_path
-from twistmq.spark_bridge.store_source import LostFile, StoreSource
+from twistmq.spark_bridge.store_source import StoreSource
 
 fs: Any = import_module("pyarrow.fs")
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
-from twistmq.spark_bridge.columns import COLUMNS
+from twistmq.integrations.tables.columns import COLUMNS
+from twistmq.integrations.tables.options import BATCH_READ, OPTIONS, OptionError, Options
+from twistmq.integrations.tables.store_options import STORE_OPTIONS, options_table
 from twistmq.spark_bridge.export_command import export
 from twistmq.spark_bridge.export_plan import FORMATS
-from twistmq.spark_bridge.options import BATCH_READ, OPTIONS, OptionError, Options
 from twistmq.spark_bridge.plugin import Plugin
 from twistmq.spark_bridge.rows import SINK_COLUMNS
-from twistmq.spark_bridge.store_options import STORE_OPTIONS, options_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "spark_bridge"
 

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge.topics import pa, schema_of
-from twistmq.spark_bridge.options import BATCH_WRITE, OptionError, Options
+from twistmq.integrations.tables.options import BATCH_WRITE, OptionError, Options
 from twistmq.spark_bridge.rows import OutgoingRow, RowError, RowReader, check_schema
 
 MAP = pa.map_(pa.string(), pa.string())

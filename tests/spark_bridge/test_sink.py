@@ -14,6 +14,7 @@ from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import pa, schema_of
 from twistmq.client import Client, Message
+from twistmq.integrations.tables.options import BATCH_WRITE, Options
 from twistmq.protocol.batch import decode_batch
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -21,7 +22,6 @@ from twistmq.protocol.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from twistmq.spark_bridge.options import BATCH_WRITE, Options
 from twistmq.spark_bridge.rows import OutgoingRow
 from twistmq.spark_bridge.sink import Sender, WriteFailed
 from twistmq.spark_bridge.source import RocketMQDataSource

@@ -8,10 +8,10 @@ from tests.interop.servers import wait_until
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.test_availability import A, ClusterCase, Later, bodies
 from twistmq.client import Client, RequestRefused
+from twistmq.integrations.tables.availability import StillAway
+from twistmq.integrations.tables.queue_reader import ReadFailed
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.topic import GetTopicConfigRequestHeader
-from twistmq.spark_bridge.availability import StillAway
-from twistmq.spark_bridge.queue_reader import ReadFailed
 
 SLAVE = "slave"
 OF_SLAVE = {"brokerName": A, "brokerRole": "SLAVE", "brokerId": "1"}

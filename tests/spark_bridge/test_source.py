@@ -8,12 +8,14 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.integrations.tables.topics import BROKER, Topics, topics
+from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import spark_session
-from tests.spark_bridge.topics import BROKER, Topics, schema_of, topics
+from tests.spark_bridge.topics import schema_of
 from twistmq.client import Message
+from twistmq.integrations.tables.options import time_text
 from twistmq.protocol.message_id import offset_message_id
 from twistmq.protocol.record import host_text
-from twistmq.spark_bridge.options import time_text
 from twistmq.spark_bridge.source import RocketMQDataSource
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.integrations.tables.topics import BROKER, topics
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.test_stream_source import Driver, as_json
-from tests.spark_bridge.topics import BROKER, topics
 
 #: Takes from an installed PySpark what came after 4.0.
 AS_4_0 = """

@@ -11,15 +11,16 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.spark_bridge.logs import LogWriter
+from tests.integrations.tables.logs import LogWriter
+from tests.integrations.tables.records import row
+from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.object_store import object_store
-from tests.spark_bridge.records import row
 from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing import running_broker
 from twistmq.client import Message, Producer
+from twistmq.integrations.tables.columns import COLUMNS
 from twistmq.protocol import record
 from twistmq.protocol.batch import encode_batch
-from twistmq.spark_bridge.columns import COLUMNS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.integrations.tables.topics import BROKER, Topics
 from tests.interop.servers import wait_until
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import WAIT_SECONDS, begun, run_to_end, spark_session
 from tests.spark_bridge.test_source import SourceCase
-from tests.spark_bridge.topics import BROKER, Topics
-from twistmq.spark_bridge.data_loss import DataLoss
+from twistmq.integrations.tables.data_loss import DataLoss
+from twistmq.integrations.tables.options import OptionError
 from twistmq.spark_bridge.lag import query_lag
-from twistmq.spark_bridge.options import OptionError
 from twistmq.spark_bridge.source import RocketMQDataSource
 from twistmq.spark_bridge.trace_source import TraceSource
 

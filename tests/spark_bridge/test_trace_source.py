@@ -7,7 +7,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.spark_bridge.logs import LogWriter
+from tests.integrations.tables.logs import LogWriter
+from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing.in_process_broker import running_broker
 from twistmq.client import Producer
