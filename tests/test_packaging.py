@@ -124,8 +124,9 @@ class LayoutTests(SynchronousTestCase):
         """The versions CI tries are the lower bounds, pins and tools for the checkout aside."""
         config = setup_cfg()
         extras = config["options.extras_require"]
-        lines = [line for text in (config["options"]["install_requires"], extras["celery"],
-                                   extras["compression"], extras["tls"], extras["test"])
+        lines = [line for text in (config["options"]["install_requires"], extras["arrow"],
+                                   extras["celery"], extras["compression"], extras["tls"],
+                                   extras["test"])
                  for line in text.splitlines()]
         bounds = {line.replace(">=", "==") for line in lines if ">=" in line}
         tried = {line for line in (ROOT / ".ci/oldest.txt").read_text().splitlines()

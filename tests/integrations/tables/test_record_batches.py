@@ -21,8 +21,12 @@ INNER_BATCH = record.SYS_INNER_BATCH | record.SYS_NEED_UNWRAP
 def rows_of(batch: object) -> list[dict[str, object]]:
     """A batch as rows; maps as dicts."""
     batch.validate(full=True)  # type: ignore[attr-defined]
-    found = batch.to_pylist(maps_as_pydicts="strict")  # type: ignore[attr-defined]
+    found = batch.to_pylist()  # type: ignore[attr-defined]
     assert isinstance(found, list)
+    for one in found:
+        if isinstance(pairs := one.get("properties"), list):
+            assert len(dict(pairs)) == len(pairs)
+            one["properties"] = dict(pairs)
     return found
 
 
