@@ -126,6 +126,7 @@ _PLACES: Final = {
     "integrations/celery/test_readme.py": "long",
     "client/test_back_pressure.py": "long",
     "client/test_exits.py": "long",
+    "client/test_frameworks.py": "long",
     "hostile/test_full_slave.py": "crash",
     "broker/store/test_log_cut_crash.py": "crash",
     "broker/store/test_simulation.py": "crash",
