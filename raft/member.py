@@ -112,6 +112,11 @@ class Member:
         return self._state.ballot.has_joined
 
     @property
+    def storage_failure(self) -> str:
+        """Why this member neither leads nor acknowledges; empty while its storage works."""
+        return self._state.storage_failure
+
+    @property
     def is_established(self) -> bool:
         """Whether this member leads and its log has all committed entries."""
         return self._leader is not None and self._leader.is_established

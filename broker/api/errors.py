@@ -5,7 +5,7 @@ A patch release keeps these names; a minor release may change them and lists thi
 
 from __future__ import annotations
 
-from twistmq.broker.errors import StoreFull
+from twistmq.broker.errors import StoreCut, StoreFull
 from twistmq.protocol.errors import (
     HeaderError,
     MessageIllegal,
@@ -20,6 +20,7 @@ __all__ = [
     "MessageIllegal",
     "RemotingError",
     "RemotingTimeout",
+    "StoreCut",
     "StoreDamaged",
     "StoreFull",
     "WireError",

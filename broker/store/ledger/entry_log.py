@@ -67,6 +67,9 @@ class EntryLog(CommitLog):
         self.begin_index = -1
         #: The index of the last entry on which the group certainly agreed; -1 without one.
         self.committed_index = -1
+        #: The committed index in the checkpoint file at the start. It is beyond the end of a log
+        #: that has lost entries, for example in a loss of power.
+        self.noted_index = -1
         self._saved = LedgerCheckpoint()
         #: This file exists while the log begins again at the offset that it contains.
         self._begin_path = f"{folder}/beginning"
@@ -95,7 +98,7 @@ class EntryLog(CommitLog):
         super().load()
         self.index.load()
         self._saved = read_checkpoint(self._io, self.folder)
-        self.committed_index = self._saved.committed_index
+        self.committed_index = self.noted_index = self._saved.committed_index
 
     def check_heads(self, start: int) -> int:
         """Follow the heads from an offset on and correct the index; see CommitLog.

@@ -1,0 +1,212 @@
+"""The node: three of them elect a leader, replicate and fail over, in memory on one clock."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.plugins.dledger.loopback import NAMES, Loopback
+from twistmq.plugins.dledger.node import NodeStopped
+from twistmq.plugins.dledger.storage_driver import HANG_MS, RETRY_MS
+from twistmq.raft.actions import Role
+from twistmq.raft.messages import HeartbeatRequest, ResponseCode
+
+
+class NodeTests(SynchronousTestCase):
+    """A group of three."""
+
+    def test_a_new_group_elects_one_leader(self) -> None:
+        """One member accepts work, and the others know it."""
+        group = Loopback(self)
+        leader = group.elect()
+        group.run(3)
+        self.assertEqual([machine.accepts for machine in group.machines.values()].count(True), 1)
+        for machine in group.machines.values():
+            self.assertEqual(machine.roles[-1][2], leader.name)
+            self.assertIsNotNone(machine.state)
+
+    def test_entries_are_committed_everywhere(self) -> None:
+        """What the leader's broker appends is pushed in the same turn, and committed."""
+        group = Loopback(self)
+        leader = group.elect()
+        index = group.append(leader, b"a", b"b")
+        self.assertLess(leader.committed, index)
+        group.run(0.02)
+        self.assertEqual(leader.committed, index)
+        group.run(1.5)
+        for name in NAMES:
+            self.assertEqual(group.bodies(name), [b"a", b"b"])
+            self.assertEqual(group.machines[name].committed, index)
+
+    def test_another_member_takes_over_when_the_leader_dies(self) -> None:
+        """With quick fail-over, the closed port is enough; the old leader follows later."""
+        group = Loopback(self, quick_failover=True)
+        old = group.elect()
+        group.append(old, b"a")
+        group.run(0.02)
+        group.kill(old.name)
+        began = group.clock.seconds()
+        self.assertFalse(old.accepts)
+        new = group.elect(besides=old.name)
+        self.assertLess(group.clock.seconds() - began, 2.5)
+        group.append(new, b"b")
+        group.start(old.name)
+        group.run(5)
+        self.assertEqual([group.bodies(name) for name in NAMES], [[b"a", b"b"]] * 3)
+        self.assertEqual(group.leader(), new)
+
+    def test_without_quick_failover_heartbeats_decide(self) -> None:
+        """The followers wait for three heartbeats that do not come."""
+        group = Loopback(self)
+        old = group.elect()
+        group.run(1)
+        group.kill(old.name)
+        began = group.clock.seconds()
+        group.elect(besides=old.name)
+        self.assertGreater(group.clock.seconds() - began, 4)
+
+    def test_a_leader_without_a_majority_stops_accepting_work(self) -> None:
+        """It steps down; its entry is replaced when it hears the new leader."""
+        group = Loopback(self)
+        old = group.elect()
+        group.run(1)
+        others = [name for name in NAMES if name != old.name]
+        group.cut = {pair for name in others for pair in ((old.name, name), (name, old.name))}
+        group.append(old, b"lost")
+        new = group.elect(besides=old.name)
+        group.run(1)
+        self.assertFalse(old.accepts)
+        group.append(new, b"kept")
+        group.cut.clear()
+        group.run(10)
+        self.assertEqual(group.bodies(old.name), [b"kept"])
+
+    def test_work_is_refused_before_the_other_actions_of_a_turn(self) -> None:
+        """A leader that hears a higher term tells its listener first, and only once."""
+        group = Loopback(self)
+        leader = group.elect()
+        order: list[str] = []
+        leader.lead_lost = lambda: order.append("lost")  # type: ignore[method-assign]
+        leader.role_changed = (  # type: ignore[method-assign]
+            lambda role, term, name: order.append(role.value))
+        other = next(name for name in NAMES if name != leader.name)
+        assert leader.node is not None
+        leader.node.answer_request(
+            HeartbeatRequest("g", other, leader.name, leader.node.member.term + 5, other))
+        self.assertEqual(order[:2], ["lost", "follower"])
+        self.assertEqual(order.count("lost"), 1)
+
+    def test_a_lead_is_transferred(self) -> None:
+        """The Deferred of the transfer fires when the other member leads."""
+        group = Loopback(self)
+        old = group.elect()
+        group.run(1)
+        target = next(name for name in NAMES if name != old.name)
+        assert old.node is not None
+        ended = old.node.transfer(target)
+        self.assertEqual(group.elect(besides=old.name).name, target)
+        group.run(0.1)
+        self.assertEqual(self.successResultOf(ended), ResponseCode.SUCCESS)
+
+    def test_a_node_that_stops_fails_what_waits(self) -> None:
+        """Requests without an answer fail, transfers end, and no timer is left."""
+        group = Loopback(self)
+        leader = group.elect()
+        node = leader.node
+        assert node is not None
+        for name in NAMES:
+            group.kill(name)
+        with self.assertRaises(NodeStopped):
+            self.failureResultOf(node.answer_request(
+                HeartbeatRequest("g", "n1", "n0", 1, "n1"))).raiseException()
+        self.assertEqual(self.successResultOf(node.transfer("n1")), ResponseCode.NOT_LEADER)
+        group.run(4)
+        self.assertEqual(group.clock.getDelayedCalls(), [])
+
+    def test_a_fault_of_the_state_machine_stops_the_node(self) -> None:
+        """The listener is told, and the group goes on without this member."""
+        group = Loopback(self)
+        leader = group.elect()
+        assert leader.node is not None
+
+        def fail(event: object, now_ms: int, draw: float) -> list[object]:
+            raise AssertionError("a wrong state")
+
+        leader.node.member.handle_event = fail  # type: ignore[assignment,method-assign]
+        group.run(2.1)
+        self.assertEqual(len(self.flushLoggedErrors(AssertionError)), 1)
+        self.assertTrue(leader.failed)
+        self.assertFalse(leader.node.runs)
+        self.assertFalse(leader.accepts)
+        group.elect(besides=leader.name)
+
+
+class StorageTests(SynchronousTestCase):
+    """Saves, syncs, and disks that fail or hang."""
+
+    def test_only_the_last_of_several_states_is_saved(self) -> None:
+        """While a save runs, later states replace each other."""
+        group = Loopback(self)
+        leader = group.elect()
+        follower = next(m for m in group.machines.values() if m is not leader)
+        follower.is_slow = True
+        saves, term = follower.saves, leader.roles[-1][1]
+        assert follower.node is not None
+        for higher in range(1, 6):
+            follower.node.answer_request(HeartbeatRequest(
+                "g", leader.name, follower.name, term + higher, leader.name))
+        self.assertEqual(follower.saves, saves + 1)
+        follower.end_held()
+        self.assertEqual(follower.saves, saves + 2)
+        follower.end_held()
+        assert follower.state is not None
+        self.assertEqual(follower.state.term, follower.node.member.term)
+
+    def test_a_leader_whose_disk_hangs_gives_up_the_lead(self) -> None:
+        """Another member leads, and the old one follows when its disk answers again."""
+        group = Loopback(self)
+        old = group.elect()
+        group.run(1)
+        old.is_slow = True
+        group.append(old, b"a")
+        group.run(HANG_MS / 1000 + 0.1)
+        self.assertFalse(old.accepts)
+        new = group.elect(besides=old.name)
+        group.append(new, b"b")
+        old.is_slow = False
+        old.end_held()
+        group.run(2 * RETRY_MS / 1000 + 8)
+        assert old.node is not None
+        self.assertEqual(old.node.member.storage_failure, "")
+        self.assertEqual(group.bodies(old.name), group.bodies(new.name))
+        self.assertEqual(old.roles[-1][0], Role.FOLLOWER)
+
+    def test_a_leader_whose_sync_fails_gives_up_the_lead_at_once(self) -> None:
+        """It does not try again while the storage reports a fault."""
+        group = Loopback(self)
+        old = group.elect()
+        group.run(1)
+        old.is_slow, old.disk_fault = True, "it is broken"
+        group.append(old, b"a")
+        old.end_held(OSError("broken"))
+        self.assertFalse(old.accepts)
+        old.is_slow = False
+        group.elect(besides=old.name)
+        group.run(3 * RETRY_MS / 1000)
+        assert old.node is not None
+        self.assertIn("broken", old.node.member.storage_failure)
+
+    def test_a_vote_that_cannot_be_saved_is_not_given(self) -> None:
+        """The member votes again when its disk works again."""
+        group = Loopback(self)
+        leader = group.elect()
+        group.run(1)
+        voter = next(m for m in group.machines.values() if m is not leader)
+        third = next(m for m in group.machines.values() if m not in (leader, voter))
+        voter.is_slow = True
+        group.kill(leader.name)
+        for _ in range(12):
+            group.run(1)
+            voter.end_held(OSError("full"))
+        self.assertFalse(third.accepts or voter.accepts)
+        voter.is_slow = False
+        group.elect(seconds=40, besides=leader.name)
