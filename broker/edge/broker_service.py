@@ -31,6 +31,7 @@ from twistmq.broker.edge.process_metrics import process_metrics
 from twistmq.broker.edge.reactor_host import ReactorHost
 from twistmq.broker.edge.worker_threads import QuickSync, WorkerThreads
 from twistmq.broker.kernel.kernel import Kernel
+from twistmq.broker.kernel.store_maker import make_store
 from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.net.factory import InFlight, RemotingFactory, StallWatch
 from twistmq.broker.net.idle_spin import IdleSpin
@@ -47,7 +48,6 @@ from twistmq.broker.scheduling.soon import Soon
 from twistmq.broker.scheduling.steady_clock import TICK_MS
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.interfaces import IStoreIO
-from twistmq.broker.store.message_store import MessageStore
 from twistmq.protocol.errors import BrokerError
 
 __all__ = ["BrokerService"]
@@ -96,8 +96,8 @@ class BrokerService(Service):
         self._idle_spin = IdleSpin(reactor)
         self._run_queue = RunQueue(reactor, monotonic, self.stalls.observe)
         sync = QuickSync(reactor, self._threads, monotonic, self._idle_spin.is_lone)
-        store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
-                             self._threads.do, sync.run, monotonic_ms)
+        store = make_store(settings, hooks, io or RealDisk(), now_ms, self._threads.do, sync.run,
+                           monotonic_ms)
         self._security = PortSecurity(reactor, settings, now_ms, self._threads.do)
         self._tls_client = tls_client(reactor, settings)
         self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),

@@ -11,7 +11,7 @@ from twistmq.broker.scheduling.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
-    from twisted.internet.interfaces import IProtocol, IProtocolFactory
+    from twisted.internet.interfaces import IDelayedCall, IProtocol, IProtocolFactory
 
     from twistmq.broker.client.name_servers import NameServers
     from twistmq.broker.client.remoting_client import RemotingClient
@@ -61,6 +61,10 @@ class ReactorHost:
 
     def run_soon(self, run: Callable[[], None]) -> object:
         return self._reactor.callLater(0, run)
+
+    def call_later(self, delay: float, run: Callable[[], object]) -> IDelayedCall:
+        call: IDelayedCall = self._reactor.callLater(delay, run)
+        return call
 
     def register_soon(self) -> Deferred[None] | None:
         return self._register_soon()

@@ -20,6 +20,7 @@ from twistmq.broker.edge.clock import connections_max
 from twistmq.broker.edge.namesrv_service import NamesrvService
 from twistmq.broker.edge.start_checks import broker_host_checks, namesrv_host_checks
 from twistmq.broker.kernel.kernel_checks import kernel_checks
+from twistmq.broker.kernel.store_maker import use_ledger_folder
 from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.plugin.discovery import NAMESRV_GROUP, find_plugins
 from twistmq.broker.plugin.hooks import Hooks
@@ -53,6 +54,7 @@ def load_hooks(
     hooks = Hooks([*installed.plugins, *plugins], installed.notices)
     settings.add_rows(hooks.collect_settings(settings.own_rows))
     refuse_unread(settings)
+    use_ledger_folder(settings, hooks)
     settings.start_checks = [
         *kernel_checks(hooks), *broker_host_checks(on_disk=on_disk),
         _plugins_check(lambda after: [load_hooks(after, plugins, on_disk=on_disk)])]

@@ -135,6 +135,11 @@ class Hooks(PluginRegistry):
         return self._rows("register_supervisor_pages", SupervisorPages, settings, brokers,
                           passed=(SettingsError,))
 
+    def ledger_folder(self, settings: Settings) -> str | None:
+        """:raises SettingsError: when a plugin raises it."""
+        folder: str | None = self._first("choose_ledger_folder", settings, passed=(SettingsError,))
+        return folder
+
     def collect_filter_languages(self) -> dict[str, IFilterLanguage]:
         return self._mapping("register_filter_languages")
 
@@ -159,7 +164,7 @@ class Hooks(PluginRegistry):
     def consumer_filters(self) -> IConsumerFilters | None:
         """:raises SettingsError, StoreError: when a plugin raises it."""
         filters: IConsumerFilters | None = self._first(
-            "provide_consumer_filters", (SettingsError, StoreError))
+            "provide_consumer_filters", passed=(SettingsError, StoreError))
         return filters
 
     def claimed_properties(self) -> frozenset[str]:
@@ -186,14 +191,16 @@ class Hooks(PluginRegistry):
         control: IFlowControl | None = self._first("provide_flow_control")
         return control
 
-    def _first(self, hook: str, passed: tuple[type[Exception], ...] = ()) -> Any:
+    def _first(
+        self, hook: str, *arguments: object, passed: tuple[type[Exception], ...] = ()
+    ) -> Any:
         """Return the answer of the first plugin that has one; later plugins are not called.
 
         :param passed: errors that are raised on.
         """
         assert KINDS[hook].first_answer
         for implementation in self._implementations(hook):
-            answer = self._call_one(hook, implementation, passed=passed)
+            answer = self._call_one(hook, implementation, *arguments, passed=passed)
             if answer is not None:
                 return answer
         return None

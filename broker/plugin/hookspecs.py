@@ -117,6 +117,16 @@ def register_store_files() -> Sequence[PluginFiles] | None:
     """
 
 
+@hookspec(is_declaration=True, first_answer=True)
+def choose_ledger_folder(settings: Settings) -> str | None:
+    """Make the log of the store a ledger, on which a group of brokers agrees, in this folder.
+
+    Called when the store is made. The plugin confirms the entries: until then no message is
+    readable. Without a folder the store has an ordinary commit log. A SettingsError stops the
+    start. Cost class: once.
+    """
+
+
 @hookspec(is_declaration=True)
 def register_supervisor_pages(
     settings: Settings, brokers: BrokerPages

@@ -13,7 +13,7 @@ from twistmq.broker.scheduling.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
-    from twisted.internet.interfaces import IProtocol, IProtocolFactory
+    from twisted.internet.interfaces import IDelayedCall, IProtocol, IProtocolFactory
 
     from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.remoting.interfaces import OpenHttpPort, OpenPort
@@ -53,6 +53,9 @@ class Host(Protocol):
 
     def run_soon(self, run: Callable[[], None]) -> object:
         """Call a function after the reactor has served other events."""
+
+    def call_later(self, delay: float, run: Callable[[], object]) -> IDelayedCall:
+        """Call a function after a delay in seconds, on a clock that never jumps."""
 
     def register_soon(self) -> Deferred[None] | None:
         """Register the topics with the name servers, because they changed.

@@ -145,8 +145,9 @@ class LogCut:
                              f"begin at {offset}")
         if self._lock.locked:
             raise StoreError("another cut of the log is running")
-        self.log.warn("the log from {begin} to {end} is dropped, it begins again at {offset}",
-                      begin=log.min_offset, end=log.max_offset, offset=offset)
+        if log.max_offset > log.min_offset:
+            self.log.warn("the log from {begin} to {end} is dropped, it begins again at {offset}",
+                          begin=log.min_offset, end=log.max_offset, offset=offset)
         try:
             self._checkpoint.lower(1, offset)
             begin()

@@ -19,10 +19,10 @@ from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.kernel.kernel import Kernel
 from twistmq.broker.kernel.kernel_checks import kernel_checks
+from twistmq.broker.kernel.store_maker import make_store, use_ledger_folder
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Request
 from twistmq.broker.store.interfaces import IStoreIO
-from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.local_host import LocalHost
 from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
@@ -41,6 +41,8 @@ _SETTINGS: Mapping[str, str] = {
     "mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "4000",
     "maxHashSlotNum": "50", "maxIndexNum": "200",
 }
+#: The length of each file of the index of a ledger, bytes.
+_INDEX_FILE_SIZE = 32 * 1024
 
 
 @dataclass
@@ -130,8 +132,9 @@ class KernelBox:
         rows = [*broker_rows(), *hooks.collect_settings(broker_rows())]
         self.settings = Settings.load(rows, overrides={**_SETTINGS, **(settings or {})})
         self.settings.start_checks += kernel_checks(hooks)
-        store = MessageStore(self.settings.store_settings(), self.disk, self._now, in_thread,
-                             steady_ms=lambda: self.clock())
+        use_ledger_folder(self.settings, hooks)
+        store = make_store(self.settings, hooks, self.disk, self._now, in_thread,
+                           steady_ms=lambda: self.clock(), index_file_size=_INDEX_FILE_SIZE)
         #: The environment of the broker, to which a test adds name servers and other servers.
         self.host = LocalHost(self._now, lambda: self.clock())
         self.kernel = Kernel(self.settings, store, hooks, self.host)

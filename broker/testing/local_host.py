@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
 
 from twistmq.broker.scheduling.steady_clock import SteadyClock
 from twistmq.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
-    from twisted.internet.interfaces import IProtocol, IProtocolFactory
+    from twisted.internet.interfaces import IDelayedCall, IProtocol, IProtocolFactory
 
     from twistmq.broker.remoting.interfaces import OpenHttpPort, OpenPort
     from twistmq.protocol.bodies import TopicRouteData
@@ -49,6 +50,8 @@ class LocalHost:
         self.has_name_servers = False
         self.figures: dict[str, Callable[[], float]] = {}
         self.health_checks: dict[str, Callable[[], str]] = {}
+        #: The clock of ``call_later``.
+        self.timers = Clock()
         self._soon: deque[Callable[[], None]] = deque()
         self._is_running = False
         #: The served resources by port.
@@ -73,6 +76,10 @@ class LocalHost:
                 self._soon.popleft()()
         finally:
             self._is_running = False
+
+    def call_later(self, delay: float, run: Callable[[], object]) -> IDelayedCall:
+        """Call a function when the test advances ``timers``."""
+        return self.timers.callLater(delay, run)
 
     def register_soon(self) -> Deferred[None] | None:
         waiting = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from twistmq.broker.api.errors import StoreCut
@@ -43,10 +43,10 @@ class LedgerStorage:
         waiting = self._store.flush.flushed(self._store.commit_log.max_offset)
         return None if waiting is None else waiting.addErrback(self._flush_again)
 
-    def _flush_again(self, failure: Failure) -> Deferred[None] | None:
+    def _flush_again(self, failure: Failure) -> Deferred[None]:
         """Wait for the end of the log as it is now, if the log was cut in the meantime."""
         failure.trap(StoreCut)
-        return self.flush()
+        return self.flush() or succeed(None)
 
     def fault(self) -> str:
         """See MemberStorage."""

@@ -122,6 +122,12 @@ class Sample:
 
     @staticmethod
     @hookimpl
+    def choose_ledger_folder(settings: Settings) -> str | None:
+        """Leave the log of the store as it is."""
+        return None
+
+    @staticmethod
+    @hookimpl
     def register_store_files() -> Sequence[PluginFiles]:
         from twistmq_sample_plugin.files import COUNTS_FILES  # only when a store is looked at
 
