@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
+from click.core import ParameterSource
 
 from twistmq.client.commands.common import (
     EXIT_FAILED,
@@ -26,6 +27,8 @@ __all__ = ["produce"]
 #: The maximum number of requests in flight, for single messages and for batches.
 _MESSAGES_MAX: Final = 2048
 _BATCHES_MAX: Final = 64
+#: The time-out of a send if none is given, s: long enough for brokers to elect another master.
+_OUTAGE_S: Final = 30.0
 
 
 @click.command()
@@ -65,7 +68,10 @@ def produce(
         if not equals or not name or not value:
             raise click.UsageError(f"-H {header}: NAME=VALUE is expected")
         properties[name] = value
-    with guarded(), Producer(where, group=group, **arguments_of(
+    timeout_source = click.get_current_context().get_parameter_source("timeout_s")
+    if timeout_source is ParameterSource.DEFAULT:
+        timeout_s = _OUTAGE_S
+    with guarded(), Producer(where, group=group, await_master=True, **arguments_of(
             access_key, secret_key, namespace, timeout_s)) as producer:
         source = read_messages(
             files or (sys.stdin.buffer,), topic, unescaped(delimiter), unescaped(key_delimiter),

@@ -141,7 +141,8 @@ def build_producer(
         attempt_timeout_ms=(None if values["attempt_timeout_s"] is None
                             else values["attempt_timeout_s"] * 1000),
         avoid_slow=values["avoid_slow"],
-        latencies=TABLE_4 if values["latency_table"] == "4.9" else TABLE_5)
+        latencies=TABLE_4 if values["latency_table"] == "4.9" else TABLE_5,
+        await_master=values["await_master"])
     fault = group_fault(options.group)
     if fault is not None:
         raise OptionError(f"group {options.group!r}: {fault}")

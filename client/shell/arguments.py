@@ -63,6 +63,7 @@ class ProducerArguments(ClientArguments, total=False):
     in_flight_bytes_max: int
     auto_batch: bool
     attempt_timeout_s: float | None
+    await_master: bool
     avoid_slow: bool
     latency_table: Literal["5.x", "4.9"]
     encode: Callable[[Any], bytes] | None

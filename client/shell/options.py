@@ -194,6 +194,8 @@ PRODUCER: Final = (
     Option("attempt_timeout_s", _NUMBER, None, "the time-out of one attempt of a send while there "
            "are other brokers to try; None: a share of the time", "sendMsgMaxTimeoutPerRequest",
            0.001, _DAY_S),
+    Option("await_master", ("bool",), False, "when all masters of a topic are gone, a send waits "
+           "for a new one, within its time-out; it may then be stored twice"),
     Option("avoid_slow", ("bool",), False, "avoid slow brokers for a while, and not only brokers "
            "that did not answer", "sendLatencyEnable"),
     Option("latency_table", ("str",), "5.x", "how long a slow broker is avoided: as in Apache's "

@@ -89,6 +89,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether slow and dead brokers are avoided, and for how long.
     avoid_slow: bool = False
     latencies: LatencyTable = TABLE_5
+    #: Whether a send waits for a new master when all masters of its topic are gone.
+    await_master: bool = False
 
 
 def send_header(

@@ -18,6 +18,10 @@ A busy broker did not store the message. The send goes to another broker that is
 until this broker accepts it, however often it is refused within its time; see ``busy_brokers``.
 This is also true for a queue that the caller chose. With ``retries=0`` nothing is tried again.
 
+With ``await_master``, a send that finds no master for its topic asks for the route again and again,
+until there is a master or its time is over. A master is also missing if its process does not answer
+or if it says that it is a slave; both happen while a group of brokers elects another one.
+
 Source: DefaultMQProducerImpl (sendDefaultImpl, sendKernelImpl), MQClientAPIImpl
 (processSendResponse, onExceptionImpl), DefaultMQProducer.retryResponseCodes @5.3.3. Differs from
 Apache: its client gives an attempt all the remaining time unless sendMsgMaxTimeoutPerRequest is
@@ -99,6 +103,13 @@ _BUSY_REMARK: Final = "[PC_SYNCHRONIZED]"
 #: of kinds of sends that have a template.
 _VARYING: Final = ("queue_id", "born_timestamp", "properties")
 _TEMPLATES_MAX: Final = 4096
+#: The refusals of a broker that is no longer a master; and the begin of the remark of one more.
+#: Source: SendMessageProcessor.rejectRequest @5.3.3.
+_NO_MASTER_CODES: Final = frozenset({
+    ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR})
+_SLAVE_REMARK: Final = "[REJECTREQUEST]"
+#: The wait before a route without a master is requested again, in ms.
+_NO_MASTER_WAIT_MS: Final = 100
 #: The wait before an unknown route is requested again, in ms.
 _NO_ROUTE_WAIT_MS: Final = 10
 
@@ -364,6 +375,10 @@ class PendingSend(msgspec.Struct):
         duration_ms = client.tasks.now_ms - self._begin_ms
         if self._broker_name:
             self._sender.attempt_ended(self._broker_name, duration_ms, error)
+        if self._lacks_master(error):
+            self._attempts = [Attempt(self._broker_name, duration_ms, error)]
+            client.tasks.call_later(_NO_MASTER_WAIT_MS, self._await_master)
+            return
         if is_busy(error) and self._sender.options.retries:
             self._note(duration_ms, error)
             self._wait_or_fail(error)
@@ -380,6 +395,24 @@ class PendingSend(msgspec.Struct):
                 client.tasks.call_later(_NO_ROUTE_WAIT_MS, self.attempt)
             return
         self._fail(error)
+
+    def _lacks_master(self, error: Exception) -> bool:
+        """Whether this send waits for a master, because its topic has none after this failure."""
+        sender = self._sender
+        if not (sender.options.await_master and self._is_free and not sender.client.is_closed
+                and self._remaining_ms() > _NO_MASTER_WAIT_MS):
+            return False
+        if isinstance(error, RequestRefused):
+            is_missing = error.response_code in _NO_MASTER_CODES or _SLAVE_REMARK in str(error)
+        else:
+            is_missing = isinstance(error, RemotingError | NoRoute)
+        route = sender.client.routes.cached_route(self._message.topic)
+        return is_missing and (route is None or sender.remaining_count(
+            route.write_brokers, [*self._failed(), self._broker_name]) == 0)
+
+    def _await_master(self) -> None:
+        """Ask for the route again, and send to the master that it names."""
+        self._find_route(again=True)
 
     def _note(self, duration_ms: float, error: Exception) -> None:
         """Keep a failed attempt; of several refusals of a busy broker, only the last one."""

@@ -133,7 +133,8 @@ class ValueTests(SynchronousTestCase):
         own: dict[str, Any] = {
             "group": "p", "require_safe": True, "compress_over": 77, "codec": "lz4",
             "in_flight_max": 5, "in_flight_bytes_max": 6000, "auto_batch": True,
-            "attempt_timeout_s": 0.25, "avoid_slow": True, "latency_table": "4.9",
+            "attempt_timeout_s": 0.25, "await_master": True, "avoid_slow": True,
+            "latency_table": "4.9",
             "encode": str.encode, "on_check": _decode, "trace": True}
         self.assertEqual(set(own), {row.name for row in PRODUCER})
         for producer in self.made("Producer", **own, timeout_s=1.5, retries=7):
@@ -141,7 +142,7 @@ class ValueTests(SynchronousTestCase):
             self.assertEqual(sender.options, ProducerOptions(
                 group="p", timeout_ms=1500, retries=7, attempt_timeout_ms=250, require_safe=True,
                 compress_over=77, codec="lz4", in_flight_max=5, in_flight_bytes_max=6000,
-                auto_batch=True, avoid_slow=True, latencies=TABLE_4))
+                auto_batch=True, avoid_slow=True, latencies=TABLE_4, await_master=True))
             self.assertEqual(sender.prepare(Message("T", "text")).body, b"text")
             self.assertIs(sender.checks.on_check, _decode)
             self.assertIsNotNone(sender.trace)
