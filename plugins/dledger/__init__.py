@@ -1,5 +1,1 @@
-"""The parts of a broker that is a member of a group: its log, its disk, and its node.
-
-The members of a group agree on one log by Raft, in the dialect of Apache's DLedger
-(``twistmq.raft``).
-"""
+"""A group of brokers that agrees on one log in the dialect of Apache's DLedger."""
