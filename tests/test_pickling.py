@@ -21,6 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import twistmq
 from tests.protocol.test_plain_record import record as record_bytes
+from twistmq.broker.api.ledger import HardState, StoredEntry
 from twistmq.broker.api import store as store_api
 from twistmq.broker.remoting.messages import Reply
 from twistmq.client.base import codecs
@@ -121,6 +122,8 @@ VALUES: dict[str, Callable[[], object]] = {
     "twistmq.broker.store.extension_unit.ExtensionUnit":
         lambda: store_api.ExtensionUnit(1, 2, b"x"),
     "twistmq.broker.store.get_message.GetMessageResult": _get_result,
+    "twistmq.broker.store.ledger.ledger.StoredEntry": lambda: StoredEntry(1, 2, b"x", 3),
+    "twistmq.broker.store.ledger.state_files.HardState": lambda: HardState(1, "n0", True),
     "twistmq.protocol.lazy_properties.LazyProperties": lambda: LazyProperties("a\x01b\x02"),
     "twistmq.protocol.record.MessageRecord": _message_record,
     "twistmq.protocol.record.StoredMessage": lambda: decode_record(RECORD, 0),
@@ -172,6 +175,7 @@ LIVE = frozenset({
     "twistmq.broker.store.inspect.log_walk.LogWalk",
     "twistmq.broker.store.inspect.plugin_files.PluginFiles",
     "twistmq.broker.store.inspect.report.Report",
+    "twistmq.broker.store.ledger.entry_log.EntryLog", "twistmq.broker.store.ledger.ledger.Ledger",
     "twistmq.broker.store.message_store.MessageStore",
     "twistmq.broker.store.segment_files.OpenFiles",
     *(f"twistmq.protocol.log_rate.{kind}" for kind in ("LimitedLog", "LineRate", "Outage")),

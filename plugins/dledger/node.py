@@ -161,7 +161,7 @@ class GroupNode:
             ended.callback(ResponseCode.UNKNOWN)
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the node takes part in the group."""
         return self._runs
 
@@ -189,7 +189,7 @@ class GroupNode:
         """Note that the process of a member has ended: its host refuses connections."""
         self.pass_event(PeerRefused(peer))
 
-    def transfer(self, peer: str) -> Deferred[ResponseCode]:
+    def transfer_lead(self, peer: str) -> Deferred[ResponseCode]:
         """Give the lead to another member.
 
         :returns: fires with SUCCESS, or with the reason why this member still leads; with UNKNOWN

@@ -102,7 +102,7 @@ class NodeTests(SynchronousTestCase):
         group.run(1)
         target = next(name for name in NAMES if name != old.name)
         assert old.node is not None
-        ended = old.node.transfer(target)
+        ended = old.node.transfer_lead(target)
         self.assertEqual(group.elect(besides=old.name).name, target)
         group.run(0.1)
         self.assertEqual(self.successResultOf(ended), ResponseCode.SUCCESS)
@@ -118,7 +118,7 @@ class NodeTests(SynchronousTestCase):
         with self.assertRaises(NodeStopped):
             self.failureResultOf(node.answer_request(
                 HeartbeatRequest("g", "n1", "n0", 1, "n1"))).raiseException()
-        self.assertEqual(self.successResultOf(node.transfer("n1")), ResponseCode.NOT_LEADER)
+        self.assertEqual(self.successResultOf(node.transfer_lead("n1")), ResponseCode.NOT_LEADER)
         group.run(4)
         self.assertEqual(group.clock.getDelayedCalls(), [])
 
@@ -135,7 +135,7 @@ class NodeTests(SynchronousTestCase):
         group.run(2.1)
         self.assertEqual(len(self.flushLoggedErrors(AssertionError)), 1)
         self.assertTrue(leader.failed)
-        self.assertFalse(leader.node.runs)
+        self.assertFalse(leader.node.is_running)
         self.assertFalse(leader.accepts)
         group.elect(besides=leader.name)
 
