@@ -21,8 +21,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import twistmq
 from tests.protocol.test_plain_record import record as record_bytes
-from twistmq.broker.api.ledger import HardState, StoredEntry
 from twistmq.broker.api import store as store_api
+from twistmq.broker.api.ledger import HardState, StoredEntry
 from twistmq.broker.remoting.messages import Reply
 from twistmq.client.base import codecs
 from twistmq.client.base.errors import Attempt, Denied, SendFailed, Undecodable
