@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 #: The longest delay in seconds, about 3,000 years. A greater number is probably in milliseconds.
 _SECONDS_MAX: Final = 10**11
+#: The highest priority, an int32 in Apache's client.
+_PRIORITY_MAX: Final = 2**31 - 1
 
 
 class _TopicAndBody(msgspec.Struct, frozen=True, gc=False):
@@ -59,6 +61,11 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
         later.
     :param deliver_at: deliver the message at a time: a datetime, or seconds since 1970; needs a
         broker of 5.0 or later.
+    :param priority: the priority, from 0; a greater number is a higher priority. The message goes
+        to the queue with this number, or to the last queue, so a topic has as many priorities as
+        queues. Needs a broker of 5.5 or later, and consumers that pop from a topic of the type
+        PRIORITY get the highest priority first. A message with a priority has neither a sharding
+        key nor a delay nor a given queue, and is not part of a batch or a transaction.
     :param wait_stored: whether the broker answers only after the message is flushed and copied, as
         the broker's configuration requires.
     :param flag: the application's int32.
@@ -72,6 +79,7 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     delay_level: int = 0
     delay_s: float = 0
     deliver_at: Time | None = None
+    priority: int | None = None
     wait_stored: bool = True
     flag: int = 0
     sys_flag: int = 0
@@ -85,13 +93,15 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     def is_plain(self) -> bool:
         """Whether the message has no properties except WAIT and the unique id."""
         return not (self.tags or self.keys or self.properties or self.sharding_key
-                    or self.delay_level or self.delay_s or self.deliver_at is not None)
+                    or self.delay_level or self.delay_s or self.deliver_at is not None
+                    or self.priority is not None)
 
     def all_properties(self) -> dict[str, str]:
         """Return the properties as they are sent, except for the unique id.
 
         :raises OptionError: when a name or a value is not valid for a property, when the tag or a
-            key is one by which the message could not be found, or when the times contradict.
+            key is one by which the message could not be found, or when the times, or the priority
+            and something else that determines the queue, contradict.
         """
         try:
             properties = dict(self.properties)
@@ -105,6 +115,8 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
             properties[names.SHARDING_KEY] = self.sharding_key
         if self.is_timed:
             _add_time(self, properties)
+        if self.priority is not None:
+            properties[names.PRIORITY] = _priority_text(self)
         if not self.wait_stored:
             properties[names.WAIT] = "false"
         elif names.WAIT not in properties:
@@ -173,6 +185,21 @@ def _add_time(message: Message, properties: dict[str, str]) -> None:
         properties[names.TIMER_DELIVER_MS] = str(at_ms)
 
 
+def _priority_text(message: Message) -> str:
+    """Return the property for the priority of a message.
+
+    :raises OptionError: when it is not a priority, or the broker would ignore it.
+    """
+    priority = message.priority
+    if type(priority) is not int or not 0 <= priority <= _PRIORITY_MAX:
+        raise OptionError(f"priority is {priority!r}: give a whole number from 0 to "
+                          f"{_PRIORITY_MAX}")
+    if message.is_timed or message.sharding_key:
+        raise OptionError("a message with a priority has no sharding_key and no delay: brokers "
+                          "ignore the priority of such a message")
+    return str(priority)
+
+
 #: The keywords of a send that belong to its message.
 _ARGUMENTS: Final = frozenset(Message.__struct_fields__) - {"topic", "body"}
 
@@ -184,7 +211,7 @@ def message_of(
 
     :param queue: the queue to which the program sends it; None: the producer chooses one.
     :raises OptionError: when an option is unknown, when options are given together with a message,
-        when the topic is not a text, or when both a queue and a sharding key are given.
+        when the topic is not a text, or when a queue and something that determines it are given.
     """
     if queue is not None:
         _check_queue(topic, options, queue)
@@ -217,8 +244,12 @@ def check_queue(queue: object, name: str = "queue") -> None:
 
 
 def _check_queue(topic: str | Message, options: Mapping[str, Any], queue: object) -> None:
-    """:raises OptionError: when a send names no queue, or a sharding key as well."""
+    """:raises OptionError: when a send names no queue, or a sharding key or a priority as well."""
     check_queue(queue)
+    priority = topic.priority if isinstance(topic, Message) else options.get("priority")
+    if priority is not None:
+        raise OptionError(f"queue is {queue} and priority is {priority}: give one of them, because "
+                          "the priority determines the queue")
     key = topic.sharding_key if isinstance(topic, Message) else options.get("sharding_key")
     if key:
         raise OptionError(f"queue is {queue} and sharding_key is {key!r}: give one of them, "

@@ -232,6 +232,12 @@ class ReceivedMessage(Read, Generic[T]):
         return self.properties.get(names.SHARDING_KEY, "")
 
     @property
+    def priority(self) -> int | None:
+        """The priority with which the message was sent; None without one."""
+        text = self.properties.get(names.PRIORITY, "")
+        return int(text) if text.isascii() and text.isdecimal() else None
+
+    @property
     def id(self) -> str:
         """The unique id, or the offset id if the message has no unique id."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_id

@@ -47,6 +47,7 @@ class MessageArguments(TypedDict, total=False):
     delay_level: int
     delay_s: float
     deliver_at: Time | None
+    priority: int | None
     wait_stored: bool
     flag: int
     sys_flag: int

@@ -21,6 +21,7 @@ from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.properties import (
     DELAY,
     PGROUP,
+    PRIORITY,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
@@ -29,9 +30,10 @@ from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = ["Accumulator", "Batch", "BatchKey", "may_be_batched"]
 
-#: Properties of messages that are sent alone: delayed or timed messages, parts of transactions.
+#: Properties of messages that are sent alone: delayed or timed messages, parts of transactions, and
+#: messages with a priority, which determines the queue.
 _ALONE: Final = frozenset(
-    {DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, PGROUP})
+    {DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, PGROUP, PRIORITY})
 #: The bytes of a batch, how long it waits (ms), and the bytes of all batches: Apache's defaults,
 #: and the highest values that Apache allows.
 BATCH_BYTES: Final = 32 << 10

@@ -269,6 +269,9 @@ class Preparer:
                 raise OptionError("the messages of a batch have one topic and one wait_stored")
             if message.is_timed:
                 raise OptionError("a message with a delay cannot be in a batch")
+            if message.priority is not None:
+                raise OptionError("a message with a priority cannot be in a batch, because all "
+                                  "messages of a batch go to one queue")
             text, unique, _ = self._properties(message)
             # A batch has no place for the flag of a compressed body.
             parts.append((message.flag, self._body(message), text))

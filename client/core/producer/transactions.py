@@ -50,13 +50,16 @@ HELD_BYTES_MAX: Final = 64 << 20
 def prepare_half(sender: Sender, message: Message) -> OutgoingMessage:
     """Check and encode a half message.
 
-    :raises OptionError: when it is not valid, when it has a delay, or when ``on_check`` is not set.
+    :raises OptionError: when it is not valid, when it has a delay or a priority, or when
+        ``on_check`` is not set.
     """
     if sender.checks is None:
         raise OptionError("a transaction needs the option on_check: a broker that is not "
                           "informed how it ended asks the group's producers")
     if message.is_timed:
         raise OptionError("a message of a transaction cannot have a delay")
+    if message.priority is not None:
+        raise OptionError("a message of a transaction cannot have a priority: brokers ignore it")
     ready = sender.prepare(message, {TRAN_MSG: "true", PGROUP: sender.group})
     ready.sys_flag |= SYS_TRANSACTION_PREPARED
     ready.may_be_batched = False

@@ -27,7 +27,7 @@ from twistmq.client.base.errors import (
     Unsupported,
 )
 from twistmq.client.base.interceptors import Interceptor, Interceptors
-from twistmq.client.base.messages import Message, MessageQueue, SendResult
+from twistmq.client.base.messages import Message, MessageQueue, SendResult, message_of
 from twistmq.client.core.producer.outgoing_message import BODY_SIZE_MAX, ProducerOptions
 from twistmq.client.core.producer.replies import prepare_request
 from twistmq.client.core.producer.sender import (
@@ -631,6 +631,39 @@ class PrepareTests(SendCase):
             found = parse_properties(sent.fields()["i"])
             self.assertEqual({key: text for key, text in found.items()
                               if key == "DELAY" or key.startswith("TIMER_")}, {name: value})
+
+    def test_a_priority_goes_out_as_javas_property(self) -> None:
+        """Alone: the broker chooses the queue of a message by it, and not that of a batch."""
+        for priority in (0, 3, 2**31 - 1):
+            self.box.requests.clear()
+            self.send(priority=priority)
+            [sent] = [command for where, command in self.box.requests
+                      if command.code == RequestCode.SEND_MESSAGE_V2]
+            found = parse_properties(sent.fields()["i"])
+            self.assertEqual(found["_SYS_MSG_PRIORITY_"], str(priority))
+        batching = Sender(self.box.core, ProducerOptions(group="t", auto_batch=True),
+                          lambda now_ms: "ID")
+        self.assertTrue(batching.prepare(Message("T", b"1")).may_be_batched)
+        message = Message("T", b"1", priority=0)
+        self.assertFalse(batching.preparer.is_plain(message))
+        self.assertFalse(batching.prepare(message).may_be_batched)
+
+    def test_a_priority_that_the_broker_would_ignore_is_refused(self) -> None:
+        """No priority at all, and together with what determines the queue or the time."""
+        queue = MessageQueue("T", A, 0)
+        for options in ({"priority": -1}, {"priority": 2**31}, {"priority": "1"},
+                        {"priority": True}, {"priority": 1, "sharding_key": "k"},
+                        {"priority": 1, "delay_level": 1}, {"priority": 1, "delay_s": 1}):
+            self.assertRaises(OptionError, self.send, **options)
+        for message, body, options in ((Message("T", b"1", priority=0), b"", {}),
+                                       ("T", b"1", {"priority": 0})):
+            self.assertRaises(OptionError, message_of, message, body, options, queue)
+        self.assertRaises(OptionError, self.sender.preparer.prepare_batch,
+                          [Message("T", b"1"), Message("T", b"2", priority=1)])
+        transactional = Sender(self.box.core, ProducerOptions(group="t"), lambda now_ms: "ID")
+        transactional.checks = cast(TransactionChecks, object())
+        self.assertRaises(OptionError, prepare_half, transactional, Message("T", b"1", priority=0))
+        self.assertEqual(self.box.requests, [])
 
     def test_what_no_broker_takes_is_refused_before_it_is_sent(self) -> None:
         """Names, sizes, types and times are checked."""
