@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from twistmq.acl.errors import AclError
+from twistmq.acl.initial_users import accounts_in, policies_of_account, user_of_account
+from twistmq.acl.policies import policies_info
 from twistmq.acl.users import MASK
 from twistmq.broker.api import CommandHeader, RequestCode
 from twistmq.broker.api.admin_commands import AdminError, Row, Session
@@ -31,7 +34,8 @@ from twistmq.broker.api.headers import (
 from twistmq.broker.api.wire import RemotingCommand
 
 __all__ = ["copy_acls", "copy_users", "create_acl", "create_user", "delete_acl", "delete_user",
-           "list_acls", "list_users", "show_acl", "show_user", "update_acl", "update_user"]
+           "list_acls", "list_users", "migrate_accounts", "show_acl", "show_user", "update_acl",
+           "update_user"]
 
 
 def _change(
@@ -110,31 +114,36 @@ def _user_row(info: UserInfo, broker: str) -> Row:
 
 
 def copy_users(
-    session: Session, *, from_broker: str, to_broker: str, users: str | None
+    session: Session, *, from_broker: str, to_broker: str, users: str | None, dry: bool
 ) -> Iterator[Row]:
     """Copy users; a user that exists on the other broker is changed.
 
+    :param dry: whether nothing is changed.
     :raises AdminError: when the broker does not return the passwords.
     """
     for info in _users_of(session, from_broker, users):
         if info.password == MASK:
             raise AdminError(f"{from_broker} returns masked passwords: copyUser needs a super user")
         outcome = _store(session, to_broker, UserRequestHeader(username=info.username), info, (
-            RequestCode.AUTH_GET_USER, RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER))
+            RequestCode.AUTH_GET_USER, RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER),
+            dry)
         yield info.username, from_broker, to_broker, outcome
 
 
 def _store(
     session: Session, address: str, header: CommandHeader, info: UserInfo | AclInfo,
-    codes: tuple[RequestCode, RequestCode, RequestCode],
+    codes: tuple[RequestCode, RequestCode, RequestCode], dry: bool,
 ) -> str:
     """Create a user or the policies of a subject on a broker, or change the existing ones.
 
     :param codes: the codes of the requests that get, create and update them.
+    :param dry: whether nothing is changed.
     :returns: the outcome for the table.
     """
     get, create, update = codes
     is_new = not session.ask(address, get, header).body
+    if dry:
+        return "would be created" if is_new else "would be changed"
     session.ask(address, create if is_new else update, header, info.encode_standard())
     return "created" if is_new else "changed"
 
@@ -217,12 +226,16 @@ def _entry_rows(infos: Sequence[AclInfo], broker: str) -> Iterator[Row]:
 
 
 def copy_acls(
-    session: Session, *, from_broker: str, to_broker: str, subjects: str | None
+    session: Session, *, from_broker: str, to_broker: str, subjects: str | None, dry: bool
 ) -> Iterator[Row]:
-    """Copy policies; entries about other resources stay as they are on the other broker."""
+    """Copy policies; entries about other resources stay as they are on the other broker.
+
+    :param dry: whether nothing is changed; the subjects must exist on the other broker.
+    """
     for info in _policies_of(session, from_broker, subjects):
         outcome = _store(session, to_broker, AclRequestHeader(subject=info.subject), info, (
-            RequestCode.AUTH_GET_ACL, RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL))
+            RequestCode.AUTH_GET_ACL, RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL),
+            dry)
         yield info.subject, from_broker, to_broker, outcome
 
 
@@ -233,6 +246,55 @@ def _policies_of(session: Session, address: str, subjects: str | None) -> list[A
     bodies = [session.ask(address, RequestCode.AUTH_GET_ACL, AclRequestHeader(subject=name)).body
               for name in _split(subjects)]
     return [AclInfo.decode(body) for body in bodies if body]
+
+
+# --- accounts of ACL 1.0
+
+
+def migrate_accounts(
+    session: Session, *, home: str, to_broker: str, dry: bool
+) -> Iterator[Row]:
+    """Make users and policies of the accounts in files, as ``migrateAuthFromV1Enabled`` does.
+
+    :param home: the home of the broker with the files.
+    :param dry: whether nothing is changed.
+    :raises AdminError: when a file is not valid; nothing is changed then.
+    """
+    accounts = accounts_in(home, "conf/plain_acl.yml", lambda: 0)
+    try:
+        accounts.load()
+        found = [(user_of_account(each), policies_of_account(each)) for each in accounts.configs()]
+    except AclError as error:
+        raise AdminError(str(error)) from None
+    if not found:
+        raise AdminError(f"there are no accounts below {home}: is this the home of a broker?")
+    for user, policies in found:
+        name = user.username or ""
+        acl = None if policies is None else policies_info(name, policies)
+        texts = {policy.policy_type: [_text_of(entry) for entry in policy.entries or ()]
+                 for policy in (acl.policies if acl and acl.policies else ())}
+        yield (name, user.user_type or "Normal", texts.get("Custom", []),
+               texts.get("Default", []), _migrate(session, to_broker, user, acl, dry))
+
+
+def _migrate(
+    session: Session, address: str, user: UserInfo, acl: AclInfo | None, dry: bool
+) -> str:
+    """Create a user with policies; :returns: the outcome for the table."""
+    header = UserRequestHeader(username=user.username)
+    if session.ask(address, RequestCode.AUTH_GET_USER, header).body:
+        return "left out: there is such a user"
+    if dry:
+        return "would be created"
+    session.ask(address, RequestCode.AUTH_CREATE_USER, header, user.encode_standard())
+    if acl is not None:
+        session.ask(address, RequestCode.AUTH_CREATE_ACL, AclRequestHeader(subject=acl.subject),
+                    acl.encode_standard())
+    return "created"
+
+
+def _text_of(entry: PolicyEntryInfo) -> str:
+    return f"{entry.decision} {'|'.join(entry.actions or ())} on {entry.resource}"
 
 
 def _split(text: str) -> list[str]:

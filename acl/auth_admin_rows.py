@@ -2,6 +2,8 @@
 
 This module is loaded for every help text of ``twistmq admin``; the code is elsewhere.
 
+``migrateAcl`` is ours.
+
 Source: the classes of tools/command/auth @5.3.3; 5.5.0 has the same.
 """
 
@@ -37,6 +39,8 @@ _FROM: Final = Option("from_broker", ("-f", "--fromBroker"), "The address of the
                       required=True)
 _TO: Final = Option("to_broker", ("-t", "--toBroker"), "The address of the broker to change.",
                     required=True)
+_DRY_RUN: Final = Option("dry", ("-d", "--dryRun"), "Only show what would be done.", "flag",
+                         default=False)
 _CHANGED: Final = ("broker", "address", "user")
 _USER_COLUMNS: Final = ("user", "password", "type", "status", "broker")
 _ENTRY_COLUMNS: Final = ("subject", "policy", "resource", "actions", "sources", "decision",
@@ -64,7 +68,7 @@ COMMANDS: Final = (
             (_INFO, Code.AUTH_LIST_USER), _USER_COLUMNS, one_of=_ONE_PLACE),
     Command("copyUser", "acl", "Copy users to another broker.", f"{_HERE}:copy_users",
             (_FROM, _TO, Option("users", ("-u", "--usernames"),
-                                "Names, separated by commas; all by default.")),
+                                "Names, separated by commas; all by default."), _DRY_RUN),
             (Code.AUTH_LIST_USER, Code.AUTH_GET_USER, Code.AUTH_CREATE_USER,
              Code.AUTH_UPDATE_USER), ("user", *_COPIED)),
     Command("createAcl", "acl", "Add entries to the policies of a user.", f"{_HERE}:create_acl",
@@ -86,7 +90,14 @@ COMMANDS: Final = (
             (_INFO, Code.AUTH_LIST_ACL), _ENTRY_COLUMNS, one_of=_ONE_PLACE),
     Command("copyAcl", "acl", "Copy policies to another broker.", f"{_HERE}:copy_acls",
             (_FROM, _TO, Option("subjects", ("-s", "--subjects"),
-                                "User:NAME, separated by commas; all by default.")),
+                                "User:NAME, separated by commas; all by default."), _DRY_RUN),
             (Code.AUTH_LIST_ACL, Code.AUTH_GET_ACL, Code.AUTH_CREATE_ACL, Code.AUTH_UPDATE_ACL),
             ("subject", *_COPIED)),
+    Command("migrateAcl", "acl", "Make users and policies of the accounts of ACL 1.0.",
+            f"{_HERE}:migrate_accounts",
+            (Option("home", ("-f", "--fromHome"),
+                    "The home of the broker whose account files are read: they are below its "
+                    "folder conf.", required=True), _TO, _DRY_RUN),
+            (Code.AUTH_GET_USER, Code.AUTH_CREATE_USER, Code.AUTH_CREATE_ACL),
+            ("user", "type", "policies", "defaults", "step")),
 )

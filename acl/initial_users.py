@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from twisted.logger import Logger
 
     from twistmq.acl.auth_table import AuthTable
+    from twistmq.acl.table import AccountTable
     from twistmq.broker.api import Settings
 
-__all__ = ["add_initial_users", "init_user_of", "policies_of_account",
-           "require_names_of_codes"]
+__all__ = ["accounts_in", "add_initial_users", "init_user_of", "policies_of_account",
+           "require_names_of_codes", "user_of_account"]
 
 _INIT: Final = "initAuthenticationUser"
 _INNER: Final = "innerClientAuthenticationCredentials"
@@ -145,17 +146,30 @@ def _entry(resource: str, permission: str) -> PolicyEntryInfo:
     return PolicyEntryInfo(resource, actions or ["All"], None, "Allow" if actions else "Deny")
 
 
+def accounts_in(home: str, plain_file: str, now_ms: Callable[[], int]) -> AccountTable:
+    """Return the table of the accounts of ACL 1.0, whose files are not read yet.
+
+    :param home: the broker's home.
+    :param plain_file: the path of the default file, relative to the home.
+    """
+    from twistmq.acl.folder import AclFolder
+    from twistmq.acl.table import AccountTable
+
+    return AccountTable(AclFolder(home, plain_file), now_ms)
+
+
+def user_of_account(account: PlainAccessConfig) -> UserInfo:
+    """Return the user that an account of ACL 1.0 becomes; an administrator is a super user."""
+    return UserInfo(account.access_key, account.secret_key, _SUPER if account.admin else None)
+
+
 def _migrate(
     table: AuthTable, settings: Settings, now_ms: Callable[[], int], log: Logger
 ) -> None:
     """Copy the accounts of ACL 1.0, unless that was done before."""
     if table.user_table.is_migrated:
         return
-    from twistmq.acl.folder import AclFolder
-    from twistmq.acl.table import AccountTable
-
-    accounts = AccountTable(
-        AclFolder(home_of(settings), settings.text("rocketmq.acl.plain.file")), now_ms)
+    accounts = accounts_in(home_of(settings), settings.text("rocketmq.acl.plain.file"), now_ms)
     try:
         accounts.load()
         count = sum([_copy_account(table, config, log) for config in accounts.configs()])
@@ -175,8 +189,7 @@ def _copy_account(table: AuthTable, account: PlainAccessConfig, log: Logger) -> 
         log.info("the account {name} of ACL 1.0 is left out: there is such a user", name=name)
         return False
     policies = policies_of_account(account)
-    table.create_user(name, UserInfo(
-        password=account.secret_key, user_type=_SUPER if account.admin else None))
+    table.create_user(name, user_of_account(account))
     if policies is not None:
         table.merge_policies(name, policies)
     if account.white_remote_address:

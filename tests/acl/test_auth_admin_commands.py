@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,6 +13,17 @@ from twistmq.broker.testing.in_process_broker import running_broker
 
 AUTH = {"authenticationEnabled": "true", "authorizationEnabled": "true",
         "initAuthenticationUser": '{"username":"admin","password":"secret-of-admin"}'}
+#: Files of ACL 1.0.
+ACCOUNTS = """\
+accounts:
+- accessKey: orders-service
+  secretKey: secret-of-orders
+  defaultTopicPerm: DENY
+  defaultGroupPerm: SUB
+  topicPerms: [orders=PUB|SUB]
+  groupPerms: [billing=DENY]
+- {accessKey: operator, secretKey: secret-of-operator, admin: true}
+"""
 
 
 class AuthCommandTests(AdminCase):
@@ -125,6 +137,69 @@ class AuthCommandTests(AdminCase):
                                               "ROCKETMQ_SECRET_KEY": "secret-of-shop"}):
                 self.assertIn("no permission to access Cluster:",
                               self.refusal("listUser", "-b", target))
+
+    def test_a_copy_is_shown_before_anything_is_written(self) -> None:
+        """Each row says what would be done, and the other broker stays as it is."""
+        self.make_user()
+        self.allow("User:shop", "Topic:a")
+        with running_broker({**self.settings, "brokerName": "broker-b"}) as other:
+            target = other.broker_address
+            ends = ("-f", self.broker, "-t", target)
+            for _ in range(2):
+                self.assertEqual(
+                    {row["user"]: row["step"] for row in self.rows("copyUser", *ends, "-d")},
+                    {"admin": "would be changed", "shop": "would be created"})
+            self.assertEqual([row["user"] for row in self.rows("listUser", "-b", target)],
+                             ["admin"])
+            self.rows("copyUser", *ends)
+            for _ in range(2):
+                self.assertEqual([row["step"] for row in self.rows("copyAcl", *ends, "--dryRun")],
+                                 ["would be created"])
+            self.assertEqual(self.rows("listAcl", "-b", target), [])
+            self.rows("copyAcl", *ends)
+            self.assertEqual([row["step"] for row in self.rows("copyAcl", *ends, "-d")],
+                             ["would be changed"])
+
+    def test_accounts_of_1_0_are_shown_before_they_become_users(self) -> None:
+        """Then they are users with the same passwords; a second run leaves them out."""
+        home = Path(self.mktemp())
+        (home / "conf").mkdir(parents=True)
+        (home / "conf/plain_acl.yml").write_text(ACCOUNTS)
+        command = ("migrateAcl", "-f", str(home), "-t", self.broker)
+        expected = [
+            {"user": "orders-service", "type": "Normal", "step": "would be created",
+             "policies": ["Allow Pub|Sub on Topic:orders", "Deny All on Group:billing"],
+             "defaults": ["Deny All on Topic:*", "Allow Sub on Group:*"]},
+            {"user": "operator", "type": "Super", "policies": [], "defaults": [],
+             "step": "would be created"}]
+        for _ in range(2):
+            self.assertEqual(self.rows(*command, "-d"), expected)
+        self.assertEqual(set(self.users()), {"admin"})
+        self.assertEqual(self.rows(*command), [{**row, "step": "created"} for row in expected])
+        self.assertEqual({row["step"] for row in self.rows(*command)},
+                         {"left out: there is such a user"})
+        self.assertEqual({name: row["type"] for name, row in self.users().items()}, {
+            "admin": "Super", "operator": "Super", "orders-service": "Normal"})
+        self.assertEqual(self.entries("-s", "User:orders-service"), [
+            ("Custom", "Topic:orders", ["Pub", "Sub"], [], "Allow"),
+            ("Custom", "Group:billing", ["All"], [], "Deny"),
+            ("Default", "Topic:*", ["All"], [], "Deny"),
+            ("Default", "Group:*", ["Sub"], [], "Allow")])
+        with mock.patch.dict(os.environ, {"ROCKETMQ_ACCESS_KEY": "operator",
+                                          "ROCKETMQ_SECRET_KEY": "secret-of-operator"}):
+            self.assertIn("operator", self.users())
+
+    def test_files_that_are_not_valid_change_nothing(self) -> None:
+        """Nor does a folder without accounts; no text has a secret key."""
+        home = Path(self.mktemp())
+        (home / "conf").mkdir(parents=True)
+        command = ("migrateAcl", "-f", str(home), "-t", self.broker)
+        self.assertIn("there are no accounts below", self.refusal(*command))
+        (home / "conf/plain_acl.yml").write_text(ACCOUNTS + "- {accessKey: x, secretKey: secret}\n")
+        line = self.refusal(*command)
+        self.assertIn("plain_acl.yml", line)
+        self.assertNotIn("secret-of", line)
+        self.assertEqual(set(self.users()), {"admin"})
 
     def test_masked_passwords_are_not_copied(self) -> None:
         """A user who may read users, but is not a super user, does not see passwords."""

@@ -91,7 +91,7 @@ class TableTests(SynchronousTestCase):
             "updateAclConfig", "deleteAclConfig", "updateGlobalWhiteAddr",
             "clusterAclConfigVersion", "getAclConfig", "createUser", "updateUser", "deleteUser",
             "getUser", "listUser", "copyUser", "createAcl", "updateAcl", "deleteAcl", "getAcl",
-            "listAcl", "copyAcl"})
+            "listAcl", "copyAcl", "migrateAcl"})
 
     def test_every_option_of_mqadmin_is_accepted_under_its_names(self) -> None:
         """Each option of mqadmin is taken under its names and with a value if it has one there.
