@@ -131,6 +131,7 @@ _PLACES: Final = {
     "broker/store/test_log_cut_crash.py": "crash",
     "broker/store/test_simulation.py": "crash",
     "broker/store/test_simulation_mutations.py": "crash",
+    "broker/supervisor/test_supervised_users.py": "crash",
     "broker/supervisor/test_supervisor.py": "crash",
     "client/core/connection/test_hostile_brokers.py": "crash",
     "client/event_loop/test_iterations.py": "crash",
