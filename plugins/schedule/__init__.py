@@ -91,10 +91,7 @@ class Plugin:
 
     @hookimpl
     def register_tags_codes(self) -> Mapping[str, TagsCode]:
-        """Create the service: this is the first hook that is called on a broker's plugin."""
-        service = self._service = ScheduleService(self._broker)
-        service.load()
-        return {SCHEDULE_TOPIC: service.tags_code}
+        return {SCHEDULE_TOPIC: self._service.tags_code}
 
     @hookimpl
     def claim_properties(self) -> Collection[str]:
