@@ -263,12 +263,12 @@ def migrate_accounts(
     accounts = accounts_in(home, "conf/plain_acl.yml", lambda: 0)
     try:
         accounts.load()
-        found = [(user_of_account(each), policies_of_account(each)) for each in accounts.configs()]
+        pairs = [(user_of_account(each), policies_of_account(each)) for each in accounts.configs()]
     except AclError as error:
         raise AdminError(str(error)) from None
-    if not found:
+    if not pairs:
         raise AdminError(f"there are no accounts below {home}: is this the home of a broker?")
-    for user, policies in found:
+    for user, policies in pairs:
         name = user.username or ""
         acl = None if policies is None else policies_info(name, policies)
         texts = {policy.policy_type: [_text_of(entry) for entry in policy.entries or ()]
