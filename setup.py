@@ -34,7 +34,7 @@ from setuptools.errors import BaseError, CCompilerError
 ROOT = Path(__file__).resolve().parent
 #: Folder X is imported as twistmq.X.
 FOLDERS = ("protocol", "broker", "client", "tools", "plugins", "acl", "spark_bridge", "trace",
-           "transaction", "integrations", "raft")
+           "transaction", "integrations", "raft", "console")
 #: Commands of the build back end that only describe the package.
 DESCRIBING = {"dist_info", "egg_info", "sdist"}
 #: How many C files the compiler is given for the code of all modules.

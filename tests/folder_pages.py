@@ -17,10 +17,10 @@ __all__ = ["BY_HAND", "folders", "page"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _TOPS: Final = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
-                "spark_bridge", "integrations", "raft")
+                "spark_bridge", "integrations", "raft", "console")
 #: Folders whose pages are written by hand.
 BY_HAND: Final = frozenset((
-    "acl", "plugins/flow_control", "plugins/ha", "plugins/static_topic",
+    "acl", "console", "plugins/flow_control", "plugins/ha", "plugins/static_topic",
     "integrations/celery", "spark_bridge"))
 _MODULES_LINE: Final = "## Modules\n"
 #: A folder with more modules has a page.

@@ -17,7 +17,7 @@ __all__ = ["ALLOWED", "GERUNDS", "ONE_WORD", "VAGUE", "Use", "gerunds",
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TOPS: Final = ("protocol", "client", "broker", "tools", "plugins", "acl", "trace", "transaction",
-               "spark_bridge", "integrations", "raft")
+               "spark_bridge", "integrations", "raft", "console")
 #: Participles and adverbs that do not tell what a value is. A name says what the value holds:
 #: ``max_count``, ``existing``, ``log_offset``, ``remaining``.
 VAGUE: Final = frozenset({"found", "place", "left", "wanted", "taken", "there", "told", "most"})

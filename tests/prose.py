@@ -107,4 +107,4 @@ def main(folders: list[str]) -> None:
 if __name__ == "__main__":
     main(sys.argv[1:] or [
         "broker", "client", "plugins", "acl", "trace", "transaction", "spark_bridge",
-        "integrations", "raft"])
+        "integrations", "raft", "console"])

@@ -24,8 +24,8 @@ from twistmq.protocol.bodies import Body
 from twistmq.protocol.header import CommandHeader
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FOLDERS: Final = ("acl", "broker", "client", "integrations", "plugins", "protocol", "spark_bridge",
-                  "raft", "tools", "trace", "transaction")
+FOLDERS: Final = ("acl", "broker", "client", "console", "integrations", "plugins", "protocol",
+                  "spark_bridge", "raft", "tools", "trace", "transaction")
 #: Modules that need what an environment for the tests may lack, and that read no JSON.
 PARTS_MISSING: Final = ("pyspark", "pyarrow")
 #: Structs that are states of a part, which no bytes are read into, and whose sets are its own.

@@ -16,7 +16,7 @@ README = ROOT / "README.md"
 #: Paragraphs of decision pages that state no decision: they list pages or continue a table.
 MORE = re.compile(r"(Each decision is on|Plugins with two|Empty cells)")
 FOLDERS = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
-           "spark_bridge", "integrations", "raft")
+           "spark_bridge", "integrations", "raft", "console")
 
 
 class SettingsPageTests(SynchronousTestCase):

@@ -11,8 +11,8 @@ from tests.folder_pages import BY_HAND, folders
 from tests.prose import ROOT, Sentence, page_sentences, share, source_sentences
 
 #: The folders of the product.
-TOPS: Final = ("acl", "broker", "client", "integrations", "plugins", "raft", "spark_bridge",
-               "trace", "transaction")
+TOPS: Final = ("acl", "broker", "client", "console", "integrations", "plugins", "raft",
+               "spark_bridge", "trace", "transaction")
 #: Sentences with a pattern in a hundred, in each folder, at most.
 BOUND: Final = 1
 

@@ -124,7 +124,7 @@ class VersionTests(SynchronousTestCase):
             raise SkipTest("another version is installed")
         written = [str(path.relative_to(ROOT)) for folder in (
             "protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
-            "spark_bridge", "integrations", "raft")
+            "spark_bridge", "integrations", "raft", "console")
             for path in (ROOT / folder).rglob("*.py") if f'"{number}"' in path.read_text()]
         self.assertEqual(written, [])
 

@@ -2,10 +2,10 @@
 
 ``up`` runs a name server and a broker in one process, ``namesrv`` and ``broker`` run one of them;
 ``store`` inspects the files of a broker, which may be running; ``admin`` queries and changes
-servers; ``doctor`` searches for faults in a set-up. Plugins add further commands through
-``register_commands``; they are imported only for help, or if a command is not one of these. Options
-and boot lines are the same as with ``mqnamesrv`` and ``mqbroker`` of Apache; exit statuses are in
-``boot``.
+servers; ``console`` serves a web console; ``doctor`` searches for faults in a set-up. Plugins add
+further commands through ``register_commands``; they are imported only for help, or if a command is
+not one of these. Options and boot lines are the same as with ``mqnamesrv`` and ``mqbroker`` of
+Apache; exit statuses are in ``boot``.
 
 Source: ServerUtil, BrokerStartup, NamesrvStartup @5.3.3.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
@@ -100,23 +101,24 @@ def print_each(
 
 #: The key under which click keeps the commands of plugins for one run.
 _OF_PLUGINS: Final = "twistmq.commands_of_plugins"
+#: The modules of commands that are imported when they are needed.
+_LATE: Final = {"admin": "twistmq.tools.admin.command_line", "console": "twistmq.console.command"}
 
 
 class Commands(click.Group):
     """The built-in commands, followed by the commands of plugins.
 
-    ``admin`` and the commands of the client are imported when they are needed.
+    ``admin``, ``console`` and the commands of the client are imported when they are needed.
     """
 
     def list_commands(self, context: click.Context) -> list[str]:
-        own = sorted([*super().list_commands(context), "admin", *NAMES])
+        own = sorted([*super().list_commands(context), *_LATE, *NAMES])
         return own + sorted(self._of_plugins(context))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name == "admin":
-            from twistmq.tools.admin.command_line import admin
-
-            return admin
+        if name in _LATE:
+            late: click.Command = getattr(import_module(_LATE[name]), name)
+            return late
         if name in NAMES:
             return command_named(name)
         return super().get_command(context, name) or self._of_plugins(context).get(name)
@@ -137,7 +139,7 @@ class Commands(click.Group):
             click.echo(f"twistmq: {notice}", err=True)
         commands = {command.name: command for command in reversed(hooks.collect_commands())}
         return {name: command for name, command in commands.items()
-                if name and name not in self.commands and name not in ("admin", *NAMES)}
+                if name and name not in self.commands and name not in (*_LATE, *NAMES)}
 
 
 def version_text() -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from twistmq.protocol.signature import Credentials
     from twistmq.tools.admin.session import Session
 
-__all__ = ["ENTRY_POINT_GROUP", "admin", "all_commands", "parameter"]
+__all__ = ["ENTRY_POINT_GROUP", "account_keys", "admin", "all_commands", "parameter", "tls_context"]
 
 #: Packages with commands name a module with ``COMMANDS`` in this entry-point group.
 ENTRY_POINT_GROUP: Final = "twistmq.admin"
@@ -225,8 +225,8 @@ def _run(row: Command, given: dict[str, Any]) -> int:
         module = f"twistmq.tools.admin.{module}"
     try:
         with Session(name_servers, timeout_s=timeout_s, connect_timeout_s=timeout_s, retries=0,
-                     credentials=_credentials(access_key),
-                     tls=_tls(tls_file) if tls or tls_file else None) as session:
+                     credentials=account_keys(access_key),
+                     tls=tls_context(tls_file) if tls or tls_file else None) as session:
             result = getattr(import_module(module), function)(session, **options)
             table = result if isinstance(result, Table) else Table(row.columns, result)
             status = _print(table, output, session)
@@ -255,8 +255,8 @@ def _completing_session(given: Mapping[str, Any], timeout_s: float) -> Session:
         raise ValueError("no secret key")
     return Session(
         given["name_servers"], timeout_s=timeout_s, connect_timeout_s=timeout_s, retries=0,
-        credentials=_credentials(access_key),
-        tls=_tls(tls_file) if given.get("tls") or tls_file else None)
+        credentials=account_keys(access_key),
+        tls=tls_context(tls_file) if given.get("tls") or tls_file else None)
 
 
 def _print(table: Table, output: str, session: Session) -> int:
@@ -291,7 +291,7 @@ def _say(text: str) -> None:
     click.echo(click.style("twistmq: ", fg="red") + one_line(text), err=True)
 
 
-def _tls(file: str | None) -> ssl.SSLContext:
+def tls_context(file: str | None) -> ssl.SSLContext:
     """Return the TLS context of connections.
 
     :param file: a settings file; None: the default of tls.config.file.
@@ -305,7 +305,7 @@ def _tls(file: str | None) -> ssl.SSLContext:
         broker_rows(), None, {} if file is None else {"tls.config.file": file})))
 
 
-def _credentials(access_key: str | None) -> Credentials | None:
+def account_keys(access_key: str | None) -> Credentials | None:
     """Return the keys that sign requests; :raises ValueError: when one of the two is missing."""
     home = os.environ.get("ROCKETMQ_HOME")
     path = os.path.join(home, _TOOLS_FILE) if home else ""

@@ -1,0 +1,107 @@
+"""A page as data: tables with typed columns, single facts, and the servers that did not answer.
+
+The HTML form and the JSON form of a page are made from the same object, so they have the same rows.
+The JSON form is an object with these members:
+
+=========== =====================================================================================
+page        the name of the kind of page, such as "topics"
+title       the title
+cluster     the name of the cluster in the console
+facts       an object of single values
+tables      an object: for each table the list of its rows, which are objects by column name
+totals      an object: for each table that is cut, the number of rows before the cut
+unanswered  a list of objects with "server" and "reason"
+notes       a list of texts
+=========== =====================================================================================
+
+Times are Unix milliseconds, sizes are bytes, rates are per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from twistmq.console.page_session import Unanswered
+
+__all__ = ["Cell", "Column", "Kind", "Page", "Table"]
+
+#: How a cell is displayed. Cells of the kinds from "topic" on are names that link to their pages.
+Kind: TypeAlias = Literal[
+    "text", "number", "bytes", "rate", "time", "percent", "state", "code", "list", "topic",
+    "group", "client"]
+Cell: TypeAlias = "str | int | float | bool | list[str] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    :param name: the member of the JSON form.
+    :param title: the head in HTML; empty: the name with blanks.
+    """
+
+    name: str
+    kind: Kind = "text"
+    title: str = ""
+
+    @property
+    def head(self) -> str:
+        """The text above the column."""
+        return self.title or self.name.replace("_", " ").capitalize()
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether cells are aligned to the right, and sorted with the largest first."""
+        return self.kind in ("number", "bytes", "rate", "percent", "time")
+
+
+@dataclass(slots=True)
+class Table:
+    """A table of a page.
+
+    :param title: the heading above the table; empty: there is no heading.
+    :param empty: what an operator can do when there are no rows.
+    :param total: the number of rows before the table was cut; None: it is whole.
+    """
+
+    columns: Sequence[Column]
+    rows: list[tuple[Cell, ...]]
+    title: str = ""
+    empty: str = "There are no rows."
+    total: int | None = None
+
+    def row_objects(self) -> list[dict[str, Cell]]:
+        """Return the rows by column name."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+
+@dataclass(slots=True)
+class Page:
+    """A page.
+
+    :param name: its kind, which is also the name of its template.
+    :param facts: single values by name; HTML shows those that its template names.
+    """
+
+    name: str
+    title: str
+    tables: dict[str, Table] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    unanswered: list[Unanswered] = field(default_factory=list)
+    status: int = 200
+
+    def as_json(self, cluster: str) -> bytes:
+        """Return the JSON form."""
+        return msgspec.json.encode({
+            "page": self.name, "title": self.title, "cluster": cluster, "facts": self.facts,
+            "tables": {name: table.row_objects() for name, table in self.tables.items()},
+            "totals": {name: table.total for name, table in self.tables.items()
+                       if table.total is not None},
+            "unanswered": self.unanswered, "notes": self.notes,
+        }) + b"\n"

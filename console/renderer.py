@@ -1,0 +1,164 @@
+"""Turns pages into HTML by templates that escape every value."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from twistmq.console.page import Page
+from twistmq.console.views import path_of
+
+__all__ = ["Renderer", "StaticFile", "Visit", "static_files"]
+
+_HERE: Final = Path(__file__).resolve().parent
+_TYPES: Final = {".css": b"text/css; charset=utf-8", ".js": b"text/javascript; charset=utf-8",
+                 ".svg": b"image/svg+xml", ".txt": b"text/plain; charset=utf-8"}
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+_HASH_CHARS: Final = 12
+#: The text for an unknown value: an en dash.
+_UNKNOWN: Final = "\u2013"
+#: The parts of the menu: the path and the text.
+MENU: Final = (("", "Overview"), ("topics", "Topics"), ("groups", "Groups"),
+               ("brokers", "Brokers"))
+#: The spans by which the age of a time is told, seconds; the first one that is exceeded counts.
+_SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A file for browsers."""
+
+    content_type: bytes
+    content: bytes
+
+    @property
+    def content_digest(self) -> str:
+        """A text that changes with the content, so that browsers may keep a file for long."""
+        return hashlib.sha256(self.content).hexdigest()[:_HASH_CHARS]
+
+
+def static_files() -> dict[str, StaticFile]:
+    """Return all files of the folder ``static`` by name; nothing else is ever served."""
+    return {path.name: StaticFile(_TYPES[path.suffix], path.read_bytes())
+            for path in sorted((_HERE / "static").iterdir()) if path.suffix in _TYPES}
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """The circumstances of one page that a browser sees.
+
+    :param parts: the segments of the path.
+    :param values: the parameters in the address.
+    :param csrf: the text for forms; empty: the browser is not logged in.
+    :param message: the result of the change before.
+    """
+
+    parts: tuple[str, ...] = ()
+    values: Mapping[str, str] = ()  # type: ignore[assignment]
+    cluster: str = ""
+    csrf: str = ""
+    message: str = ""
+
+
+class Renderer:
+    """The templates of a console.
+
+    :param base: the path under which a reverse proxy publishes the console, such as "/console"; or
+        an empty text.
+    :param clusters: the names of all clusters.
+    :param readonly: whether forms are left out.
+    """
+
+    def __init__(
+        self, base: str, clusters: tuple[str, ...], files: Mapping[str, StaticFile], *,
+        readonly: bool,
+    ) -> None:
+        self.base = base
+        self._clusters = clusters
+        self._files = files
+        self._readonly = readonly
+        self._environment = Environment(
+            loader=FileSystemLoader(_HERE / "templates"), autoescape=True,
+            undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False)
+        self._environment.filters.update(
+            number=number_text, rate=rate_text, bytes=bytes_text, time=time_text, age=age_text)
+        self._environment.globals.update(
+            base=base, clusters=clusters, readonly=readonly, menu=MENU, static=self.static_path)
+
+    def static_path(self, name: str) -> str:
+        """Return the address of a file for browsers."""
+        return f"{self.base}/static/{name}?v={self._files[name].content_digest}"
+
+    def as_html(self, page: Page, visit: Visit) -> bytes:
+        """Return the HTML of a page."""
+        def link(*parts: str, **values: Any) -> str:
+            return self.address(visit, parts, values)
+
+        def here(**values: Any) -> str:
+            # Another filter or order begins at the first page.
+            return self.address(visit, visit.parts, {**visit.values, "page": "", **values})
+
+        text = self._environment.get_template(f"{page.name}.html").render(
+            page=page, visit=visit, link=link, here=here, now_s=time.time())
+        return text.encode("utf-8", "replace")
+
+    def address(self, visit: Visit, parts: tuple[str, ...], values: Mapping[str, Any]) -> str:
+        """Return an address in the cluster of a visit; parameters without a value are left out."""
+        given = {name: str(value) for name, value in values.items()
+                 if value not in (None, "") and name != "at"}
+        if visit.cluster and visit.cluster != self._clusters[0]:
+            given["at"] = visit.cluster
+        return self.base + path_of(*parts) + (f"?{urlencode(given)}" if given else "")
+
+
+def number_text(value: float | None) -> str:
+    """Return a whole number with separators between thousands."""
+    return _UNKNOWN if value is None else f"{int(value):,}"
+
+
+def rate_text(value: float | None) -> str:
+    """Return a rate with a precision that suits its size."""
+    if value is None:
+        return _UNKNOWN
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
+
+
+def bytes_text(value: float | None) -> str:
+    """Return a size with a unit."""
+    if value is None:
+        return _UNKNOWN
+    size = float(value)
+    for unit in _UNITS:
+        if abs(size) < 1000 or unit == _UNITS[-1]:
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def time_text(at_ms: int | None) -> str:
+    """Return a time of the console's time zone, to the millisecond."""
+    if not at_ms:
+        return _UNKNOWN
+    try:
+        moment = time.localtime(at_ms // 1000)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', moment)}.{at_ms % 1000:03}"
+
+
+def age_text(at_ms: int | None, now_s: float) -> str:
+    """Return how long ago a time was, in its largest unit."""
+    if not at_ms:
+        return _UNKNOWN
+    age_s = now_s - at_ms / 1000
+    for seconds, unit in _SPANS:
+        if age_s >= seconds:
+            return f"{int(age_s // seconds)} {unit} ago"
+    return "now" if age_s < 1 else f"{int(age_s)} s ago"

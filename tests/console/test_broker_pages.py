@@ -1,0 +1,41 @@
+"""The overview and the brokers."""
+
+from __future__ import annotations
+
+import json
+
+from tests.console.case import ConsoleCase
+
+
+class OverviewTests(ConsoleCase):
+    """A running broker, as a browser sees it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.browser.log_in()
+
+    def test_the_overview(self) -> None:
+        """It counts topics, groups and waiting messages of users."""
+        self.topic("orders")
+        for _ in range(3):
+            self.send("orders", "x", "-b", "broker-a", "-i", "0")
+        self.commit("billing", "orders", 0, 1)
+        answer = self.browser.json("/")
+        facts = json.loads(answer.text)["facts"]
+        self.assertEqual(
+            {name: facts[name] for name in ("brokers", "answering", "topics", "groups", "lag")},
+            {"brokers": 1, "answering": 1, "topics": 1, "groups": 1, "lag": 2})
+        self.assertEqual([(row["group"], row["lag"]) for row in answer.rows["lags"]],
+                         [("billing", 2)])
+        page = self.browser.get("/").text
+        self.assertIn("1 of 1", page)
+        self.assertNotIn("This page is incomplete", page)
+
+    def test_brokers(self) -> None:
+        """Each broker has its role, its address and its figures."""
+        self.topic("orders")
+        self.send("orders")
+        [row] = self.browser.json("/brokers").rows["brokers"]
+        self.assertEqual((row["broker"], row["role"], row["address"], row["stored_today"]),
+                         ("broker-a", "master", self.broker, 1))
+        self.assertGreater(row["disk"], 0)

@@ -1,0 +1,84 @@
+"""Templates, and the texts of values."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.console.page import Column, Page, Table
+from twistmq.console.page_session import Unanswered
+from twistmq.console.renderer import (
+    Renderer,
+    Visit,
+    age_text,
+    bytes_text,
+    number_text,
+    rate_text,
+    static_files,
+    time_text,
+)
+
+HOSTILE = "\"'><script>alert(1)</script>{{ 7*7 }}"
+
+
+class TextTests(SynchronousTestCase):
+    """Numbers and times."""
+
+    def test_texts(self) -> None:
+        """Each value has a short form, and an unknown one has a dash."""
+        for text, expected in (
+                (number_text(1234567), "1,234,567"), (number_text(None), "\u2013"),
+                (rate_text(0.25), "0.2"), (rate_text(12.0), "12"), (rate_text(1234.5), "1,234"),
+                (bytes_text(999), "999 B"), (bytes_text(4_200_000), "4.2 MB"),
+                (age_text(1_000, 1.5), "now"), (age_text(1_000, 100.0), "1 min ago"),
+                (age_text(1_000, 200_000.0), "2 d ago"), (age_text(0, 1.0), "\u2013"),
+                (time_text(2**66), str(2**66))):
+            self.assertEqual(text, expected)
+
+
+class HtmlTests(SynchronousTestCase):
+    """Pages that are made from values of strangers."""
+
+    def html(self, page: Page, **values: str) -> str:
+        """The HTML of a page under /console, of the second of two clusters."""
+        renderer = Renderer("/console", ("one", "two"), static_files(), readonly=False)
+        return renderer.as_html(page, Visit((), values, "two", "csrf", HOSTILE)).decode()
+
+    def test_nothing_of_a_stranger_is_markup(self) -> None:
+        """Names, reasons, parameters and messages are escaped wherever they are shown."""
+        table = Table([Column("broker", kind) for kind in (
+            "text", "code", "state", "list", "topic", "group", "client")],
+            [(HOSTILE, HOSTILE, HOSTILE, [HOSTILE], HOSTILE, HOSTILE, HOSTILE)])
+        page = Page("brokers", HOSTILE, {"brokers": table}, notes=[HOSTILE],
+                    unanswered=[Unanswered(HOSTILE, HOSTILE)])
+        text = self.html(page, q=HOSTILE)
+        self.assertNotIn("<script>alert", text)
+        self.assertNotIn("49", text.replace("{{ 7*7 }}", ""))
+        self.assertGreaterEqual(text.count("&lt;script&gt;alert(1)"), 9)
+
+    def test_links_keep_the_path_and_the_cluster(self) -> None:
+        """Every address begins with the path of the proxy and names the cluster."""
+        table = Table([Column("group", "group")], [("a/b?c",)])
+        text = self.html(Page("brokers", "Brokers", {"brokers": table}))
+        self.assertIn('href="/console/groups/a%2Fb%3Fc?at=two"', text)
+        self.assertIn('src="/console/static/console.js?v=', text)
+
+    def test_an_unpaired_surrogate(self) -> None:
+        """Such a character in a name does not prevent the page."""
+        self.assertIn("a?b", self.html(Page("error", "x", facts={"text": "a\ud800b"})))
+
+
+class StaticTests(SynchronousTestCase):
+    """Files for browsers."""
+
+    def test_vendored_files_have_their_licence(self) -> None:
+        """Each file of others has its licence beside it."""
+        files = static_files()
+        self.assertIn("htmx-LICENSE.txt", files)
+        own = {"console.css", "console.js", "icon.svg"}
+        for name in files.keys() - own:
+            self.assertIn(f"{name.split('.')[0].split('-')[0]}-LICENSE.txt", files, msg=name)
+
+    def test_the_digest_is_of_the_content(self) -> None:
+        """Two files have different digests."""
+        digests = [file.content_digest for file in static_files().values()]
+        self.assertEqual(len(set(digests)), len(digests))
