@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from twistmq.console.broker_pages import brokers_page, overview_page
 from twistmq.console.group_pages import client_page, group_page, groups_page
+from twistmq.console.message_pages import messages_page
 from twistmq.console.page import Page
 from twistmq.console.page_session import REPORT_S, PageSession
 from twistmq.console.query import Query
@@ -43,6 +44,7 @@ VIEWS: Final = (
     View(("topics", "TOPIC"), topic_page, change_topic),
     View(("groups",), groups_page),
     View(("groups", "GROUP"), group_page),
+    View(("messages",), messages_page, extra_s=REPORT_S),
     View(("groups", "GROUP", "clients", "CLIENT"), client_page, extra_s=REPORT_S),
 )
 

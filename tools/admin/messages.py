@@ -30,7 +30,8 @@ from twistmq.tools.admin.rows import Cell, Millis, Result, Row, Table
 from twistmq.tools.admin.session import AdminError, Session
 from twistmq.tools.admin.topics import groups_of
 
-__all__ = ["DETAIL", "DIRECT", "by_id", "by_key", "by_offset", "by_unique_key", "find_messages"]
+__all__ = ["DETAIL", "DIRECT", "by_either_id", "by_id", "by_key", "by_offset",
+           "by_unique_key", "find_messages"]
 
 #: The columns for the details of a message, and for the result of a pushed message.
 DETAIL: Final = ("message", "name", "value")
@@ -96,7 +97,7 @@ def _whole(
     return messages
 
 
-def _by_either_id(
+def by_either_id(
     session: Session, topic: str, text: str, route_topic: str | None
 ) -> list[StoredMessage]:
     """Return the message with an id of either kind; the newer one if there are two.
@@ -147,7 +148,7 @@ def by_id(
     if not ids:
         raise AdminError("-i must name a message")
     messages = [message for each in ids
-                for message in _by_either_id(session, topic, each, route_topic)[-1:]]
+                for message in by_either_id(session, topic, each, route_topic)[-1:]]
     if client is not None:
         if group is None:
             raise AdminError("-g and -d go together: a client of a group")
