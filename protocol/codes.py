@@ -13,7 +13,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["REFUSED", "SENT_TO_CLIENTS", "RequestCode", "ResponseCode"]
+__all__ = ["REFUSED", "SENT_TO_CLIENTS", "DLedgerRequestCode", "RequestCode", "ResponseCode"]
 
 
 class RequestCode(IntEnum):
@@ -237,6 +237,25 @@ REFUSED: Final[Mapping[int, str]] = MappingProxyType({
     **{code: reason for reason, codes in _FAMILIES for code in codes},
     **dict.fromkeys(SENT_TO_CLIENTS, "servers send it to clients"),
 })
+
+
+class DLedgerRequestCode(IntEnum):
+    """The requests at the port by which the members of a DLedger group reach each other.
+
+    The first three and LEADERSHIP_TRANSFER also come from Apache's DLedger client. The result of a
+    request is in the body of its response, see ``bodies.dledger``.
+
+    Source: DLedgerRequestCode @0.3.2.
+    """
+
+    METADATA = 50000
+    APPEND = 50001
+    GET = 50002
+    VOTE = 51001
+    HEART_BEAT = 51002
+    PULL = 51003
+    PUSH = 51004
+    LEADERSHIP_TRANSFER = 51005
 
 
 class ResponseCode(IntEnum):

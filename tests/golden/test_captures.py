@@ -57,7 +57,7 @@ class IndexTests(SynchronousTestCase):
         """No file lies about that its index does not explain, and none is missing."""
         for part in ("frames", "store-edges", "store-batch", "extension", "filter", "metrics",
                      "mqadmin", "mqadmin-options", "trace", "client", "replication",
-                     "dledger"):
+                     "dledger", "dledger-frames"):
             folder = HERE / part
             found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
                      if path.is_file()}

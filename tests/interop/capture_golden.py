@@ -2,7 +2,7 @@
 
     python -m tests.interop.capture_golden [frames] [store-edges] [store-batch] [extension]
         [filter] [metrics] [mqadmin] [mqadmin-options] [trace]
-        [client] [replication] [dledger]
+        [client] [replication] [dledger] [dledger-frames]
 
 All parts without an argument. Takes about five minutes and the ports from 29876 on
 (``--port`` sets another first one). tests/golden/README.md says what each part holds, and how the
@@ -22,6 +22,7 @@ from tests.interop.capture_extension import capture_extension
 from tests.interop.capture_filter import capture_filter
 from tests.interop.capture_frames import capture_frames
 from tests.interop.capture_ledger import capture_ledger
+from tests.interop.capture_members import capture_members
 from tests.interop.capture_metrics import capture_metrics
 from tests.interop.capture_mqadmin import capture_mqadmin
 from tests.interop.capture_options import capture_options
@@ -35,7 +36,8 @@ PARTS = {"frames": capture_frames, "store-edges": capture_store,
          "filter": capture_filter, "metrics": capture_metrics,
          "mqadmin": capture_mqadmin, "mqadmin-options": capture_options,
          "trace": capture_trace, "client": capture_client,
-         "replication": capture_replication, "dledger": capture_ledger}
+         "replication": capture_replication, "dledger": capture_ledger,
+         "dledger-frames": capture_members}
 
 
 def main() -> None:

@@ -64,6 +64,18 @@ class LineProcess:
     def _text(self) -> str:
         return "\n".join(self.lines[-50:])
 
+    def ask(self, command: str, word: str) -> list[str]:
+        """Write a line to its input; :returns: the words of its next line that begins with a word.
+
+        :raises AssertionError: when it ends, or tells no such line in time.
+        """
+        assert self._process.stdin is not None
+        count = len(self.told(word))
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        self.wait_for(word, count + 1)
+        return self.told(word)[count].split(" ")
+
     def pause(self) -> None:
         """SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)

@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ARCHIVE", "CACHE", "MODULES", "PATIENT", "QUIET_LOGGING", "SHORT_LIVED", "Peer",
-           "class_path", "jars_folder", "java_command", "wait_for_port"]
+__all__ = ["ARCHIVE", "CACHE", "MODULES", "PATIENT", "PLAIN", "QUIET_LOGGING", "SHORT_LIVED",
+           "Peer", "class_path", "jars_folder", "java_command", "wait_for_port"]
 
 CACHE: Final = Path.home() / ".cache" / "rocketmq-peer"
 POM: Final = (
