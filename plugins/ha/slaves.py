@@ -14,8 +14,7 @@ Source: DefaultHAService @5.3.3.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
@@ -24,11 +23,11 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 
 from twistmq.broker.api import hookimpl
-from twistmq.broker.api.observe import LineRate
-from twistmq.plugins.ha.links import CLOSED, SlaveLink, host_of
+from twistmq.plugins.ha.links import CLOSED, SlaveLink
 from twistmq.plugins.ha.sender import Sender
 from twistmq.plugins.ha.settings import FAULT_AFTER_MS, PEERS, TLS, networks
 from twistmq.plugins.ha.waits import ReplicaWaits
+from twistmq.plugins.replica.host_lines import HostLines
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, MessageRecord
@@ -42,8 +41,6 @@ STOPS: Final = "this broker stops"
 _UNREPORTED_MAX: Final = 64
 #: The number of reporting connections of one host; a further one closes the oldest of them.
 _HOST_SLAVES_MAX: Final = 32
-#: The number of pairs of host and kind of log line that are remembered to limit the lines.
-_LINES_KEPT: Final = 256
 #: The name under which the hook that wakes senders is registered.
 _HOOK: Final = "ha_senders"
 
@@ -86,8 +83,7 @@ class Slaves:
         self._will_send = False
         #: Whether the hook that wakes senders is registered.
         self._is_woken = False
-        #: Limits the log lines by host and kind, so that one host cannot hide another host's lines.
-        self._lines: OrderedDict[tuple[str, str], LineRate] = OrderedDict()
+        self._say = HostLines(broker.steady.now_ms).write
         #: Since when slaves that sends wait for are lacking; 0 while none is lacking.
         self._lacking_ms = 0
         #: Slaves that closed their connection and may come back, by host: since when they are gone,
@@ -228,20 +224,6 @@ class Slaves:
         elif self._is_woken and not is_woken:
             self._broker.hooks.remove(_HOOK)
         self._is_woken = is_woken
-
-    def _say(
-        self, write: Callable[..., None], peer: str, text: str, **values: object
-    ) -> None:
-        """Log a line, unless its host caused too many lines of this kind."""
-        key = host_of(peer), text
-        rate = self._lines.pop(key, None) or LineRate()
-        self._lines[key] = rate
-        if len(self._lines) > _LINES_KEPT:
-            self._lines.popitem(last=False)
-        left_out = rate.left_out(self._broker.steady.now_ms())
-        if left_out is not None:
-            write(text + "{more}", peer=peer, **values,
-                  more=f" ({left_out} lines left out)" if left_out else "")
 
     # --- sending
 
