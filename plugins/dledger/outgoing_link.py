@@ -1,0 +1,299 @@
+"""A connection to another member of the group, which is made again when it is lost.
+
+A connection that does not answer although the member should have is closed, because a host that has
+lost its power, or a network that drops packets, leaves connections open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.interfaces import IAddress, IProtocol
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.api.observe import LimitedLog
+from twistmq.broker.api.wire import FRAME_SIZE_MAX, Frame, RemotingCommand, decode_command
+from twistmq.plugins.dledger.translation import read_response, write_request
+from twistmq.plugins.replica.link import Link
+from twistmq.protocol.bodies.dledger import ANSWER_CODE
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.errors import RemotingError, WireError
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.printable import one_line
+from twistmq.raft.messages import Request, Response
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+
+__all__ = ["OutgoingLink"]
+
+#: How long a connection may take to be made, and how long no other one is tried after a failure.
+CONNECT_MS: Final = 1000
+RETRY_MS: Final = 200
+#: How long a member may take to answer. The core gives up earlier, after 3 s.
+ANSWER_MS: Final = 4000
+#: The limits of requests that wait for their answers. The core's own window is smaller, but it does
+#: not count the pushes that it has given up.
+UNANSWERED_MAX: Final = 1024
+UNANSWERED_BYTES_MAX: Final = 16 * 1024**2
+#: The largest opaque, after which the numbers begin again.
+_OPAQUE_MAX: Final = 2**31 - 1
+#: The largest number of characters of a remark that an error shows.
+_SHOWN_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A request that waits for its answer. ``size`` counts the bytes of its frame."""
+
+    request: Request
+    answer: Deferred[Response]
+    sent_ms: int
+    size: int
+
+
+class _Connection(Link):
+    """One TCP connection of a link."""
+
+    def __init__(self, owner: OutgoingLink) -> None:
+        super().__init__()
+        self._owner = owner
+        self._decoder = FrameDecoder()
+
+    def dataReceived(self, data: bytes) -> None:
+        for frame in self._decoder.feed(data):
+            self._owner.frame_arrived(frame)
+        if self._decoder.failure:
+            self._owner.close(f"it does not answer as a member: {self._decoder.failure}")
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self._owner.connection_lost(self, reason.getErrorMessage())
+
+
+class _Factory(Factory):
+    """Makes the protocol of one connection."""
+
+    noisy = False
+
+    def __init__(self, owner: OutgoingLink) -> None:
+        self._owner = owner
+
+    def buildProtocol(self, addr: IAddress | None) -> _Connection:
+        return _Connection(self._owner)
+
+
+class OutgoingLink:
+    """A link to one member, for requests of one kind.
+
+    :param address: "host:port".
+    :param is_encrypted: whether TLS is used.
+    :param refused: called when the host of the member refuses a connection.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, broker: Broker, member: str, address: str, *, is_encrypted: bool,
+        refused: Callable[[str], None],
+    ) -> None:
+        self._broker = broker
+        self._now_ms = broker.steady.now_ms
+        self.member = member
+        self.address = address
+        self._is_encrypted = is_encrypted
+        self._refused = refused
+        self._lines = LimitedLog(self.log)
+        #: Whether the last attempt to connect has failed.
+        self._is_out = False
+        self._connection: _Connection | None = None
+        self._attempt: Deferred[IProtocol] | None = None
+        #: When the next connection may be tried.
+        self._retry_ms = 0
+        self._last_opaque = 0
+        #: The requests that wait for their answers, by opaque, the oldest first.
+        self._calls: dict[int, _Call] = {}
+        self._calls_bytes = 0
+        #: The frames that wait until the connection is made.
+        self._frames: list[bytes] = []
+        #: Whether a response has come over the present connection, and when the last one came.
+        self._is_heard = False
+        self._heard_ms = 0
+        self._is_closed = False
+
+    # --- requests
+
+    def ask(self, request: Request) -> Deferred[Response]:
+        """Send a request; see ``GroupLinks.ask``."""
+        why = self._find_obstacle()
+        if why:
+            return fail(RemotingError(why))
+        code, body = write_request(request)
+        opaque = self._last_opaque = self._last_opaque % _OPAQUE_MAX + 1
+        frame = encode_request(code, opaque, None, body)
+        if len(frame) > FRAME_SIZE_MAX:
+            why = f"a request of {len(frame)} bytes is longer than a frame may be"
+            self._lines.error(self._now_ms(), "the member {member} does not get {why}",
+                              member=self.member, why=why)
+            return fail(RemotingError(why))
+        answer: Deferred[Response] = Deferred()
+        self._calls[opaque] = _Call(request, answer, self._now_ms(), len(frame))
+        self._calls_bytes += len(frame)
+        if self._connection is None:
+            self._frames.append(frame)
+            self.connect()
+        else:
+            self._connection.write_soon(frame)
+        return answer
+
+    def _find_obstacle(self) -> str:
+        """Return why no request can be sent now; empty if one can."""
+        if self._is_closed:
+            return "this member stops"
+        if (len(self._calls) >= UNANSWERED_MAX or self._calls_bytes >= UNANSWERED_BYTES_MAX):
+            return f"the member {self.member} has {len(self._calls)} requests to answer"
+        if self._connection is None and self._attempt is None and self._now_ms() < self._retry_ms:
+            return f"the member {self.member} cannot be reached"
+        return ""
+
+    def tick(self) -> None:
+        """Give up requests that are not answered in time."""
+        now_ms = self._now_ms()
+        late: list[_Call] = []
+        while self._calls:
+            opaque = next(iter(self._calls))
+            if now_ms - self._calls[opaque].sent_ms < ANSWER_MS:
+                break
+            late.append(self._take_call(opaque))
+        for call in late:
+            call.answer.errback(RemotingError(f"the member {self.member} does not answer"))
+        if late and self._heard_ms <= late[-1].sent_ms:
+            self.close(f"it has not answered for {ANSWER_MS // 1000} s")
+
+    def _take_call(self, opaque: int) -> _Call:
+        call = self._calls.pop(opaque)
+        self._calls_bytes -= call.size
+        return call
+
+    # --- answers
+
+    def frame_arrived(self, frame: Frame) -> None:
+        """Pass the response in a frame to the request that it answers."""
+        self._heard_ms = self._now_ms()
+        self._is_heard = True
+        try:
+            command = decode_command(frame)
+        except WireError as error:
+            self.close(f"it sends a header that cannot be read: {error}")
+            return
+        if not command.is_response or command.opaque not in self._calls:
+            # The request was given up, and its answer is late.
+            return
+        call = self._take_call(command.opaque)
+        try:
+            response = self._read_response(call.request, command)
+        except WireError as error:
+            self._lines.warn(
+                self._now_ms(), "the member {member} at {address} does not answer as a member: "
+                "{why}", member=self.member, address=self.address, why=str(error))
+            call.answer.errback(error)
+            return
+        call.answer.callback(response)
+
+    def _read_response(self, request: Request, command: RemotingCommand) -> Response:
+        """:raises WireError: when it is no response of a member."""
+        if command.code != ANSWER_CODE:
+            remark = one_line((command.remark or "")[:_SHOWN_MAX])
+            raise WireError(f"the code {command.code}, {remark}")
+        return read_response(request, command.body)
+
+    # --- connections
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection exists."""
+        return self._connection is not None
+
+    def connect(self) -> None:
+        """Make a connection, unless there is one, one is being made, or this link is closed."""
+        if self._connection is not None or self._attempt is not None or self._is_closed:
+            return
+        self._attempt = self._broker.host.connect_stream(
+            _Factory(self), self.address, CONNECT_MS, encrypted=self._is_encrypted)
+        self._attempt.addCallbacks(self._connected, self._not_connected)
+
+    def _connected(self, connection: IProtocol) -> None:
+        assert isinstance(connection, _Connection)
+        self._attempt = None
+        self._connection = connection
+        self._is_heard = False
+        if self._is_out:
+            self._is_out = False
+            self.log.info("the member {member} at {address} can be reached again",
+                          member=self.member, address=self.address)
+        frames, self._frames = self._frames, []
+        if frames:
+            connection.write_soon(b"".join(frames))
+
+    def _not_connected(self, failure: Failure) -> None:
+        self._attempt = None
+        if self._is_closed:
+            return
+        self._retry_ms = self._now_ms() + RETRY_MS
+        why = failure.getErrorMessage()
+        if not self._is_out:
+            # The line is written once for each time in which the member cannot be reached.
+            self._is_out = True
+            self.log.warn("the member {member} at {address} cannot be reached: {why}",
+                          member=self.member, address=self.address, why=why)
+        self._fail_calls(why)
+        error = failure.value
+        if error is not None and isinstance(error.__cause__, ConnectionRefusedError):
+            self._refused(self.member)
+
+    def connection_lost(self, connection: _Connection, why: str) -> None:
+        """Fail the requests that were not answered, and find out whether the member still runs."""
+        if connection is not self._connection:
+            return
+        is_heard = self._is_heard
+        self._drop_connection(why)
+        if is_heard:
+            # A member that has never answered may close every connection, so the next one waits
+            # for a request.
+            self.connect()
+
+    def close(self, why: str) -> None:
+        """Close the connection, because the other side does not behave as a member."""
+        connection = self._connection
+        if connection is not None:
+            self._lines.warn(
+                self._now_ms(), "the connection to the member {member} at {address} is closed: "
+                "{why}", member=self.member, address=self.address, why=why)
+            self._drop_connection(why)
+            connection.transport.abortConnection()
+
+    def stop(self) -> None:
+        """Close the connection for good."""
+        self._is_closed = True
+        connection, attempt = self._connection, self._attempt
+        self._drop_connection("this member stops")
+        if connection is not None:
+            connection.transport.abortConnection()
+        if attempt is not None:
+            attempt.cancel()
+
+    def _drop_connection(self, why: str) -> None:
+        self._connection = None
+        self._fail_calls(f"the connection to the member {self.member} is lost: {why}")
+
+    def _fail_calls(self, why: str) -> None:
+        calls, self._calls = self._calls, {}
+        self._calls_bytes = 0
+        self._frames.clear()
+        for call in calls.values():
+            call.answer.errback(RemotingError(why))

@@ -1,0 +1,272 @@
+"""The links to other members, over connections in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.plugins.dledger.peer_network import GROUP, PeerNetwork
+from twistmq.plugins.dledger import outgoing_link
+from twistmq.protocol.command import decode_command, encode_reply
+from twistmq.protocol.errors import RemotingError, WireError
+from twistmq.protocol.frame import FRAME_SIZE_MAX, FrameDecoder, encode_frame
+from twistmq.raft.messages import (
+    Entry,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    PushRequest,
+    PushResponse,
+    PushType,
+    Response,
+    VoteRequest,
+    VoteResponse,
+    VoteResult,
+)
+
+HEARTBEAT = HeartbeatRequest(GROUP, "n0", "n1", 3, "n0")
+VOTE = VoteRequest(GROUP, "n0", "n1", 3, "n0", 8, 2)
+PUSH = PushRequest(GROUP, "n0", "n1", 3, "n0", PushType.APPEND, 7, (Entry(8, 3, b"body", 96),))
+
+
+class OutgoingLinkTests(SynchronousTestCase):
+    """Requests of n0 to n1."""
+
+    def setUp(self) -> None:
+        self.network = PeerNetwork()
+        self.addCleanup(self.network.stop)
+        self.here, self.there = self.network.members["n0"], self.network.members["n1"]
+        self.answers: list[Deferred[Response]] = []
+
+    def tearDown(self) -> None:
+        for answer in self.answers:
+            # The test is not about this answer, or has looked at it.
+            answer.addErrback(lambda _: None)
+
+    def ask(self, request: Any = HEARTBEAT, *, bulk: bool = False) -> Deferred[Response]:
+        answer = self.here.peers.ask("n1", request, bulk=bulk)
+        self.answers.append(answer)
+        return answer
+
+    def lines(self, events: Any) -> list[str]:
+        return [str(formatEvent(event)) for event in events
+                if "member" in str(event.get("log_format"))]
+
+    def connected(self) -> None:
+        """Make the connection, over which a heartbeat is answered."""
+        answer = self.ask()
+        self.network.pump()
+        self.there.asked.pop()[1].callback(HeartbeatResponse())
+        self.network.pump()
+        self.successResultOf(answer)
+
+    def test_requests_and_their_responses(self) -> None:
+        """The other member gets the same message, and its response comes back."""
+        for request, response in (
+            (HEARTBEAT, HeartbeatResponse()),
+            (VOTE, VoteResponse(term=4, leader="n0", result=VoteResult.REJECT_ALREADY_VOTED)),
+            (PUSH, PushResponse(term=3, index=8, count=1, begin_index=0, end_index=8)),
+        ):
+            answer = self.ask(request)
+            self.network.pump()
+            asked, waiting = self.there.asked.pop()
+            self.assertEqual(asked, request)
+            self.assertNoResult(answer)
+            waiting.callback(response)
+            self.network.pump()
+            self.assertEqual(self.successResultOf(answer), response)
+
+    def test_responses_in_another_order(self) -> None:
+        """Each finds its request."""
+        answers = [self.ask(), self.ask(VOTE), self.ask()]
+        self.network.pump()
+        for number in (2, 0, 1):
+            response: Response = HeartbeatResponse(term=number)
+            if number == 1:
+                response = VoteResponse(term=number)
+            self.there.asked[number][1].callback(response)
+        self.network.pump()
+        self.assertEqual([self.successResultOf(answer).term for answer in answers], [0, 1, 2])
+
+    def test_pushes_have_a_connection_of_their_own(self) -> None:
+        """A vote does not wait for a push that the network is still busy with."""
+        self.ask(PUSH, bulk=True)
+        self.network.pump()
+        self.network.pipes[0].is_cut = True
+        self.ask(PUSH, bulk=True)
+        self.ask(VOTE)
+        self.network.pump()
+        self.assertEqual([asked for asked, _ in self.there.asked], [PUSH, VOTE])
+        self.assertEqual(len(self.network.pipes), 2)
+
+    def test_a_member_whose_host_refuses_connections(self) -> None:
+        """It is gone; there is one line, and one attempt in a while."""
+        self.network.refusing.add("n1")
+        with capturedLogs() as events:
+            for _ in range(5):
+                self.failureResultOf(self.pumped(self.ask()), RemotingError)
+        self.assertEqual(self.here.gone, ["n1"])
+        with capturedLogs() as later:
+            self.network.pass_ms(outgoing_link.RETRY_MS)
+            self.failureResultOf(self.pumped(self.ask()), RemotingError)
+            self.network.pass_ms(outgoing_link.RETRY_MS)
+            self.network.refusing.clear()
+            self.connected()
+        self.assertEqual(self.here.gone, ["n1", "n1"])
+        self.assertEqual(self.lines(events), [
+            "the member n1 at 10.0.0.2:40912 cannot be reached: cannot connect to 10.0.0.2:40912: "
+            f"{self.refusal()}"])
+        self.assertEqual(self.lines(later), [
+            "the member n1 at 10.0.0.2:40912 can be reached again"])
+
+    def refusal(self) -> str:
+        return "Connection was refused by other side."
+
+    def pumped(self, answer: Deferred[Response]) -> Deferred[Response]:
+        self.network.pump()
+        return answer
+
+    def test_a_host_that_cannot_be_reached_says_nothing_about_the_process(self) -> None:
+        """Its requests fail, but it is not gone."""
+        self.network.unreachable.add("n1")
+        self.failureResultOf(self.pumped(self.ask()), RemotingError)
+        self.assertEqual(self.here.gone, [])
+
+    def test_requests_wait_while_the_connection_is_made(self) -> None:
+        """They are sent in their order as soon as it exists."""
+        for request in (HEARTBEAT, VOTE):
+            self.ask(request)
+        self.assertEqual(len(self.here.box.host.connecting), 1)
+        self.network.pump()
+        self.assertEqual([asked for asked, _ in self.there.asked], [HEARTBEAT, VOTE])
+
+    def test_a_lost_connection(self) -> None:
+        """What is not answered fails at once, and the link finds out whether the member lives."""
+        self.connected()
+        answer = self.ask()
+        self.network.pump()
+        self.network.refusing.add("n1")
+        self.network.pipes[0].lose()
+        self.failureResultOf(answer, RemotingError)
+        self.network.pump()
+        self.assertEqual(self.here.gone, ["n1"])
+
+    def test_a_connection_that_is_lost_before_any_answer(self) -> None:
+        """A member that closes every connection is not connected to in a circle."""
+        answer = self.ask()
+        self.network.pump()
+        self.network.pipes[0].lose()
+        self.failureResultOf(answer, RemotingError)
+        self.assertEqual(self.here.box.host.connecting, [])
+
+    def test_a_member_that_does_not_answer(self) -> None:
+        """The request fails, and a connection that is silent since then is closed."""
+        self.connected()
+        answer = self.ask()
+        self.network.pipes[0].is_cut = True
+        self.network.pass_ms(outgoing_link.ANSWER_MS - 1)
+        self.assertNoResult(answer)
+        with capturedLogs() as events:
+            self.network.pass_ms(1)
+        self.failureResultOf(answer, RemotingError)
+        self.assertIn("it has not answered for 4 s", self.lines(events)[0])
+        self.assertTrue(self.network.pipes[0].wires[0].disconnecting)
+        self.connected()
+
+    def test_a_request_that_alone_is_not_answered(self) -> None:
+        """The connection stays, because other answers came; the late one is ignored."""
+        self.connected()
+        answer = self.ask()
+        self.network.pump()
+        self.network.pass_ms(2000)
+        self.connected_again()
+        self.network.pass_ms(2000)
+        self.failureResultOf(answer, RemotingError)
+        self.there.asked[0][1].callback(HeartbeatResponse())
+        self.network.pump()
+        self.assertFalse(self.network.pipes[0].wires[0].disconnecting)
+
+    def connected_again(self) -> None:
+        """A heartbeat is answered over the present connection."""
+        answer = self.ask()
+        self.network.pump()
+        self.there.asked[-1][1].callback(HeartbeatResponse())
+        self.network.pump()
+        self.successResultOf(answer)
+
+    def test_the_number_of_unanswered_requests_is_limited(self) -> None:
+        """A further one fails at once, until some are given up."""
+        self.connected()
+        for _ in range(outgoing_link.UNANSWERED_MAX):
+            self.ask()
+        self.failureResultOf(self.ask(), RemotingError)
+        self.network.pass_ms(outgoing_link.ANSWER_MS)
+        self.assertNoResult(self.ask())
+
+    def test_their_bytes_are_limited(self) -> None:
+        """Also while the connection is being made."""
+        large = PushRequest(GROUP, "n0", "n1", 3, "n0", PushType.APPEND, 7,
+                            (Entry(8, 3, b"x" * (4 * 1024**2), 96),))
+        sent = 0
+        while not (answer := self.ask(large, bulk=True)).called:
+            sent += 1
+        self.failureResultOf(answer, RemotingError)
+        self.assertEqual(sent, 3)
+
+    def test_a_request_that_is_too_long(self) -> None:
+        """It fails, and one line tells it; the connection goes on."""
+        entry = Entry(8, 3, b"x" * FRAME_SIZE_MAX, 96)
+        request = PushRequest(GROUP, "n0", "n1", 3, "n0", PushType.COMPARE, 7, (entry,))
+        with capturedLogs() as events:
+            self.failureResultOf(self.ask(request), RemotingError)
+        self.assertEqual(len(self.lines(events)), 1)
+        self.connected()
+
+    def reply(self, data: bytes) -> Deferred[Response]:
+        """Send a request, and answer it by these bytes with ``OPAQUE`` replaced."""
+        self.connected()
+        answer = self.ask()
+        wire = self.network.pipes[-1].wires
+        (frame,) = FrameDecoder().feed(wire[0].take())
+        opaque = decode_command(frame).opaque
+        end = self.network.pipes[-1].ends[0]
+        end.dataReceived(data if data[:1] == b"!" else encode_reply(
+            int(data[:3]), opaque, None, data[3:], None))
+        return answer
+
+    def test_answers_of_something_else(self) -> None:
+        """They are no answers, and one line names the member and the reason."""
+        for data, text in ((b"200", "HeartBeatResponse"), (b"200null", "HeartBeatResponse"),
+                           (b"200[1]", "HeartBeatResponse"), (b"003", "the code 3"),
+                           (b"001{}", "the code 1")):
+            with capturedLogs() as events:
+                self.failureResultOf(self.reply(data), WireError)
+            self.assertIn(text, self.lines(events)[0])
+            self.assertIn("the member n1 at 10.0.0.2:40912", self.lines(events)[0])
+
+    def test_bytes_that_are_no_frames(self) -> None:
+        """The connection is closed, and made again for the next request."""
+        for data in (b"!" * 100, encode_frame(0, b"no JSON", b"")):
+            self.connected()
+            answer = self.ask()
+            with capturedLogs() as events:
+                self.network.pipes[-1].ends[0].dataReceived(data)
+            self.failureResultOf(answer, RemotingError)
+            self.assertEqual(len(self.lines(events)), 1)
+            self.network.pump()
+
+    def test_what_waits_fails_at_the_end(self) -> None:
+        """No connection is made after that, and none that is being made is used."""
+        self.connected()
+        answers = [self.ask(), self.ask(PUSH, bulk=True)]
+        self.here.peers.close()
+        self.network.refusing.add("n0")
+        for answer in answers:
+            self.failureResultOf(answer, RemotingError)
+        self.failureResultOf(self.ask(), RemotingError)
+        self.network.pump()
+        self.assertTrue(all(pipe.is_lost for pipe in self.network.pipes))
+        self.assertEqual(len(self.network.pipes), 1)
+        self.assertEqual(self.there.gone, ["n0"])
