@@ -20,7 +20,8 @@ _TOPS: Final = ("protocol", "broker", "client", "tools", "plugins", "acl", "trac
                 "spark_bridge", "integrations", "raft", "console")
 #: Folders whose pages are written by hand.
 BY_HAND: Final = frozenset((
-    "acl", "console", "plugins/flow_control", "plugins/ha", "plugins/static_topic",
+    "acl", "console", "plugins/dledger", "plugins/flow_control", "plugins/ha",
+    "plugins/static_topic",
     "integrations/celery", "spark_bridge"))
 _MODULES_LINE: Final = "## Modules\n"
 #: A folder with more modules has a page.

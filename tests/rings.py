@@ -137,6 +137,7 @@ _PLACES: Final = {
     "client/event_loop/test_iterations.py": "crash",
     "client/test_simulation.py": "crash",
     "client/test_simulation_mutations.py": "crash",
+    "plugins/dledger/test_failover.py": "crash",
     "plugins/ha/test_acting_pair.py": "crash",
     "plugins/ha/test_kills.py": "crash",
     "plugins/ha/test_pair.py": "long",

@@ -25,7 +25,7 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
-from twistmq.broker.supervisor.members import members_of
+from twistmq.broker.supervisor.groups import members_of_command
 from twistmq.client.commands import NAMES, command_named
 from twistmq.client.commands.common import run_command
 from twistmq.tools.doctor_command import doctor
@@ -92,7 +92,7 @@ def print_each(
     if command is None:
         print_settings(settings, important_only=important_only)
         return
-    for member in members_of(settings, command.count):
+    for member in members_of_command(settings, command):
         own = command.settings(member.values)
         declare_plugins("broker", own)
         click.echo(f"# {member.name}")
@@ -195,6 +195,9 @@ def _options(*, of_broker: bool) -> Callable[[F], F]:
 
 @twistmq.command()
 @_options(of_broker=True)
+@click.option("--group", metavar="N",
+              help="Run N brokers of one name, each in its own process, which elect their master "
+                   "and replace a lost one.")
 @click.option("--data", default="~/.twistmq", show_default=True, metavar="DIR",
               help="The folder of all data.")
 @click.option("--namesrv-port", type=click.IntRange(0, 65_535), metavar="N",
@@ -203,8 +206,8 @@ def _options(*, of_broker: bool) -> Callable[[F], F]:
               help="The broker's port.  [default: 10911]")
 def up(
     settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
-    print_important: bool, brokers: str | None, data: str, namesrv_port: int | None,
-    broker_port: int | None,
+    print_important: bool, brokers: str | None, group: str | None, data: str,
+    namesrv_port: int | None, broker_port: int | None,
 ) -> int:
     """Run a name server and a broker in one process, for this host.
 
@@ -215,7 +218,7 @@ def up(
     put_ports(overrides, namesrv_port, broker_port)
     server_settings = boot.up_settings(data, file, overrides)
     return _print_or_run("up", server_settings, print_all, print_important,
-                         child_command(brokers, "up", server_settings, file, overrides))
+                         child_command(brokers, "up", server_settings, file, overrides, group))
 
 
 @twistmq.command()

@@ -149,7 +149,8 @@ def make_supervisor_service(
     :param on_line: see SupervisorService.
     :raises SettingsError: as :func:`load_hooks`, and when two brokers have the same port.
     """
-    from twistmq.broker.supervisor.members import inner_values, members_of
+    from twistmq.broker.supervisor.groups import members_of_command
+    from twistmq.broker.supervisor.members import inner_values
     from twistmq.broker.supervisor.service import SupervisorService
 
     hooks = load_hooks(settings)
@@ -160,8 +161,8 @@ def make_supervisor_service(
         for name, value in inner_values(settings, command.count).items():
             own.put(name, value)
         name_server = NamesrvService(reactor, own, namesrv_hooks, port_setting="namesrv.port")
-    return SupervisorService(reactor, settings, members_of(settings, command.count), command, hooks,
-                             name_server, on_line)
+    return SupervisorService(reactor, settings, members_of_command(settings, command), command,
+                             hooks, name_server, on_line)
 
 
 def _check_namesrv_of_up(plugins: Sequence[tuple[str, object]], settings: Settings) -> None:

@@ -93,6 +93,11 @@ class BrokerProcess:
         #: Whether its last process was ready.
         self._was_ready = False
 
+    @property
+    def pid(self) -> int:
+        """The number of its process; 0 while it has none."""
+        return 0 if self._transport is None else self._transport.pid or 0
+
     def start(self) -> Deferred[None]:
         """Start the broker for the first time.
 

@@ -13,7 +13,8 @@ from typing import Final
 from twistmq.broker.config.setting_rows import broker_rows, up_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
-from twistmq.broker.supervisor.members import broker_count
+from twistmq.broker.edge.boot import EXIT_USAGE, StartRefused
+from twistmq.broker.supervisor.members import broker_count, member_count
 
 __all__ = ["ChildCommand", "child_command"]
 
@@ -31,12 +32,14 @@ class ChildCommand:
     :param overrides: the settings of the command line.
     :param is_optional: whether the file may be missing; otherwise a broker does not start without
         it.
+    :param is_group: whether the brokers are the members of one group.
     """
 
     count: int
     file: str | None
     overrides: Mapping[str, str]
     is_optional: bool = False
+    is_group: bool = False
 
     def arguments(self, values: Mapping[str, str]) -> list[str]:
         """Return the arguments for one broker.
@@ -63,7 +66,7 @@ class ChildCommand:
 
 def child_command(
     brokers: str | None, kind: str, settings: Settings, file: str | None,
-    overrides: Mapping[str, str],
+    overrides: Mapping[str, str], group: str | None = None,
 ) -> ChildCommand | None:
     """Return the command of each broker; None if there is one broker, in the same process.
 
@@ -72,15 +75,22 @@ def child_command(
     :param settings: the settings of the command.
     :param file: the settings file of the command line; None if there is no such file.
     :param overrides: the settings of the command line.
-    :raises StartRefused: as a bad command line, when ``brokers`` is not a valid number of brokers.
+    :param group: the text of the option ``--group``; None if it was not given.
+    :raises StartRefused: as a bad command line, when ``brokers`` or ``group`` is not a valid number
+        of brokers, or both are given.
     """
-    if brokers is None:
+    if brokers is None and group is None:
         return None
-    count = broker_count(brokers)
+    if brokers is not None and group is not None:
+        raise StartRefused(EXIT_USAGE, "--brokers and --group cannot both be given")
+    is_group = group is not None
+    count = member_count(group) if group is not None else broker_count(brokers or "")
     if kind == "broker":
-        return ChildCommand(count, None if file is None else os.path.abspath(file), overrides)
+        return ChildCommand(count, None if file is None else os.path.abspath(file), overrides,
+                            is_group=is_group)
     of_namesrv = {row.name for row in up_rows()} - {row.name for row in broker_rows()}
     own = {name: text for name, text in overrides.items() if name not in of_namesrv}
     assert settings.file is not None
     return ChildCommand(count, os.path.abspath(settings.file), {
-        **{name: settings.text(name) for name in _OF_UP}, **own}, is_optional=file is None)
+        **{name: settings.text(name) for name in _OF_UP}, **own}, is_optional=file is None,
+        is_group=is_group)

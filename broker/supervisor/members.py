@@ -19,12 +19,14 @@ from twistmq.broker.edge.boot import EXIT_USAGE, StartRefused, log_folder
 from twistmq.broker.supervisor.cores import usable_cores
 from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 
-__all__ = ["AUTO", "BROKERS_MAX", "PORT_STEP", "Member", "broker_count", "inner_values",
-           "members_of"]
+__all__ = ["AUTO", "BROKERS_MAX", "GROUP_MAX", "PORT_STEP", "Member", "broker_count",
+           "inner_values", "member_count", "members_of"]
 
 #: Stands for one broker less than the number of cores that this process may use.
 AUTO: Final = "auto"
 BROKERS_MAX: Final = 64
+#: The largest number of brokers of a group; each of them has the whole log.
+GROUP_MAX: Final = 9
 #: The difference between the ports of two consecutive brokers.
 PORT_STEP: Final = 10
 _LOCAL: Final = "127.0.0.1"
@@ -60,6 +62,20 @@ def broker_count(text: str) -> int:
     if not count:
         raise StartRefused(EXIT_USAGE, f"--brokers {text}: a number from 1 to {BROKERS_MAX} is "
                                        f"expected, or {AUTO}")
+    return count
+
+
+def member_count(text: str) -> int:
+    """Return the number of brokers that ``--group`` requests.
+
+    :param text: an odd number: a group of an even number survives no more losses than one with a
+        member less.
+    :raises StartRefused: as a bad command line, when it is not such a number, or out of bounds.
+    """
+    count = whole_number(text, GROUP_MAX)
+    if not count or count % 2 == 0:
+        raise StartRefused(EXIT_USAGE, f"--group {text}: an odd number from 1 to {GROUP_MAX} is "
+                                       "expected")
     return count
 
 

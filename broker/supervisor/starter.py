@@ -70,6 +70,10 @@ class SupervisorStarter(Starter):
         name_server = self.service.name_server
         lines = [f"{self._command.count} brokers are up: "
                  f"{', '.join(member.name for member in self.service.members)}"]
+        if self._command.is_group:
+            processes = ", ".join(f"{broker.name} {broker.pid}" for broker in self.service.brokers)
+            lines.append("They are one group, which elects its master within seconds. Their "
+                         f"processes: {processes}")
         if name_server is None:
             return lines
         return [namesrv_line(name_server), *lines, *self.next_steps(name_server)]

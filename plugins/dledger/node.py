@@ -22,6 +22,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twistmq.plugins.dledger.links import GroupLinks
 from twistmq.plugins.dledger.storage_driver import MemberStorage, StorageDriver
 from twistmq.raft.actions import (
     Action,
@@ -52,7 +53,7 @@ from twistmq.raft.log import LogError
 from twistmq.raft.member import Member
 from twistmq.raft.messages import Request, Response, ResponseCode
 
-__all__ = ["Group", "GroupListener", "GroupNode", "NodeStopped", "Timers"]
+__all__ = ["GroupListener", "GroupNode", "NodeStopped", "Timers"]
 
 #: The shortest time between two ticks, s. A tick at the exact millisecond could come just too
 #: early, because timers are more exact than the member's clock.
@@ -61,17 +62,6 @@ _TICK_MIN: Final = 0.001
 
 class NodeStopped(Exception):
     """A request came to a node that does not run."""
-
-
-class Group(Protocol):
-    """The connections to the other members of the group."""
-
-    def ask(self, peer: str, request: Request, *, bulk: bool) -> Deferred[Response]:
-        """Send a request to a member.
-
-        :param bulk: whether the request may be large, so that others must not wait behind it.
-        :returns: fires with the response, or fails when there will be none.
-        """
 
 
 class GroupListener(Protocol):
@@ -117,13 +107,13 @@ class GroupNode:
     log = Logger()
 
     def __init__(
-        self, member: Member, storage: MemberStorage, group: Group, listener: GroupListener,
+        self, member: Member, storage: MemberStorage, links: GroupLinks, listener: GroupListener,
         now_ms: Callable[[], int], call_later: Timers, draw: Callable[[], float],
     ) -> None:
         self.member = member
         self._storage = StorageDriver(storage, self.pass_event, lambda: member.storage_failure,
                                       now_ms)
-        self._group = group
+        self._links = links
         self._listener = listener
         self._now_ms, self._call_later, self._draw = now_ms, call_later, draw
         self._events: deque[Event] = deque()
@@ -280,7 +270,7 @@ class GroupNode:
         def fail(failure: Failure) -> None:
             self.pass_event(CallFailed(call))
 
-        self._group.ask(peer, request, bulk=bulk).addCallbacks(
+        self._links.ask(peer, request, bulk=bulk).addCallbacks(
             lambda response: self.pass_event(Answered(call, response)), fail)
 
     # --- time

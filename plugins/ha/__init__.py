@@ -2,7 +2,8 @@
 
 A master listens on ``haListenPort`` and sends each slave its commit log as it grows. A slave
 appends these bytes to its own log, so that both logs are the same, and reports how far it has come.
-The plugin provides the roles SYNC_MASTER and SLAVE; a broker without it is a lone ASYNC_MASTER.
+The plugin provides the roles SYNC_MASTER and SLAVE; a broker without it is a lone ASYNC_MASTER. If
+a group elects the master (``enableDLegerCommitLog``), this plugin does nothing.
 
 Source: DefaultHAService, DefaultHAConnection, DefaultHAClient @4.9.4 and @5.3.3.
 """
@@ -50,6 +51,8 @@ _LAG_LOG_MS: Final = (10_000, 60_000)
 _ACTING_FIRST_MS: Final = 1000
 #: How often heartbeats and silences are checked, and lost connections retried, ms.
 _TICK_MS: Final = 500
+#: The setting by which a group of brokers elects its master.
+_GROUP_ELECTS: Final = "enableDLegerCommitLog"
 
 
 class Plugin:
@@ -62,6 +65,9 @@ class Plugin:
         self.slaves = Slaves(broker)
         self.follower = Follower(broker, self.master)
         self._has_started = False
+        #: Whether a group of brokers elects the master, so that nothing is replicated here.
+        self._is_off = (broker.settings.has(_GROUP_ELECTS)
+                        and broker.settings.flag(_GROUP_ELECTS))
         broker.on_registered.extend(
             (self.master.registered, lambda answers: self.follower.tick()))
         self._commits = Commits(broker, self.follower)
@@ -86,6 +92,8 @@ class Plugin:
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        if self._is_off:
+            return ()
         return [PeriodicTask("check the connections of slaves", _TICK_MS, _TICK_MS,
                              self.slaves.tick),
                 PeriodicTask("check the connection to the master", _TICK_MS, _TICK_MS,
@@ -108,17 +116,23 @@ class Plugin:
 
     @hookimpl
     def wrap_request_handlers(self, handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler]:
+        if self._is_off:
+            return ()
         return [*refusing_rows(self._broker, handlers), *self._strict_locks.rows(handlers),
                 *self._commits.rows(handlers)]
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:
+        if self._is_off:
+            return ()
         requests = ReplicationRequests(self._broker, self.slaves, self.follower)
         return [*requests.handlers(), self._role_change.handler(), self._exchange.handler(),
                 self.acting.handler()]
 
     @hookimpl
     def add_runtime_info(self) -> Mapping[str, str]:
+        if self._is_off:
+            return {}
         broker = self._broker
         rows = {ROLE: broker.role}
         if not broker.is_slave:
@@ -129,10 +143,14 @@ class Plugin:
 
     @hookimpl
     def collect_metrics(self) -> Sequence[MetricFamily]:
+        if self._is_off:
+            return ()
         return families(self._broker, self.slaves, self.follower, self.tables)
 
     @hookimpl
-    def on_start(self) -> Deferred[None]:
+    def on_start(self) -> Deferred[None] | None:
+        if self._is_off:
+            return None
         self._broker.hooks.notices.extend(replica_notices(self._broker.settings))
         return Deferred.fromCoroutine(self._start())
 

@@ -47,6 +47,18 @@ class OffsetWaits:
             heappop(self._waiting)
         return before - len(self._waiting)
 
+    def fail_late(self, now_ms: int, error: Exception) -> int:
+        """End the waits that are given up with an error.
+
+        :returns: the number of waits that ended, see :meth:`drop_late`.
+        """
+        late: list[Deferred[None]] = []
+        while self._waiting and self._waiting[0][2] <= now_ms:
+            late.append(heappop(self._waiting)[3])
+        for each in late:
+            each.errback(error)
+        return len(late)
+
     def fail_all(self, error: Exception) -> None:
         """End all waits with an error, as after a change of role."""
         waiting, self._waiting = self._waiting, []

@@ -94,7 +94,13 @@ class Machine:
             else:
                 each.errback(error)
 
-    # Group
+    # GroupLinks
+
+    def tick(self, now_ms: int = 0) -> None:
+        """Requests end by themselves here."""
+
+    def close(self) -> None:
+        """A test kills the process instead."""
 
     def ask(self, peer: str, request: Request, *, bulk: bool) -> Deferred[Response]:
         return self.loop.ask(self.name, peer, request)

@@ -1,0 +1,183 @@
+"""A broker as a member of a group: its node, its role, and the hooks by which it takes part.
+
+Source: DLedgerCommitLog, DLedgerRoleChangeHandler @5.3.3.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.api import AnyHandler, BrokerError, MessageRecord, PeriodicTask, hookimpl
+from twistmq.broker.api.ledger import EntryLog, Ledger
+from twistmq.plugins.dledger.commit_stage import CommitStage
+from twistmq.plugins.dledger.families import families
+from twistmq.plugins.dledger.leader_address import LeaderAddress
+from twistmq.plugins.dledger.ledger_log import LedgerLog
+from twistmq.plugins.dledger.ledger_storage import LedgerStorage
+from twistmq.plugins.dledger.links import GroupLinks
+from twistmq.plugins.dledger.node import GroupNode
+from twistmq.plugins.dledger.peer_group import PeerGroup
+from twistmq.plugins.dledger.roles import BrokerRoles
+from twistmq.plugins.dledger.settings import GroupSettings
+from twistmq.plugins.replica.ask import ROLE
+from twistmq.plugins.replica.commits import Commits
+from twistmq.plugins.replica.refusals import refusing_rows
+from twistmq.plugins.replica.tables import TableCopies
+from twistmq.raft.events import StorageFailed
+from twistmq.raft.member import Member
+from twistmq.raft.messages import Request, Response
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker, MetricFamily
+
+__all__ = ["ConnectGroup", "GroupBroker"]
+
+#: How often a follower checks which tables it has to copy, and looks for its leader, ms.
+_COPY_PERIOD_MS: Final = 250
+#: How often the sends that wait are checked, ms.
+_EXPIRE_PERIOD_MS: Final = 100
+#: The rows of the runtime table that describe the group.
+_LEADER_ROW: Final = "dledgerLeader"
+_TERM_ROW: Final = "dledgerTerm"
+_COMMITTED_ROW: Final = "dledgerCommittedIndex"
+
+
+class ConnectGroup(Protocol):
+    """Opens the port for the other members."""
+
+    def __call__(
+        self, broker: Broker, group: PeerGroup, answer: Callable[[Request], Deferred[Response]],
+        peer_gone: Callable[[str], None], find_leader: Callable[[], str],
+    ) -> GroupLinks:
+        """Listen for requests of other members.
+
+        :param answer: returns the response to a request of a member; it fails when there is none.
+        :param peer_gone: called with a member whose host refuses connections.
+        :param find_leader: returns the id of the current leader, or an empty text.
+        :raises SettingsError: when the port cannot be opened.
+        """
+
+
+class GroupBroker:
+    """The hooks of one broker that is a member of a group.
+
+    :param connect: opens the port for the other members.
+    """
+
+    def __init__(
+        self, broker: Broker, settings: GroupSettings, connect: ConnectGroup
+    ) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._connect = connect
+        #: The parts that exist while the broker runs.
+        self.node: GroupNode | None = None
+        self.roles: BrokerRoles | None = None
+        self._links: GroupLinks | None = None
+        identity = broker.identity
+        identity.set_role("SLAVE", settings.broker_id)
+        identity.registers = False
+        self.leader_address = LeaderAddress(broker)
+        self._commits = Commits(broker, self.leader_address)
+        self.tables = TableCopies(broker, lambda: self.leader_address.source, self._commits)
+        self.stage = CommitStage(broker, self._is_appendable, self._appended)
+
+    # --- life
+
+    @hookimpl
+    def on_start(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        """:raises SettingsError: when the port for the other members cannot be opened."""
+        broker, settings = self._broker, self._settings
+        log = broker.store.commit_log
+        assert isinstance(log, EntryLog), "the store of a member has a ledger"
+        flushed = broker.store.flush.flushed(log.max_offset)
+        if flushed is not None:
+            # The agreement relies on the entries that it finds at the start.
+            await flushed
+        ledger = Ledger(broker.store, log, broker.store_host)
+        storage = LedgerStorage(broker.store, log.folder)
+        member = Member(settings.of_member(), LedgerLog(ledger, broker.now_ms), storage.load(),
+                        log.noted_index)
+        roles = self.roles = BrokerRoles(
+            broker, ledger, self.stage, self.leader_address, settings.broker_id, self._fail)
+        links = self._links = self._connect(
+            broker, settings.of_peers(), lambda request: node.answer_request(request),
+            lambda peer: node.note_peer_gone(peer), lambda: member.leader)
+        node = self.node = GroupNode(
+            member, storage, links, roles, broker.steady.now_ms, broker.host.call_later,
+            random.random)
+        broker.health_checks["group"] = roles.fault
+        node.start()
+
+    @hookimpl
+    def on_stop(self) -> Deferred[None] | None:
+        if self.node is not None:
+            self.node.stop()
+        return None if self._links is None else self._links.close()
+
+    def _fail(self, reason: str) -> None:
+        """Give up the lead, because the store cannot be used."""
+        if self.node is not None:
+            self.node.pass_event(StorageFailed(reason))
+
+    def _check_links(self, now_ms: int) -> None:
+        if self._links is not None:
+            self._links.tick(now_ms)
+
+    # --- appends
+
+    def _is_appendable(self) -> bool:
+        return self.node is not None and self.node.member.is_appendable
+
+    def _appended(self) -> None:
+        if self.node is not None:
+            self.node.note_appended()
+
+    @hookimpl
+    def before_append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError] | None:
+        return self.stage.before_append(records)
+
+    # --- tables, requests, figures
+
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        return [
+            PeriodicTask("check the requests to other members", _EXPIRE_PERIOD_MS,
+                         _EXPIRE_PERIOD_MS, self._check_links),
+            PeriodicTask("answer sends that the group has not confirmed", _EXPIRE_PERIOD_MS,
+                         _EXPIRE_PERIOD_MS, self.stage.expire),
+            PeriodicTask("look for the leader of the group", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
+                         self.leader_address.ask_due),
+            PeriodicTask("copy the leader's tables", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
+                         self.tables.copy_due)]
+
+    @hookimpl
+    def wrap_request_handlers(self, handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler]:
+        return [*refusing_rows(self._broker, handlers), *self._commits.rows(handlers)]
+
+    @hookimpl
+    def on_role_change(self, role: str, broker_id: int) -> None:
+        self._commits.role_changed()
+
+    @hookimpl
+    def add_runtime_info(self) -> Mapping[str, str]:
+        rows = {ROLE: self._broker.role}
+        if self.node is not None:
+            member = self.node.member
+            rows |= {_LEADER_ROW: member.leader, _TERM_ROW: str(member.term),
+                     _COMMITTED_ROW: str(member.committed_index)}
+        return rows
+
+    @hookimpl
+    def collect_metrics(self) -> Sequence[MetricFamily]:
+        log = self._broker.store.commit_log
+        if self.node is None or not isinstance(log, EntryLog):
+            return []
+        return families(self.node, self.stage, log.end_index)

@@ -1,0 +1,151 @@
+"""The settings of a group, and the conditions that a start checks.
+
+Source: MessageStoreConfig @5.3.3, DLedgerConfig @dledger-0.3.1.2.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from twistmq.broker.api import Setting, SettingCheck, Settings
+from twistmq.broker.api.wire import split_address
+from twistmq.plugins.dledger.peer_group import PeerGroup
+from twistmq.plugins.dledger.peer_settings import PEER_SETTINGS
+from twistmq.raft.settings import MemberSettings
+
+__all__ = ["CHECKS", "ENABLE", "SETTINGS", "GroupSettings", "group_settings", "ledger_folder"]
+
+_STORE: Final = "MessageStoreConfig"
+ENABLE: Final = "enableDLegerCommitLog"
+_GROUP: Final = "dLegerGroup"
+_PEERS: Final = "dLegerPeers"
+_SELF: Final = "dLegerSelfId"
+_PREFERRED: Final = "preferredLeaderId"
+_PATH: Final = "storePathDLedgerCommitLog"
+_QUICK: Final = "dledger.quick_failover"
+#: The id of a member: a letter and a number, from which its broker id follows.
+_MEMBER_ID: Final = re.compile(r"[A-Za-z]([0-9]{1,9})")
+
+SETTINGS: Final = (
+    Setting(ENABLE, "flag", False,
+            "Whether the log of this broker is a ledger, on which a group of brokers of one name "
+            "agrees. The group elects the master.", source=_STORE, important=True, at_start=True),
+    Setting(_GROUP, "text", "",
+            "The name of the group; it is the same at all members.", source=_STORE,
+            default_text="none", at_start=True, only_with=f"{ENABLE}=true"),
+    Setting(_PEERS, "text", "",
+            "All members of the group and the ports on which they hear each other, "
+            "ID-HOST:PORT separated by semicolons.", source=_STORE, default_text="none",
+            at_start=True, only_with=f"{ENABLE}=true"),
+    Setting(_SELF, "text", "",
+            "The id of this broker in dLegerPeers, a letter and a number. As a slave, the broker "
+            "has the number plus 1 as its id.", source=_STORE, default_text="none", at_start=True,
+            of_each="one_broker", only_with=f"{ENABLE}=true"),
+    Setting(_PREFERRED, "text", "",
+            "The members that should lead when they are able to, separated by semicolons.",
+            source=_STORE, default_text="none", at_start=True, only_with=f"{ENABLE}=true"),
+    Setting(_PATH, "path", "",
+            "The folder of the ledger's own folder, dledger-ID.", source=_STORE,
+            default_text="storePathRootDir", at_start=True, of_each="one_broker",
+            only_with=f"{ENABLE}=true"),
+    Setting(_QUICK, "flag", False,
+            "Whether an election begins at once when the process of the leader is gone: its host "
+            "has closed the connection and accepts no other one. Without this, followers wait for "
+            "three heartbeats, 6 s.", at_start=True, only_with=f"{ENABLE}=true"),
+    *PEER_SETTINGS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The group of this broker.
+
+    :param addresses: "HOST:PORT" by the id of each member.
+    :param broker_id: the id of this broker as a slave.
+    """
+
+    group: str
+    self_id: str
+    addresses: dict[str, str]
+    preferred: tuple[str, ...]
+    broker_id: int
+    quick_failover: bool
+    is_durable: bool
+
+    def of_peers(self) -> PeerGroup:
+        """Return the part that the connections between the members need."""
+        return PeerGroup(self.group, self.self_id, self.addresses)
+
+    def of_member(self) -> MemberSettings:
+        """Return the settings of the state machine."""
+        return MemberSettings(
+            self.group, self.self_id, tuple(self.addresses), preferred_leaders=self.preferred,
+            durable=self.is_durable, quick_failover=self.quick_failover)
+
+
+def ledger_folder(settings: Settings) -> str:
+    """Return the folder of the ledger."""
+    parent = settings.text(_PATH).strip() or settings.text("storePathRootDir")
+    return os.path.join(parent, f"dledger-{settings.text(_SELF).strip()}")
+
+
+def group_settings(settings: Settings) -> GroupSettings:
+    """Read the settings of the group.
+
+    :raises SettingsError: when they are missing, or contradict each other.
+    """
+    group, self_id = settings.text(_GROUP).strip(), settings.text(_SELF).strip()
+    if not group:
+        raise settings.error(_GROUP, f"is empty: {ENABLE}=true needs the name of the group")
+    match = _MEMBER_ID.fullmatch(self_id)
+    if match is None:
+        raise settings.error(_SELF, "is not a letter and a number, such as n0")
+    addresses = _addresses(settings)
+    if self_id not in addresses:
+        raise settings.error(_SELF, f"is not in {_PEERS}: {', '.join(addresses) or 'empty'}")
+    preferred = tuple(filter(None, map(str.strip, settings.text(_PREFERRED).split(";"))))
+    for each in preferred:
+        if each not in addresses:
+            raise settings.error(_PREFERRED, f"names {each}, which is not in {_PEERS}")
+    if "," in settings.text(_PATH):
+        # Differs from Apache, whose files go to the folders in turn.
+        raise settings.error(_PATH, "names several folders, the ledger has one")
+    return GroupSettings(
+        group, self_id, addresses, preferred, int(match[1]) + 1, settings.flag(_QUICK),
+        settings.text("flushDiskType") == "SYNC_FLUSH")
+
+
+def _addresses(settings: Settings) -> dict[str, str]:
+    """Read the members of the group.
+
+    :raises SettingsError: when the list is not valid.
+    """
+    addresses: dict[str, str] = {}
+    for text in filter(None, map(str.strip, settings.text(_PEERS).split(";"))):
+        member, dash, address = text.partition("-")
+        try:
+            _, port = split_address(address)
+        except ValueError:
+            port = 0
+        if not dash or not _MEMBER_ID.fullmatch(member) or not port:
+            raise settings.error(_PEERS, f"contains {text!r}, which is not ID-HOST:PORT")
+        if member in addresses:
+            raise settings.error(_PEERS, f"has the member {member} twice")
+        if address in addresses.values():
+            raise settings.error(_PEERS, f"has the address {address} twice")
+        addresses[member] = address
+    return addresses
+
+
+def _check_group(settings: Settings) -> None:
+    """:raises SettingsError: when a ledger is enabled and its settings are not valid."""
+    if settings.flag(ENABLE):
+        group_settings(settings)
+
+
+CHECKS: Final = (
+    SettingCheck((ENABLE, _GROUP, _PEERS, _SELF, _PREFERRED, _PATH), _check_group),
+)

@@ -1,0 +1,267 @@
+"""Three brokers of one group without a network: kernels with the plugin, on disks in memory.
+
+    group = KernelGroup(self)
+    leader = group.elect()
+    group.send(leader, b"body")
+
+All of them are on one clock. A message from one member to another needs a millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.api import Broker
+from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.raw_client import send_header
+from twistmq.plugins import admin, dledger, schedule, timer
+from twistmq.plugins.dledger.group_broker import GroupBroker
+from twistmq.plugins.dledger.peer_group import PeerGroup
+from twistmq.plugins.dledger.settings import group_settings
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingError
+from twistmq.protocol.header import CommandHeader
+from twistmq.raft.messages import Request, Response
+
+__all__ = ["NAMES", "TOPIC", "KernelGroup", "Machine"]
+
+NAMES: Final = ("n0", "n1", "n2")
+TOPIC: Final = "T"
+#: The time between two rounds of periodic tasks, ms.
+_TASKS_MS: Final = 100
+_SETTINGS: Final = {
+    "enableDLegerCommitLog": "true", "dLegerGroup": "g", "dledger.quick_failover": "true",
+    "dLegerPeers": ";".join(f"{name}-127.0.0.1:{40911 + at}" for at, name in enumerate(NAMES)),
+    "mappedFileSizeCommitLog": "65536", "maxMessageSize": "30000"}
+
+Answer = Callable[[Request], Deferred[Response]]
+
+
+class Machine:
+    """One broker of the group and its disk."""
+
+    def __init__(self, name: str, group: KernelGroup) -> None:
+        self.name = name
+        self.group = group
+        self.disk = MemoryDisk()
+        self.box: KernelBox | None = None
+        self.answer: Answer | None = None
+        self.peer_gone: Callable[[str], None] | None = None
+        self._due: dict[object, int] = {}
+
+    # GroupLinks
+
+    def ask(self, peer: str, request: Request, *, bulk: bool) -> Deferred[Response]:
+        return self.group.ask(self.name, peer, request)
+
+    def tick(self, now_ms: int = 0) -> None:
+        """Requests end by themselves here."""
+
+    def close(self) -> None:
+        self.answer = None
+
+    # life
+
+    @property
+    def kernel(self) -> Any:
+        assert self.box is not None, f"{self.name} is not alive"
+        return self.box.kernel
+
+    @property
+    def broker(self) -> GroupBroker:
+        """The hooks of the plugin."""
+        assert self.box is not None
+        return self.box.plugin(GroupBroker)
+
+    def start(self, settings: Mapping[str, str]) -> None:
+        clock = self.group.clock
+
+        def connect(
+            broker: Broker, group: PeerGroup, answer: Answer, peer_gone: Callable[[str], None],
+            find_leader: Callable[[], str],
+        ) -> Machine:
+            self.answer, self.peer_gone = answer, peer_gone
+            return self
+
+        class MemoryPlugin(dledger.Plugin):
+            """The plugin with a network in memory."""
+
+            def __init__(self, broker: Broker) -> None:
+                # The host of a box has a clock of its own.
+                broker.host.timers = clock  # type: ignore[attr-defined]
+                broker.hooks.add("dledger_member", GroupBroker(
+                    broker, group_settings(broker.settings), connect))
+
+        port = 10911 + 10 * NAMES.index(self.name)
+        self.box = KernelBox(
+            [("admin", admin.Plugin), ("dledger", MemoryPlugin), ("schedule", schedule.Plugin),
+             ("timer", timer.Plugin)],
+            {**_SETTINGS, "dLegerSelfId": self.name, "listenPort": str(port), **settings},
+            self.disk, self.group.now_ms)
+        host: Any = self.box.host
+        host.find_members, host.ask_server = self.group.find_members, self.group.ask_server
+        self._due = {task: self.group.now_ms() + task.first_ms
+                     for task in self.kernel.periodic_tasks}
+
+    def run_tasks(self) -> None:
+        """Run the periodic tasks that are due."""
+        now_ms = self.group.now_ms()
+        for task in self.kernel.periodic_tasks:
+            if self._due[task] <= now_ms:
+                period = task.period_ms
+                self._due[task] = now_ms + (period() if callable(period) else period)
+                waiting = task.run(now_ms)
+                if waiting is not None:
+                    waiting.addErrback(lambda failure: failure.trap(RemotingError))
+
+
+class KernelGroup:
+    """A group of three brokers."""
+
+    def __init__(self, test: SynchronousTestCase, **settings: str) -> None:
+        self.test = test
+        self.clock = Clock()
+        self.clock.advance(1_700_000_000)
+        self.settings = {name.replace("__", "."): text for name, text in settings.items()}
+        self.cut: set[tuple[str, str]] = set()
+        self.machines = {name: Machine(name, self) for name in NAMES}
+        self._tasks_ms = self.now_ms() + _TASKS_MS
+        for name in NAMES:
+            self.start(name)
+
+    def now_ms(self) -> int:
+        return round(self.clock.seconds() * 1000)
+
+    def start(self, name: str) -> None:
+        """Start the broker of a member on its disk."""
+        self.machines[name].start(self.settings)
+
+    def kill(self, name: str) -> None:
+        """End the process of a broker; the others find that its port is closed."""
+        machine = self.machines[name]
+        box, machine.box, machine.answer = machine.box, None, None
+        assert box is not None
+        node = box.plugin(GroupBroker).node
+        assert node is not None
+        box.kernel.store.close()
+        # A process that is killed does nothing any more.
+        node._runs = False
+        for other in self.alive:
+            assert other.peer_gone is not None
+            self.clock.callLater(0.001, other.peer_gone, name)
+
+    @property
+    def alive(self) -> list[Machine]:
+        return [machine for machine in self.machines.values() if machine.box is not None]
+
+    def step(self) -> None:
+        """Let time pass until something happens: a timer, a message, or the next round of tasks."""
+        due_ms = self._tasks_ms
+        for call in self.clock.getDelayedCalls():
+            due_ms = min(due_ms, round(call.getTime() * 1000))
+        self.clock.advance(max(1, due_ms - self.now_ms()) / 1000)
+        if self.now_ms() >= self._tasks_ms:
+            self._tasks_ms = self.now_ms() + _TASKS_MS
+            for machine in self.alive:
+                machine.run_tasks()
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        end_ms = self.now_ms() + int(seconds * 1000)
+        while self.now_ms() < end_ms:
+            self.step()
+
+    def until(self, true: Callable[[], object], what: str, seconds: float = 20) -> None:
+        """Let time pass until a condition holds."""
+        end_ms = self.now_ms() + int(seconds * 1000)
+        while not true():
+            if self.now_ms() >= end_ms:
+                raise self.test.failureException(f"{what}: not within {seconds} s")
+            self.step()
+
+    @property
+    def masters(self) -> list[Machine]:
+        return [machine for machine in self.alive if not machine.kernel.is_slave]
+
+    def elect(self, besides: str = "") -> Machine:
+        """Wait for a master."""
+        self.until(lambda: [each for each in self.masters if each.name != besides], "no master")
+        return next(each for each in self.masters if each.name != besides)
+
+    # --- the network
+
+    def ask(self, sender: str, receiver: str, request: Request) -> Deferred[Response]:
+        answered: Deferred[Response] = Deferred()
+
+        def arrive() -> None:
+            answer = self.machines[receiver].answer
+            if (sender, receiver) in self.cut:
+                return
+            if answer is None:
+                answered.errback(ConnectionError("no process"))
+            else:
+                answer(request).addCallbacks(back, answered.errback)
+
+        def back(response: Response) -> None:
+            if (receiver, sender) not in self.cut:
+                self.clock.callLater(0.001, answered.callback, response)
+
+        self.clock.callLater(0.001, arrive)
+        return answered
+
+    def isolate(self, name: str) -> None:
+        """Cut a member off from the others."""
+        self.cut |= {pair for other in NAMES for pair in ((name, other), (other, name))}
+
+    async def find_members(self, broker_name: str) -> dict[int, str]:
+        """What name servers answer: the ids of the brokers that have registered."""
+        return {machine.kernel.broker_id: machine.kernel.broker_address for machine in self.alive
+                if machine.kernel.identity.registers}
+
+    async def ask_server(
+        self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
+        timeout_ms: int,
+    ) -> RemotingCommand:
+        for machine in self.alive:
+            if machine.kernel.broker_address == address:
+                assert machine.box is not None
+                return machine.box.ask(code, header, body)
+        raise RemotingError(f"there is no broker at {address}")
+
+    # --- clients
+
+    def begin_send(
+        self, machine: Machine, body: bytes, topic: str = TOPIC,
+        properties: Mapping[str, str] | None = None,
+    ) -> Callable[[], RemotingCommand | None]:
+        """Send a message; returns a function for the reply, or None while there is none."""
+        box = machine.box
+        assert box is not None
+        peer: Peer = box.peer()
+        header = send_header(topic, self.now_ms(), properties=properties)
+        reply = box.send(peer, RequestCode.SEND_MESSAGE_V2, header, body)
+        return lambda: reply or next(iter(box.late_replies(peer)), None)
+
+    def send(
+        self, machine: Machine, body: bytes, topic: str = TOPIC,
+        properties: Mapping[str, str] | None = None,
+    ) -> RemotingCommand:
+        """Send a message and wait for the reply."""
+        reply = self.begin_send(machine, body, topic, properties)
+        self.until(reply, "no reply to a send")
+        answer = reply()
+        assert answer is not None
+        return answer
+
+    def bodies(self, name: str, topic: str = TOPIC) -> list[bytes]:
+        """The bodies in the queue of a broker."""
+        box = self.machines[name].box
+        assert box is not None
+        return [message.body for message in box.stored(topic, 0)]

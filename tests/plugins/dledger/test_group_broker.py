@@ -1,0 +1,355 @@
+"""Three brokers of one group: roles, acknowledgements, fail-over, tables and delayed messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.plugins.dledger.kernels import NAMES, TOPIC, KernelGroup, Machine
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.plugins.dledger.settings import GroupSettings
+from twistmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+
+LATE = "in-sync replicas not enough"
+
+
+class GroupCase(SynchronousTestCase):
+    """A group that has elected its first leader."""
+
+    def setUp(self) -> None:
+        self.group = self.make_group()
+        self.leader = self.group.elect()
+
+    def make_group(self) -> KernelGroup:
+        return KernelGroup(self)
+
+    def box(self, machine: Machine) -> KernelBox:
+        assert machine.box is not None
+        return machine.box
+
+    @property
+    def followers(self) -> list[Machine]:
+        return [machine for machine in self.group.alive if machine is not self.leader]
+
+    def send(self, body: bytes, machine: Machine | None = None) -> None:
+        """Send a message, which is acknowledged."""
+        reply = self.group.send(machine or self.leader, body)
+        self.assertEqual((reply.code, reply.remark), (0, None))
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """The files of a member's log up to the end of its entries."""
+        disk, folder = self.group.machines[name].disk, f"/store/dledger-{name}/data"
+        end = self.group.machines[name].kernel.store.commit_log.max_offset
+        return {file: disk.read_file(f"{folder}/{file}")[: max(0, end - int(file))]
+                for file in disk.list_directory(folder) if file.isdecimal() and int(file) < end}
+
+
+class RoleTests(GroupCase):
+    """Who is master, and how brokers register."""
+
+    def test_the_leader_is_the_master_of_the_name(self) -> None:
+        """The others are slaves whose id is the number of the member plus one."""
+        self.group.run(1)
+        for name, machine in self.group.machines.items():
+            kernel = machine.kernel
+            if machine is self.leader:
+                self.assertEqual((kernel.role, kernel.broker_id), ("SYNC_MASTER", 0))
+            else:
+                self.assertEqual((kernel.role, kernel.broker_id),
+                                 ("SLAVE", NAMES.index(name) + 1))
+            self.assertTrue(kernel.identity.registers)
+
+    def test_a_broker_without_a_leader_does_not_register(self) -> None:
+        """It has no role yet, and refuses sends as a slave does."""
+        group = KernelGroup(self)
+        for machine in group.machines.values():
+            self.assertFalse(machine.kernel.identity.registers)
+            self.assertTrue(machine.kernel.is_slave)
+            reply = group.send(machine, b"early")
+            self.assertEqual(reply.code, ResponseCode.SERVICE_NOT_AVAILABLE)
+
+    def test_a_follower_refuses_sends(self) -> None:
+        """Nothing is appended to its log."""
+        follower = self.followers[0]
+        end = follower.kernel.store.commit_log.max_offset
+        self.assertEqual(self.group.send(follower, b"x").code,
+                         ResponseCode.SERVICE_NOT_AVAILABLE)
+        self.assertEqual(follower.kernel.store.commit_log.max_offset, end)
+
+    def test_the_runtime_table_names_the_leader(self) -> None:
+        """Tools see the leader, the term and the committed index at every member."""
+        self.group.run(2)
+        for machine in self.group.alive:
+            rows = machine.kernel.hooks.runtime_info()
+            self.assertEqual(rows["dledgerLeader"], self.leader.name)
+            self.assertEqual(rows["dledgerTerm"], str(self.leader.broker.node.member.term))
+            self.assertEqual(rows["dledgerCommittedIndex"], "0")
+
+    def test_metrics_of_the_leader_and_of_a_follower(self) -> None:
+        """One member leads, and each knows how far the group has agreed."""
+        self.send(b"a")
+        self.group.run(2)
+        leads = {}
+        for machine in self.group.alive:
+            values = {family.name: family.samples[0][1]
+                      for family in machine.broker.collect_metrics()}
+            leads[machine.name] = values["dledger_leader"]
+            self.assertEqual(values["dledger_committed_index"], 1)
+            self.assertEqual(values["dledger_waited_sends"], int(machine is self.leader))
+        self.assertEqual(sorted(leads.values()), [0, 0, 1])
+
+    def test_a_group_without_a_leader_is_unhealthy(self) -> None:
+        """A short election is not reported, a long one is."""
+        check = self.followers[0].kernel.health_checks["group"]
+        self.assertEqual(check(), "")
+        survivor = self.followers[0]
+        for machine in self.group.alive:
+            if machine is not survivor:
+                self.group.kill(machine.name)
+        self.group.run(20)
+        self.assertEqual(check(), "")
+        self.group.run(20)
+        self.assertIn("no leader for", check())
+
+
+class CommitTests(GroupCase):
+    """When a send is acknowledged, and when its message is readable."""
+
+    def test_a_send_is_acknowledged_when_a_majority_has_it(self) -> None:
+        """Before that, the leader itself does not show the message."""
+        reply = self.group.begin_send(self.leader, b"a")
+        self.assertIsNone(reply())
+        self.assertEqual(self.group.bodies(self.leader.name), [])
+        self.group.until(reply, "no reply")
+        self.assertEqual(self.group.bodies(self.leader.name), [b"a"])
+
+    def test_followers_show_only_what_is_agreed(self) -> None:
+        """A follower that has the message does not show it while nobody else has it."""
+        other = self.followers[0]
+        for machine in self.followers[1:]:
+            self.group.isolate(machine.name)
+        self.group.cut.add((other.name, self.leader.name))
+        self.group.begin_send(self.leader, b"a")
+        self.group.run(0.5)
+        self.assertGreater(other.broker.node.member.committed_index, -1)
+        self.assertEqual(self.group.bodies(other.name), [])
+        self.assertIn(b"a", other.kernel.store.commit_log.peek(
+            0, other.kernel.store.commit_log.max_offset))
+
+    def test_a_send_without_a_majority_is_answered_in_time(self) -> None:
+        """After 2.5 s the client gets an error, with Apache's code and remark."""
+        self.group.isolate(self.leader.name)
+        began_ms = self.group.now_ms()
+        reply = self.group.send(self.leader, b"a")
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SYSTEM_ERROR, LATE))
+        self.assertTrue(2500 <= self.group.now_ms() - began_ms <= 2700)
+        self.assertEqual(self.group.bodies(self.leader.name), [])
+
+    def test_a_message_that_need_not_wait_waits_for_the_group(self) -> None:
+        """WAIT=false does not skip the agreement."""
+        self.group.isolate(self.leader.name)
+        reply = self.group.send(self.leader, b"a", properties={"WAIT": "false"})
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SYSTEM_ERROR, LATE))
+
+
+class PendingTests(GroupCase):
+    """A group that lets fifty entries wait for a majority."""
+
+    def make_group(self) -> KernelGroup:
+        of_member = GroupSettings.of_member
+        self.patch(GroupSettings, "of_member",
+                   lambda settings: replace(of_member(settings), pending_entries_max=50))
+        return super().make_group()
+
+    def test_too_many_entries_without_a_majority_are_refused(self) -> None:
+        """The refusal comes before anything is appended."""
+        self.send(b"a")
+        self.group.isolate(self.leader.name)
+        for _ in range(50):
+            self.group.begin_send(self.leader, b"x")
+        log = self.leader.kernel.store.commit_log
+        end, end_index = log.max_offset, log.end_index
+        self.assertEqual(end_index, 51)
+        reply = self.group.send(self.leader, b"y")
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_BUSY)
+        self.assertIn("PC_SYNCHRONIZED", reply.remark or "")
+        self.assertEqual(log.max_offset, end)
+
+
+class FailoverTests(GroupCase):
+    """Leaders that die or are cut off."""
+
+    def test_another_broker_continues_after_a_kill(self) -> None:
+        """Offsets continue, and the old leader comes back as a slave with the same log."""
+        for number in range(20):
+            self.send(b"%d" % number)
+        old = self.leader
+        self.group.kill(old.name)
+        self.leader = self.group.elect()
+        self.send(b"after")
+        self.group.start(old.name)
+        self.group.run(8)
+        wanted = [b"%d" % number for number in range(20)] + [b"after"]
+        for name in NAMES:
+            self.assertEqual(self.group.bodies(name), wanted)
+            self.assertEqual(self.files(name), self.files(self.leader.name))
+        self.assertEqual(old.kernel.role, "SLAVE")
+
+    def test_a_leader_that_is_cut_off_answers_and_forgets(self) -> None:
+        """Its waiting send is refused; its entry goes, and its queue offset is used again."""
+        self.send(b"first")
+        old = self.leader
+        self.group.isolate(old.name)
+        lost = self.group.begin_send(old, b"lost")
+        self.leader = self.group.elect(besides=old.name)
+        self.group.until(lost, "a waiting send was not answered", 4)
+        answer = lost()
+        assert answer is not None
+        self.assertEqual(answer.code, ResponseCode.SYSTEM_ERROR)
+        self.group.until(lambda: old.kernel.is_slave, "it stays master", 8)
+        self.send(b"second")
+        self.group.cut.clear()
+        self.group.run(10)
+        for name in NAMES:
+            self.assertEqual(self.group.bodies(name), [b"first", b"second"])
+        self.assertEqual(self.files(old.name), self.files(self.leader.name))
+        self.group.kill(self.leader.name)
+        self.leader = self.group.elect()
+        self.send(b"third")
+        self.assertEqual(self.group.bodies(self.leader.name), [b"first", b"second", b"third"])
+
+    def test_a_deposed_leader_refuses_in_the_same_turn(self) -> None:
+        """When it hears the new leader, its waiting send is answered at once."""
+        old = self.leader
+        others = [machine.name for machine in self.followers]
+        for name in others:
+            self.group.cut.add((old.name, name))
+        self.group.run(0.1)
+        waiting = self.group.begin_send(old, b"lost")
+        self.leader = self.group.elect(besides=old.name)
+        self.group.until(lambda: old.kernel.is_slave, "it stays master", 3)
+        self.assertFalse(old.kernel.store.writable)
+        self.assertIsNotNone(waiting())
+
+    def test_all_brokers_die_and_come_back(self) -> None:
+        """What was acknowledged is there, and the group goes on."""
+        for number in range(5):
+            self.send(b"%d" % number)
+        for name in NAMES:
+            self.group.kill(name)
+        for name in NAMES:
+            self.group.start(name)
+        self.leader = self.group.elect()
+        self.send(b"after")
+        self.assertEqual(self.group.bodies(self.leader.name),
+                         [b"0", b"1", b"2", b"3", b"4", b"after"])
+
+    def test_many_kills_lose_nothing(self) -> None:
+        """Each time the leader dies, another one takes over; the dead one returns."""
+        sent = []
+        for turn in range(5):
+            for number in range(5):
+                self.send(b"%d-%d" % (turn, number))
+                sent.append(b"%d-%d" % (turn, number))
+            dead = self.leader
+            self.group.kill(dead.name)
+            self.leader = self.group.elect()
+            self.group.start(dead.name)
+            self.group.run(4)
+        self.group.run(5)
+        for name in NAMES:
+            self.assertEqual(self.group.bodies(name), sent)
+
+    def test_a_broker_that_stops_is_replaced(self) -> None:
+        """A clean stop ends the lead, and the store needs no recovery."""
+        self.send(b"a")
+        old = self.leader
+        box, old.box, old.answer = self.box(old), None, None
+        box.stop()
+        self.assertEqual(box.kernel.store.stop_fault, "")
+        for machine in self.group.alive:
+            assert machine.peer_gone is not None
+            machine.peer_gone(old.name)
+        self.leader = self.group.elect()
+        self.send(b"b")
+        self.assertEqual(self.group.bodies(self.leader.name), [b"a", b"b"])
+
+
+class TableTests(GroupCase):
+    """Topics, groups and offsets that followers copy from the leader."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.send(b"a")
+        self.leader.kernel.subscription_group.update(SubscriptionGroupConfig("cg"), {})
+        self.group.until(lambda: all(
+            "cg" in machine.kernel.subscription_group.table for machine in self.group.alive),
+            "the group of consumers")
+
+    def commit(self, machine: Machine, offset: int) -> int:
+        """Commit an offset of a consumer."""
+        return self.box(machine).ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(
+                consumer_group="cg", topic=TOPIC, queue_id=0, commit_offset=offset)).code
+
+    def committed(self, machine: Machine) -> int:
+        """The committed offset of the consumer."""
+        return machine.kernel.consumer_offset.query("cg", TOPIC, 0)
+
+    def test_tables_of_the_leader_reach_the_followers(self) -> None:
+        """A topic and an offset are there within a few seconds."""
+        self.assertEqual(self.commit(self.leader, 1), ResponseCode.SUCCESS)
+        self.leader.kernel.topic_config.update(TopicConfig("other"), {})
+        for follower in self.followers:
+            self.group.until(lambda follower=follower: self.committed(follower) == 1, "the offset")
+            self.group.until(
+                lambda follower=follower: "other" in follower.kernel.topic_config.table, "topics")
+
+    def test_a_commit_at_a_follower_reaches_the_leader(self) -> None:
+        """A consumer with an old route loses no progress."""
+        follower = self.followers[0]
+        self.assertEqual(self.commit(follower, 1), ResponseCode.SUCCESS)
+        self.group.until(lambda: self.committed(self.leader) == 1, "the offset")
+
+    def test_a_follower_refuses_changes_of_topics(self) -> None:
+        """The next copy would undo them."""
+        reply = self.box(self.followers[0]).ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
+                topic="new", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4,
+                perm=6, topic_filter_type="SINGLE_TAG"))
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+        self.assertNotIn("new", self.followers[0].kernel.topic_config.table)
+
+
+class DelayTests(GroupCase):
+    """Delayed messages across a change of leader."""
+
+    def test_a_delayed_message_is_delivered_by_the_next_leader(self) -> None:
+        """The old leader dies before it is due; it is delivered once."""
+        reply = self.group.send(self.leader, b"later", properties={"DELAY": "3"})
+        self.assertEqual(reply.code, 0)
+        self.send(b"now")
+        self.group.run(5)
+        self.group.kill(self.leader.name)
+        self.leader = self.group.elect()
+        self.assertEqual(self.group.bodies(self.leader.name), [b"now"])
+        self.group.run(12)
+        self.assertEqual(self.group.bodies(self.leader.name), [b"now", b"later"])
+
+    def test_a_delivery_that_the_group_did_not_agree_on_is_made_again(self) -> None:
+        """A leader that is cut off delivers in vain; whoever leads later delivers once."""
+        self.group.send(self.leader, b"later", properties={"DELAY": "2"})
+        self.group.run(3.5)
+        old = self.leader
+        self.group.isolate(old.name)
+        end = old.kernel.store.commit_log.max_offset
+        self.group.until(lambda: old.kernel.store.commit_log.max_offset > end, "no delivery", 4)
+        self.leader = self.group.elect(besides=old.name)
+        self.group.cut.clear()
+        self.group.run(15)
+        for name in NAMES:
+            self.assertEqual(self.group.bodies(name), [b"later"])
