@@ -94,7 +94,7 @@ class BrokerProcess:
         self._was_ready = False
 
     @property
-    def pid(self) -> int:
+    def process_id(self) -> int:
         """The number of its process; 0 while it has none."""
         return 0 if self._transport is None else self._transport.pid or 0
 

@@ -82,7 +82,7 @@ class CommitStage:
         self.waits += 1
         return self._waits.wait(offset, self._steady_ms() + _WAIT_MS)
 
-    def confirmed(self, offset: int) -> None:
+    def confirm_up_to(self, offset: int) -> None:
         """Acknowledge the sends up to an offset of the log."""
         self._waits.end_up_to(offset)
 

@@ -115,7 +115,7 @@ class BrokerRoles:
         except (StoreError, OSError) as error:
             raise LogError(str(error)) from error
         dispatch = self._store.dispatch
-        self._stage.confirmed(dispatch.confirm_offset)
+        self._stage.confirm_up_to(dispatch.confirm_offset)
         if dispatch.behind_bytes and not self._is_dispatching:
             self._is_dispatching = True
             self._lane.run(self._dispatching(), at_once=False)
