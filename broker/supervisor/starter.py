@@ -71,7 +71,8 @@ class SupervisorStarter(Starter):
         lines = [f"{self._command.count} brokers are up: "
                  f"{', '.join(member.name for member in self.service.members)}"]
         if self._command.is_group:
-            processes = ", ".join(f"{broker.name} {broker.process_id}" for broker in self.service.brokers)
+            processes = ", ".join(f"{broker.name} {broker.process_id}"
+                                  for broker in self.service.brokers)
             lines.append("They are one group, which elects its master within seconds. Their "
                          f"processes: {processes}")
         if name_server is None:
