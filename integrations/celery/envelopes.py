@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from kombu.utils.json import dumps, loads
 
 from twistmq.client import Undecodable
+from twistmq.integrations.base.names import search_keys
 
 __all__ = ["Envelope", "bytes_of", "due_time", "envelope_of", "expiry", "search_key", "set_expiry"]
 
 #: A message of kombu, in the form of its virtual transports.
 Envelope = dict[str, Any]
-#: The longest task id that becomes a key in the broker's index.
-_KEY_MAX: Final = 128
 
 
 def bytes_of(envelope: Envelope) -> bytes:
@@ -69,9 +68,5 @@ def expiry(envelope: Envelope) -> float:
 
 def search_key(envelope: Envelope) -> list[str]:
     """Return the id of the task, by which ``twistmq admin queryMsgByKey`` finds the message."""
-    task_id = (envelope.get("headers") or {}).get("id") or envelope["properties"].get(
-        "correlation_id")
-    if isinstance(task_id, str) and 0 < len(task_id) <= _KEY_MAX and task_id.isascii() and (
-            task_id.isprintable() and " " not in task_id):
-        return [task_id]
-    return []
+    return search_keys((envelope.get("headers") or {}).get("id") or envelope["properties"].get(
+        "correlation_id"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 from kombu.exceptions import ChannelError
 
 from twistmq.client import Credentials
+from twistmq.integrations.base.options import QueueOptions
 
 if TYPE_CHECKING:
     from twistmq.client.shell.arguments import ClientArguments
@@ -24,34 +25,19 @@ _OF_KOMBU: Final = frozenset((
 _FILES: Final = ("certfile", "keyfile", "keyfile_password")
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Options(QueueOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The transport options.
 
     :raises msgspec.ValidationError: when a value has the wrong type or is out of bounds.
     """
 
+    LEAST: ClassVar[dict[str, float]] = {**QueueOptions.LEAST, "timeout_s": 0.01}
+
+    prefix: str = "kombu"
     #: The addresses of name servers; with None, the address in the URL is the only one.
     name_servers: list[str] | str | None = None
-    #: The beginning of the names of all topics and groups.
-    prefix: str = "kombu"
-    #: The number of queues of a new topic on each broker. With one, a queue keeps its order.
-    topic_queues: int = 1
-    #: The time after which another worker gets the messages of a worker that died, seconds. It is
-    #: extended while a worker has them, so a task may take longer.
-    invisible_s: float = 60.0
-    #: The longest delay that the broker accepts, seconds: its setting ``timerMaxDelaySec``, less a
-    #: margin for clocks that differ.
-    delay_max_s: float = 3 * 86_400 - 600
-    #: The number of attempts after which a message becomes a dead letter.
-    max_attempts: int = 16
     #: The time-out of a request, seconds.
     timeout_s: float = 3.0
-
-    def __post_init__(self) -> None:
-        for name, low in (("topic_queues", 1), ("invisible_s", 1), ("delay_max_s", 1),
-                          ("max_attempts", 1), ("timeout_s", 0.01)):
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} is {getattr(self, name)}: give at least {low}")
 
 
 def options_of(transport_options: dict[str, Any]) -> Options:

@@ -33,7 +33,9 @@ from twistmq.client import (
     Undecodable,
 )
 from twistmq.client.core.consumer.pull_request import messages_of
-from twistmq.integrations.celery.deliveries import Delivery, Holder
+from twistmq.integrations.base.delays import is_too_early
+from twistmq.integrations.base.holder import Holder
+from twistmq.integrations.celery.deliveries import Delivery
 from twistmq.integrations.celery.envelopes import Envelope, due_time, envelope_of, expiry
 from twistmq.integrations.celery.options import Options
 
@@ -47,8 +49,6 @@ _WAIT_S: Final = 1.0
 _GRACE_S: Final = 2.0
 #: The number of messages that wait for a channel without a prefetch limit.
 READY_MAX: Final = 256
-#: A message is handed out this long before it is due, and then waits in the worker, seconds.
-_EARLY_S: Final = 1.5
 #: How long a broker may hold a pull, seconds.
 _HOLD_S: Final = 10.0
 #: The largest number of messages in one pop, and of messages that a worker has received and not
@@ -286,8 +286,7 @@ class QueueSource(Source):
                       message, message.attempt - 1)
             self.consumer.bury(message)
             return
-        due = due_time(envelope)
-        if due is not None and due > time.time() + _EARLY_S:
+        if is_too_early(due_time(envelope)):
             # Its delay exceeds the broker's limit, so the message is sent again for the next part.
             self._send_again(self.group, envelope)
             self.consumer.acknowledge(message)

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -17,20 +16,16 @@ import msgspec
 from kombu.exceptions import ChannelError
 from kombu.exceptions import ConnectionError as KombuConnectionError
 
-from twistmq.client import (
-    Busy,
-    Client,
-    ClientError,
-    Closed,
-    Full,
-    MessageQueue,
-    NoRoute,
-    Producer,
-    RemotingError,
-    RequestRefused,
-    SendFailed,
+from twistmq.client import Client, ClientError, MessageQueue, Producer
+from twistmq.integrations.base.delays import delivery_time
+from twistmq.integrations.base.holder import Holder
+from twistmq.integrations.base.topics import (
+    ensure_topic,
+    has_topic,
+    is_connection_error,
+    unfinished_count,
 )
-from twistmq.integrations.celery.deliveries import Delivery, Holder
+from twistmq.integrations.celery.deliveries import Delivery
 from twistmq.integrations.celery.envelopes import (
     Envelope,
     bytes_of,
@@ -47,8 +42,6 @@ __all__ = ["Topology", "kombu_errors"]
 
 #: The name of the exchange that routes by the name of a queue.
 _DEFAULT_EXCHANGE: Final = ""
-#: Errors after which the same call may succeed on a new connection.
-_OF_CONNECTION: Final = (RemotingError, NoRoute, Busy, Full, Closed)
 
 
 @contextmanager
@@ -61,9 +54,7 @@ def kombu_errors() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        is_of_connection = isinstance(error, _OF_CONNECTION) or (
-            isinstance(error, SendFailed) and error.retriable)
-        kind = KombuConnectionError if is_of_connection else ChannelError
+        kind = KombuConnectionError if is_connection_error(error) else ChannelError
         raise kind(str(error)) from error
 
 
@@ -120,16 +111,8 @@ class Topology:
         """Create a topic unless it exists."""
         if topic in self._topics:
             return
-        if not self._has_topic(topic):
-            self._client.create_topic(topic, queues=self._options.topic_queues)
+        ensure_topic(self._client, topic, self._options.topic_queues)
         self._topics.add(topic)
-
-    def _has_topic(self, topic: str) -> bool:
-        try:
-            self._client.read_queues(topic, again=True)
-        except RequestRefused:
-            return False
-        return True
 
     def is_lasting(self, queue: str) -> bool:
         """Whether a queue is a lasting one, which has a topic."""
@@ -138,7 +121,7 @@ class Topology:
             return declared.is_lasting
         topic = queue_topic(self._options.prefix, queue)
         with kombu_errors():
-            if topic not in self._topics and not self._has_topic(topic):
+            if topic not in self._topics and not has_topic(self._client, topic):
                 return False
         self._topics.add(topic)
         return True
@@ -244,15 +227,8 @@ class Topology:
         if not self.is_lasting(queue):
             return 0
         topic = queue_topic(self._options.prefix, queue)
-        count = 0
         with kombu_errors():
-            client = self._client
-            for each in client.read_queues(topic):
-                first = client.group_offset(topic, each)
-                if first is None:
-                    first = client.min_offset(each)
-                count += max(client.max_offset(each) - first, 0)
-        return count
+            return unfinished_count(self._client, topic)
 
     def purge(self, queue: str) -> int:
         """Remove the messages that no consumer has received; :returns: their number."""
@@ -299,10 +275,7 @@ class Topology:
 
     def _send(self, topic: str, envelope: Envelope) -> None:
         set_expiry(envelope)
-        due, now = due_time(envelope), time.time()
-        deliver_at = None
-        if due is not None and due > now:
-            deliver_at = min(due, now + self._options.delay_max_s)
+        deliver_at = delivery_time(due_time(envelope), self._options)
         with kombu_errors():
             self._producer.send(
                 topic, bytes_of(envelope), keys=search_key(envelope), deliver_at=deliver_at)

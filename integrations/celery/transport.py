@@ -18,8 +18,9 @@ from kombu.exceptions import ConnectionError as KombuConnectionError
 from kombu.transport import virtual
 
 from twistmq.client import Client, ClientError, Producer
+from twistmq.integrations.base.holder import Holder
 from twistmq.integrations.celery.channel import Channel
-from twistmq.integrations.celery.deliveries import Delivery, Holder
+from twistmq.integrations.celery.deliveries import Delivery
 from twistmq.integrations.celery.options import Options, client_options, options_of
 from twistmq.integrations.celery.sources import QueueSource, Source
 from twistmq.integrations.celery.topology import Topology, kombu_errors

@@ -1,0 +1,1 @@
+"""The parts that the integrations of task queues share: the reading and the hiding of messages."""

@@ -1,0 +1,49 @@
+"""The delays of tasks, which the broker's timer keeps.
+
+A delay above the broker's limit is divided: a reader that receives a message before its time sends
+it again. The timer may deliver a message up to a second early, and the reader keeps it meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from twistmq.integrations.base.options import QueueOptions
+
+__all__ = ["delivery_time", "due_of", "due_properties", "is_too_early"]
+
+#: The property with the time of a task in Unix milliseconds.
+_DUE: Final = "task_due_ms"
+
+#: A message that is received at most this long before its time waits in the process, seconds.
+_EARLY_S: Final = 1.5
+
+
+def delivery_time(due: float | None, options: QueueOptions) -> float | None:
+    """Return the time at which the broker delivers a message that is sent now.
+
+    :param due: the time of its task; None: at once.
+    :returns: Unix seconds; None: at once.
+    """
+    now = time.time()
+    if due is None or due <= now:
+        return None
+    return min(due, now + options.delay_max_s)
+
+
+def due_properties(due: float | None) -> dict[str, str]:
+    """Return the properties of a message that tell its readers the time of its task."""
+    return {} if due is None else {_DUE: str(round(due * 1000))}
+
+
+def due_of(properties: Mapping[str, str]) -> float | None:
+    """Return the time of a task in Unix seconds from the properties of its message."""
+    due_ms = properties.get(_DUE, "")
+    return int(due_ms) / 1000 if due_ms.isascii() and due_ms.isdigit() else None
+
+
+def is_too_early(due: float | None) -> bool:
+    """Whether a message that was received now has to be sent again for the rest of its delay."""
+    return due is not None and due > time.time() + _EARLY_S

@@ -1,0 +1,57 @@
+"""The topics of queues at the brokers, and the errors of requests to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twistmq.client import (
+    Busy,
+    Client,
+    ClientError,
+    Closed,
+    Full,
+    NoRoute,
+    RemotingError,
+    RequestRefused,
+    SendFailed,
+)
+
+__all__ = ["ensure_topic", "has_topic", "is_connection_error", "unfinished_count"]
+
+#: Errors after which the same call may succeed later or on a new connection.
+_OF_CONNECTION: Final = (RemotingError, NoRoute, Busy, Full, Closed)
+
+
+def is_connection_error(error: ClientError) -> bool:
+    """Whether a server did not answer; otherwise, it refused the request."""
+    return isinstance(error, _OF_CONNECTION) or (
+        isinstance(error, SendFailed) and error.retriable)
+
+
+def ensure_topic(client: Client, topic: str, queues: int) -> None:
+    """Create a topic unless it exists; :raises ClientError: when that fails."""
+    if not has_topic(client, topic):
+        client.create_topic(topic, queues=queues)
+
+
+def has_topic(client: Client, topic: str) -> bool:
+    """Whether a topic exists; :raises ClientError: when no name server answers."""
+    try:
+        client.read_queues(topic, again=True)
+    except RequestRefused:
+        return False
+    return True
+
+
+def unfinished_count(client: Client, topic: str) -> int:
+    """Return how many messages of a topic its group has not acknowledged.
+
+    :raises ClientError: when a server does not answer.
+    """
+    count = 0
+    for each in client.read_queues(topic):
+        first = client.group_offset(topic, each)
+        if first is None:
+            first = client.min_offset(each)
+        count += max(client.max_offset(each) - first, 0)
+    return count

@@ -1,0 +1,60 @@
+"""The times at which the broker delivers tasks."""
+
+from __future__ import annotations
+
+import time
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.integrations.base.delays import (
+    delivery_time,
+    due_of,
+    due_properties,
+    is_too_early,
+)
+from twistmq.integrations.base.options import QueueOptions
+
+
+class DelayTests(SynchronousTestCase):
+    """Delays within the limit of the broker, and beyond it."""
+
+    def test_a_time_within_the_limit_is_kept(self) -> None:
+        """A time that has come needs no delay."""
+        now = time.time()
+        options = QueueOptions(prefix="t", delay_max_s=100)
+        self.assertEqual(delivery_time(now + 60, options), now + 60)
+        self.assertIsNone(delivery_time(now - 1, options))
+        self.assertIsNone(delivery_time(None, options))
+
+    def test_a_time_beyond_the_limit_is_shortened(self) -> None:
+        """To the limit from now on, however far it is."""
+        options = QueueOptions(prefix="t", delay_max_s=100)
+        for due in (time.time() + 101, 1e12):
+            before = time.time()
+            when = delivery_time(due, options)
+            assert when is not None
+            self.assertTrue(before + 100 <= when <= time.time() + 100)
+
+    def test_the_time_of_a_task_is_read_from_its_properties(self) -> None:
+        """To the millisecond; another text is no time."""
+        self.assertEqual(due_of(due_properties(1_700_000_000.25)), 1_700_000_000.25)
+        self.assertEqual(due_properties(None), {})
+        for properties in ({}, {"task_due_ms": ""}, {"task_due_ms": "soon"}, {"task_due_ms": "²"},
+                           {"task_due_ms": "-1"}):
+            self.assertIsNone(due_of(properties))
+
+    def test_a_message_that_is_early_by_seconds_is_too_early(self) -> None:
+        """One that is early by less waits in the process."""
+        self.assertTrue(is_too_early(time.time() + 5))
+        self.assertFalse(is_too_early(time.time() + 1))
+        self.assertFalse(is_too_early(None))
+
+
+class OptionTests(SynchronousTestCase):
+    """Options that are out of bounds."""
+
+    def test_a_value_below_its_least_one_is_named(self) -> None:
+        """With the least value."""
+        for name in ("topic_queues", "invisible_s", "delay_max_s", "max_attempts"):
+            error = self.assertRaises(ValueError, QueueOptions, prefix="t", **{name: 0})
+            self.assertIn(f"{name} is 0: give at least 1", str(error))
