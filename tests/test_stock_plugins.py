@@ -98,9 +98,9 @@ OTHERS: Final = {
 ROWS: Final = {"flow_control": "flowControl", "spark_bridge": "sparkExport", "trace": "trace"}
 
 
-#: Plugins that answer nothing and show nothing: what they do comes after minutes, or to clients of
-#: broadcast groups alone.
-QUIET: Final = {"broadcast_offset", "cold_consumer"}
+#: Plugins that answer nothing and show nothing: what they do comes after minutes, to clients of
+#: broadcast groups alone, or in a group of brokers alone.
+QUIET: Final = {"broadcast_offset", "cold_consumer", "dledger"}
 
 
 class DisabledTests(SynchronousTestCase):
