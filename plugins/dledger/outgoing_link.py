@@ -36,6 +36,8 @@ __all__ = ["OutgoingLink"]
 #: How long a connection may take to be made, and how long no other one is tried after a failure.
 CONNECT_MS: Final = 1000
 RETRY_MS: Final = 200
+#: How often a lost connection is made again to find out whether the member's process has ended.
+LOOKS_MAX: Final = 3
 #: How long a member may take to answer. The core gives up earlier, after 3 s.
 ANSWER_MS: Final = 4000
 #: The limits of requests that wait for their answers. The core's own window is smaller, but it does
@@ -125,6 +127,8 @@ class OutgoingLink:
         self._is_heard = False
         self._heard_ms = 0
         self._is_closed = False
+        #: How many further connections may be made to find out whether the member still runs.
+        self._looks_left = 0
 
     # --- requests
 
@@ -227,6 +231,15 @@ class OutgoingLink:
             _Factory(self), self.address, CONNECT_MS, encrypted=self._is_encrypted)
         self._attempt.addCallbacks(self._connected, self._not_connected)
 
+    def look(self) -> None:
+        """Find out whether the process of the member has ended, which lost a connection.
+
+        A process that ends closes its connections and its port one after the other, so the port may
+        still take a connection that is lost a moment later. The next attempt is refused then.
+        """
+        self._looks_left = LOOKS_MAX
+        self.connect()
+
     def _connected(self, connection: IProtocol) -> None:
         assert isinstance(connection, _Connection)
         self._attempt = None
@@ -263,9 +276,12 @@ class OutgoingLink:
         is_heard = self._is_heard
         self._drop_connection(why)
         if is_heard:
-            # A member that has never answered may close every connection, so the next one waits
-            # for a request.
-            self.connect()
+            self.look()
+        elif self._looks_left:
+            # A member that has never answered may close every connection, so there are few attempts
+            # without a request.
+            self._looks_left -= 1
+            self._broker.host.call_later(RETRY_MS / 1000, self.connect)
 
     def close(self, why: str) -> None:
         """Close the connection, because the other side does not behave as a member."""

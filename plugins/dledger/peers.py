@@ -75,7 +75,7 @@ class Peers:
 
     def _peer_lost(self, member: str) -> None:
         """Find out whether the process of a member is gone that has lost its connection."""
-        self._links[member, False].connect()
+        self._links[member, False].look()
 
 
 def connect_group(

@@ -143,6 +143,7 @@ class PeerNetwork:
         """Let time pass at all members."""
         for member in self.members.values():
             member.box.now_ms += ms
+            member.box.host.timers.advance(ms / 1000)
             member.peers.tick()
 
     def pump(self) -> None:

@@ -161,6 +161,31 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.failureResultOf(answer, RemotingError)
         self.assertEqual(self.here.box.host.connecting, [])
 
+    def test_a_port_that_closes_after_the_connections(self) -> None:
+        """A process that ends may still take one connection; the next one is refused."""
+        self.network.refusing.add("n0")
+        self.connected()
+        self.network.pipes[0].lose()
+        self.network.pump()
+        self.network.refusing.add("n1")
+        self.network.pipes[1].lose()
+        self.assertEqual(self.here.gone, [])
+        self.network.pass_ms(outgoing_link.RETRY_MS)
+        self.network.pump()
+        self.assertEqual(self.here.gone, ["n1"])
+
+    def test_a_member_that_closes_each_connection(self) -> None:
+        """The link makes few connections without a request, with a pause between two of them."""
+        self.network.refusing.add("n0")
+        self.connected()
+        for count in range(1, 9):
+            self.network.pipes[-1].lose()
+            self.network.pump()
+            self.network.pass_ms(outgoing_link.RETRY_MS)
+            self.network.pump()
+            self.assertEqual(len(self.network.pipes), 1 + min(count, 1 + outgoing_link.LOOKS_MAX))
+        self.assertEqual(self.here.gone, [])
+
     def test_a_member_that_does_not_answer(self) -> None:
         """The request fails, and a connection that is silent since then is closed."""
         self.connected()
