@@ -383,7 +383,9 @@ class TimerService:
     # --- figures
 
     def log_progress(self, now_ms: int) -> None:
-        """Log how late entering and delivering are, if they are late."""
+        """Log how late entering and delivering are, if this broker delivers and is late."""
+        if not self._broker.delivers:
+            return
         if self.enqueue.backlog or now_ms - self.dequeue.read_ms > 2 * self.tick_ms:
             self.log.info("timed messages: {behind} to enter, delivery is {ms} ms late, "
                           "{count} wait", behind=self.enqueue.backlog,

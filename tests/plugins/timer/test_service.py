@@ -507,6 +507,10 @@ class FigureTests(TimerTestCase):
         self.run_task(name)
         self.assertEqual(seen, [
             "timed messages: 1 to enter, delivery is 0 ms late, 0 wait"])
+        # A slave does not deliver, so it is not late.
+        self.box.kernel.set_role("SLAVE", 1)
+        self.run_task(name)
+        self.assertEqual(len(seen), 1)
 
     def test_start_that_failed_before(self) -> None:
         """What was not loaded is not stopped, and does nothing."""
