@@ -183,7 +183,8 @@ class ServerOptions(VersionOptions):
             self.settings = _load(self, overrides)
             #: The command of brokers with their own processes.
             self.command = child_command(
-                self.get("brokers"), self.kind, self.settings, self["configFile"], overrides)
+                self.get("brokers"), self.kind, self.settings, self["configFile"], overrides,
+                self.get("group"))
             important = self.get("printImportantConfig", False)
             if self["printConfigItem"] or important:
                 print_each(self.kind, self.settings, self.command,
@@ -210,6 +211,8 @@ class UpOptions(BrokerOptions):
 
     kind = "up"
     optParameters: ClassVar[list[list[str | None]]] = [
+        ["group", None, None,
+         "Run this number of brokers of one name, which elect their master."],
         ["data", None, "~/.twistmq", "The folder of all data."],
         ["namesrv-port", None, None, "The name server's port. [default: 9876]"],
         ["broker-port", None, None, "The broker's port. [default: 10911]"],

@@ -35,7 +35,7 @@ _NAMES: Final = """
     disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded dispatchCqCacheNum
     dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAsyncReput enableBatchPush
     enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction
-    enableControllerMode enableCreateSysGroup enableDLegerCommitLog enableDetailStat
+    enableControllerMode enableCreateSysGroup enableDetailStat
     enableFastChannelEventProcess enableMixedMessageType enableNetWorkFlowControl
     enableNotifyBeforePopCalculateLag enablePopLog enableReconnectForGoAway enableRegisterProducer
     enableRocksDBLog enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully

@@ -10,11 +10,12 @@ Source: SlaveSynchronize, BrokerController.handleRegisterBrokerResult @5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import BrokerError
+from twistmq.broker.api.wire import MASTER_ID
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -23,7 +24,6 @@ __all__ = ["LeaderAddress"]
 
 #: How often name servers are asked while the leader is known, and while it is not, ms.
 _PERIOD_MS, _UNKNOWN_MS = 3000, 500
-_MASTER_ID: Final = 0
 
 
 class LeaderAddress:
@@ -74,6 +74,6 @@ class LeaderAddress:
         except BrokerError:
             # The health check of name servers reports this.
             return
-        address = members.get(_MASTER_ID, "")
+        address = members.get(MASTER_ID, "")
         if version == self._version and address != broker.broker_address:
             self._address = address

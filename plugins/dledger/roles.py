@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.api import StoreError
+from twistmq.broker.api.wire import MASTER_ID
 from twistmq.plugins.dledger.commit_stage import CommitStage
 from twistmq.plugins.dledger.leader_address import LeaderAddress
 from twistmq.raft.actions import Role
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["BrokerRoles"]
 
 _MASTER_ROLE: Final = "SYNC_MASTER"
-_MASTER_ID: Final = 0
 #: The time without a leader after which the broker is unhealthy, ms.
 _LEADERLESS_MS: Final = 30_000
 
@@ -99,7 +99,7 @@ class BrokerRoles:
         Deferred.fromCoroutine(self._become_master()).addErrback(self._not_master, term)
 
     async def _become_master(self) -> None:
-        await self._broker.change_role(_MASTER_ROLE, _MASTER_ID)
+        await self._broker.change_role(_MASTER_ROLE, MASTER_ID)
 
     def _not_master(self, failure: Failure, term: int) -> None:
         """Handle a change of role that failed: by the disk, or because the lead was lost."""

@@ -410,7 +410,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(hooks_with_one, {
             "provide_consumer_filters", "provide_transaction_service",
             "provide_broadcast_offsets", "provide_flow_control", "before_request",
-            "before_consume"})
+            "before_consume", "choose_ledger_folder"})
         for hook in hooks_with_one:
             self.assertEqual(called_of_three(hook), ["c", "b"], msg=hook)
 
@@ -494,6 +494,7 @@ class IsolationTests(LoggedTestCase):
         "register_setting_checks": (lambda h: h.collect_setting_checks(), []),
         "register_commands": (lambda h: h.collect_commands(), []),
         "register_store_files": (lambda h: h.collect_store_files(), {}),
+        "choose_ledger_folder": (lambda h: h.ledger_folder(mock.sentinel.settings), None),
         "register_supervisor_pages": (
             lambda h: h.supervisor_pages(mock.sentinel.settings, mock.sentinel.brokers), []),
         "register_filter_languages": (lambda h: h.collect_filter_languages(), {}),
