@@ -123,9 +123,15 @@ _PLACES: Final = {
     "test_setup.py": "install",
     "broker/edge/test_first_signals.py": "crash",
     "broker/edge/test_setting_sweep.py": "crash",
+    "test_names.py": "source",
+    "integrations/arrow/test_readme.py": "long",
+    "integrations/celery/test_celery.py": "long",
     "integrations/celery/test_readme.py": "long",
+    "integrations/celery/test_transport.py": "long",
+    "integrations/dramatiq/test_broker.py": "long",
     "integrations/dramatiq/test_kills.py": "crash",
     "integrations/dramatiq/test_readme.py": "long",
+    "integrations/dramatiq/test_worker.py": "long",
     "client/test_back_pressure.py": "long",
     "client/test_exits.py": "long",
     "client/test_frameworks.py": "long",
@@ -154,8 +160,6 @@ _PLACES: Final = {
 }
 #: Files of the ring ``unit`` whose tests take two seconds or more together.
 SLOW: Final = frozenset((
-    "integrations/celery/test_celery.py", "integrations/celery/test_transport.py",
-    "integrations/dramatiq/test_broker.py", "integrations/dramatiq/test_worker.py",
     "integrations/tables/test_log_pieces.py", "integrations/tables/test_options.py",
     "integrations/tables/test_queue_reader.py",
     "tools/admin/test_brokers.py", "tools/admin/test_command_line.py",
