@@ -35,7 +35,10 @@ class ExampleTests(ReadCase):
         code = code.replace("127.0.0.1:9876", self.name_servers).replace("data/store", store)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                               timeout=100, check=False)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        # On a busy machine the broker may answer late, and the read says that it waits.
+        lines = [line for line in done.stderr.splitlines()
+                 if not line.startswith(("waiting for up to ", "the wait is over "))]
+        self.assertEqual((done.returncode, lines), (0, []))
         return done.stdout
 
     def has_traces(self) -> bool:
