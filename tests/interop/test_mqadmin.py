@@ -36,7 +36,8 @@ _NAMESRV_SETTINGS: Final = {
 }
 #: Apache's broker takes these from its file, and does not show them, or not while they are empty.
 _HIDDEN_SETTINGS: Final = {
-    "haMasterAddress", "rmqAddressServerDomain", "rmqAddressServerSubGroup",
+    "dLegerGroup", "dLegerPeers", "dLegerSelfId", "haMasterAddress", "preferredLeaderId",
+    "rmqAddressServerDomain", "rmqAddressServerSubGroup", "storePathDLedgerCommitLog",
 }
 #: Apache's broker 5.5 has these, and the one that is asked here has not.
 _LATER_SETTINGS: Final = {
