@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
@@ -13,10 +13,9 @@ from tests.interop.capture_store import wait_for
 from tests.interop.clients import JavaTestCase
 from tests.interop.ledger_members import GROUP, LedgerMembers
 from tests.interop.ports import free_port
-from twistmq.broker.api import Broker, Setting, hookimpl
+from twistmq.broker.api import Broker
 from twistmq.broker.testing.in_process_broker import running_broker
 from twistmq.plugins.dledger.peer_group import PeerGroup
-from twistmq.plugins.dledger.peer_settings import PEER_SETTINGS
 from twistmq.plugins.dledger.peers import Peers, connect_group
 from twistmq.raft.actions import Action, Answer, Ask, FlushLog, SaveHardState
 from twistmq.raft.events import (
@@ -42,7 +41,10 @@ _PATIENCE_SECONDS: Final = 60
 
 
 class FollowerPlugin:
-    """A member whose log and hard state are in memory, in a broker that lends it a network."""
+    """A member whose log and hard state are in memory, in a broker that lends it a network.
+
+    The settings of the port are those of the installed plugin.
+    """
 
     def __init__(self, ports: dict[str, int]) -> None:
         addresses = {member: f"127.0.0.1:{port}" for member, port in ports.items()}
@@ -56,11 +58,6 @@ class FollowerPlugin:
         self._events: list[Event] = []
         self._is_busy = False
         self._is_over = False
-
-    @staticmethod
-    @hookimpl
-    def register_settings() -> Sequence[Setting]:
-        return PEER_SETTINGS
 
     def join(self, broker: Broker) -> None:
         """Open the port; called on the reactor."""
