@@ -190,7 +190,7 @@ class AuthCommandTests(AdminCase):
             self.assertIn("operator", self.users())
 
     def test_files_that_are_not_valid_change_nothing(self) -> None:
-        """Nor does a folder without accounts; no text has a secret key."""
+        """A folder without accounts changes nothing either, and no text contains a secret key."""
         home = Path(self.mktemp())
         (home / "conf").mkdir(parents=True)
         command = ("migrateAcl", "-f", str(home), "-t", self.broker)

@@ -32,7 +32,7 @@ class NetworkTests(SynchronousTestCase):
 
     @given(NETWORKS)
     def test_what_ipaddress_refuses_is_refused(self, text: str) -> None:
-        """And nothing else."""
+        """The function refuses the texts that the module ipaddress refuses, and no others."""
         try:
             ipaddress.ip_network(text, strict=False)
         except ValueError:
@@ -64,7 +64,7 @@ class NetworkTests(SynchronousTestCase):
             self.assertEqual(contains((text,), f"{other}%eth0"), other in network)
 
     def test_one_of_several_networks_is_enough(self) -> None:
-        """And a text that is no address is in none."""
+        """A text that is not an address is in no network."""
         sources = ("10.0.0.0/8", "2001:db8::/32")
         for host, expected in (("10.9.9.9", True), ("2001:db8::5", True), ("11.0.0.1", False),
                                ("", False), ("no address", False), ("10.0.0.01", False)):

@@ -143,7 +143,7 @@ class RoomTests(SynchronousTestCase):
     """The room of a producer, which a signal handler uses in the middle of a send."""
 
     def test_each_line_of_a_send(self) -> None:
-        """What ended while the thread was stuck is counted once, whoever counts it."""
+        """A message that ended while the thread was stuck is counted exactly once."""
         for line in range(1000):
             room = ThreadInFlightLimit(10, 1 << 20)
             for _ in range(3):

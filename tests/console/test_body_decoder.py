@@ -27,7 +27,7 @@ class BodyTests(SynchronousTestCase):
                              msg=repr(body))
 
     def test_large_and_deep_bodies(self) -> None:
-        """They are cut, and the size is that of the whole body."""
+        """The text of such a body is cut, and the page still gives the size of the whole body."""
         large = _decoded("\u20ac".encode() * 2_000_000)
         self.assertEqual((large.kind, len(large.text), large.is_cut, large.size),
                          ("text", TEXT_CHARS_MAX, True, 6_000_000))

@@ -39,7 +39,7 @@ class MessageTests(ConsoleCase):
         self.assertEqual(self.browser.json("/topics/orders").rows["groups"], [])
 
     def test_by_offset_and_by_time(self) -> None:
-        """Both read forward."""
+        """A search by offset and a search by time both read forward."""
         self.fill(10)
         self.assertEqual(self.bodies("by=offset&broker=broker-a&queue=1&value=3"), ["m7", "m9"])
         self.assertEqual(len(self.bodies("by=time&value=1000")), 10)

@@ -103,7 +103,8 @@ _BUSY_REMARK: Final = "[PC_SYNCHRONIZED]"
 #: of kinds of sends that have a template.
 _VARYING: Final = ("queue_id", "born_timestamp", "properties")
 _TEMPLATES_MAX: Final = 4096
-#: The refusals of a broker that is no longer a master; and the begin of the remark of one more.
+#: The codes with which a broker refuses a message after it has lost the role of a master, and the
+#: beginning of a remark with which it does so under other codes.
 #: Source: SendMessageProcessor.rejectRequest @5.3.3.
 _NO_MASTER_CODES: Final = frozenset({
     ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR})

@@ -54,7 +54,7 @@ class StoreMakerTests(SynchronousTestCase):
         self.assertEqual(store.settings.commit_log_path, "/store/dledger-n0/data")
 
     def test_a_refusal_stops_the_start(self) -> None:
-        """The plugin says why."""
+        """The error contains the reason that the plugin gives."""
         self.assertIn("no ledger", str(self.assertRaises(SettingsError, self.box, "refused")))
 
     def test_a_fault_of_the_plugin_makes_no_other_store(self) -> None:

@@ -13,7 +13,7 @@ from twistmq.broker.supervisor.members import GROUP_MAX, Member, member_count
 
 
 def settings_of(**overrides: str) -> boot.Settings:
-    """The settings of a command, with those of plugins."""
+    """Return the settings of a command, which include the settings of plugins."""
     settings = boot.broker_settings(None, {
         "brokerName": "b", "storePathRootDir": "/data", "listenPort": "20911",
         "bindAddress": "127.0.0.1", **overrides})
@@ -67,7 +67,7 @@ class GroupTests(SynchronousTestCase):
         self.assertNotIn("dLegerSelfId", apart[0].values)
 
     def test_what_cannot_be_a_group_is_refused(self) -> None:
-        """Unknown ports, a member that is chosen for all, and a missing plugin."""
+        """An unknown port, one member id for all brokers, and a missing plugin are refused."""
         for overrides, text in (({"listenPort": "0"}, "leaves the ports of the brokers open"),
                                 ({"dLegerSelfId": "n1"}, "dLegerSelfId"),
                                 ({"plugins.disabled": "dledger"}, "needs the plugin dledger")):
@@ -83,7 +83,7 @@ class GroupTests(SynchronousTestCase):
             self.assertEqual(boot.exit_status(error), boot.EXIT_USAGE)
 
     def test_a_command_has_brokers_or_a_group(self) -> None:
-        """Not both."""
+        """A command that has both options is refused."""
         settings = settings_of()
         command = child_command(None, "broker", settings, None, {}, "3")
         assert command is not None

@@ -27,7 +27,7 @@ class OptionTextsTests(SynchronousTestCase):
              "no_such": "e"})
 
     def test_no_two_options_have_one_name(self) -> None:
-        """The marks of words distinguish none."""
+        """Two options never differ only by the underscores in their names."""
         names = {option.name for option in OPTIONS}
         plain = {name.replace(".", "").lower() for name in names}
         self.assertEqual(len(plain), len(names))
@@ -43,7 +43,7 @@ class OptionTextsTests(SynchronousTestCase):
         self.assertEqual(option_texts({"columns": None}, NAMES), {})
 
     def test_values_without_a_text(self) -> None:
-        """Each is refused, with the name of the option."""
+        """Each of these values is refused, and the error names the option."""
         circle: dict[str, Any] = {}
         circle["T"] = circle
         values: list[Any] = [1.5, b"a", [1], {1, 2}, MOMENT.date(), MOMENT.replace(tzinfo=None),

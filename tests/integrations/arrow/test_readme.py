@@ -50,7 +50,7 @@ class ExampleTests(ReadCase):
         return any(self.box.client.max_offset(queue) for queue in queues)
 
     def test_examples(self) -> None:
-        """In the order of the page; the query prints the table of the page."""
+        """The examples run in the order of the page, and the query prints the table of the page."""
         examples = dict(re.findall(r"<!-- example: (\S+) -->\n```python\n(.*?)```", PAGE,
                                    re.DOTALL))
         self.run_example(examples.pop("send.py"))

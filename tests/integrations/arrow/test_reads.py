@@ -66,7 +66,7 @@ class MessageTests(ReadCase):
         self.assertEqual(len(found), 743)
 
     def test_options(self) -> None:
-        """By names and values of Python, and by those of the bridge."""
+        """An option may have the name and value of Python, or the name and value of the bridge."""
         self.box.fill("orders", [20, 10])
         self.box.send("orders", 2, [b"paid"], TAGS="paid")
         name_servers = self.name_servers
@@ -91,20 +91,20 @@ class MessageTests(ReadCase):
             name_servers, assign={"orders": {"broker-a": [1, 2]}}))), 11)
 
     def test_several_topics(self) -> None:
-        """A list, or a pattern."""
+        """The topics are given by a list or by a pattern."""
         for topic in ("a1", "a2", "b1"):
             self.box.fill(topic, [2])
         self.assertEqual(len(bodies(read_messages(self.name_servers, ["a1", "b1"]))), 4)
         self.assertEqual(len(bodies(read_messages(self.name_servers, subscribe_pattern="a."))), 4)
 
     def test_the_environment_names_the_name_servers(self) -> None:
-        """As for every client."""
+        """The variable NAMESRV_ADDR counts here as it does for every client."""
         self.box.fill("orders", [2])
         self.patch(os, "environ", {**os.environ, "NAMESRV_ADDR": self.name_servers})
         self.assertEqual(len(bodies(read_messages(topic="orders"))), 2)
 
     def test_mistakes_are_reported_by_the_call(self) -> None:
-        """Before anything is read."""
+        """The call raises the error before it reads a message."""
         self.box.fill("orders", [1])
         moment = datetime(2026, 1, 31)
         cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
@@ -162,7 +162,7 @@ class StreamTests(ReadCase):
                                      "not there: the topic is gone")
 
     def test_the_rest_is_left_out_if_that_is_wanted(self) -> None:
-        """A warning counts it."""
+        """A warning gives the number of messages that are left out."""
         reader = self.started(fail_on_data_loss=False)
         self.delete("orders")
         with self.assertLogs("twistmq.tables", logging.WARNING) as logs:
@@ -181,7 +181,7 @@ class StreamTests(ReadCase):
         self.assertIn("topic orders, broker broker-a, queue 0", str(error))
 
     def test_a_reader_that_is_dropped_closes_its_connections(self) -> None:
-        """No call of the reader is needed for that."""
+        """The program does not have to call a method of the reader."""
         closed: list[object] = []
         close = queue_reader.QueueReader.close
         self.patch(queue_reader.QueueReader, "close",
@@ -217,7 +217,7 @@ class StoreTests(SynchronousTestCase):
             self.log.add("orders" if index % 2 else "refunds", b"%d" % index)
 
     def test_rows(self) -> None:
-        """In the order of the log, with the options of the bridge."""
+        """The rows have the order of the log, and the options of the bridge apply."""
         table = read_store(self.folder, broker_name="b").read_all()
         found = [{**one, "properties": dict(one["properties"])} for one in table.to_pylist()]
         names = {column.name for column in COLUMNS if column.is_default}
@@ -236,7 +236,7 @@ class StoreTests(SynchronousTestCase):
             self.assertEqual(len(bodies(read_store(self.folder, fail_on_data_loss=False))), 399)
 
     def test_files_that_are_gone(self) -> None:
-        """Before the call, or between the call and the read."""
+        """The files are removed before the call, or between the call and the read."""
         reader = read_store(self.folder)
         paths = sorted((self.folder / "commitlog").iterdir())
         paths[1].unlink()
@@ -278,7 +278,7 @@ class TraceTests(ReadCase):
                          [{"success": True, "traceType": "Pub"}] * 2)
 
     def test_mistakes_are_reported_by_the_call(self) -> None:
-        """No traces, two places, options of messages."""
+        """A place without traces, two places, and options of messages are refused."""
         self.assertIn(TRACE_TOPIC, str(self.assertRaises(
             TopicMissing, read_traces, self.name_servers)))
         self.assertIn("only one of name_servers and path", str(self.assertRaises(

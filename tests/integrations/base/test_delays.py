@@ -27,7 +27,7 @@ class DelayTests(SynchronousTestCase):
         self.assertIsNone(delivery_time(None, options))
 
     def test_a_time_beyond_the_limit_is_shortened(self) -> None:
-        """To the limit from now on, however far it is."""
+        """The message is delivered at the limit at the latest, however far away its time is."""
         options = QueueOptions(prefix="t", delay_max_s=100)
         for due in (time.time() + 101, 1e12):
             before = time.time()
@@ -36,7 +36,7 @@ class DelayTests(SynchronousTestCase):
             self.assertTrue(before + 100 <= when <= time.time() + 100)
 
     def test_the_time_of_a_task_is_read_from_its_properties(self) -> None:
-        """To the millisecond; another text is no time."""
+        """The time is exact to the millisecond, and a text that is not a number is ignored."""
         self.assertEqual(due_of(due_properties(1_700_000_000.25)), 1_700_000_000.25)
         self.assertEqual(due_properties(None), {})
         for properties in ({}, {"task_due_ms": ""}, {"task_due_ms": "soon"}, {"task_due_ms": "²"},
@@ -54,7 +54,7 @@ class OptionTests(SynchronousTestCase):
     """Options that are out of bounds."""
 
     def test_a_value_below_its_least_one_is_named(self) -> None:
-        """With the least value."""
+        """The error names the option and its least value."""
         for name in ("topic_queues", "invisible_s", "delay_max_s", "max_attempts"):
             error = self.assertRaises(ValueError, QueueOptions, prefix="t", **{name: 0})
             self.assertIn(f"{name} is 0: give at least 1", str(error))

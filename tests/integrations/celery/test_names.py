@@ -12,11 +12,11 @@ class NameTests(SynchronousTestCase):
     """Topics of exchanges."""
 
     def test_the_default_exchange_has_a_topic(self) -> None:
-        """Although its name is empty."""
+        """The exchange has a topic although its own name is empty."""
         self.assertEqual(exchange_topic("kombu", ""), "kombu_x-")
 
     def test_each_name_gives_a_valid_topic(self) -> None:
-        """Of an exchange, and never that of a queue."""
+        """The topic of an exchange is never the topic of a queue."""
         for name in ("a.b", "celery@host.celery.pidbox", "Aufträge", "x" * 500):
             topic = exchange_topic("kombu", name)
             self.assertIsNone(topic_fault(topic), topic)

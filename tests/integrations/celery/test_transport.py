@@ -333,7 +333,7 @@ class RestartTests(SynchronousTestCase):
     """A broker that ends and starts again."""
 
     def test_a_consumer_waits_for_a_broker_that_restarts(self) -> None:
-        """It gets what was sent before, a delayed message too, without a new connection."""
+        """The consumer receives earlier and delayed messages over the same connection object."""
         folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         with running_broker(data=folder) as broker:
             ports = {"namesrv.port": str(broker.service.namesrv.port),

@@ -50,7 +50,7 @@ class DramatiqCase(SynchronousTestCase):
     def actor(
         self, call: Callable[..., Any], broker: TwistmqBroker | None = None, **options: Any
     ) -> Any:
-        """Make an actor of a function; its name is that of the function."""
+        """Make an actor that calls a function and has its name."""
         return dramatiq.actor(
             call, broker=broker or self.broker, actor_name=call.__name__.strip("_"),
             **{**RETRIES, **options})

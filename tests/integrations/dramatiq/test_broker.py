@@ -41,7 +41,7 @@ class ConnectionTests(DramatiqCase):
         broker.close()
 
     def test_an_error_names_the_server_that_does_not_answer(self) -> None:
-        """For a send, for a worker and for a flush."""
+        """A send, a worker and a flush all raise this error."""
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         broker = TwistmqBroker(f"127.0.0.1:{port}", timeout_s=0.5, connect_timeout_s=0.5, retries=0)
@@ -61,7 +61,7 @@ class ConnectionTests(DramatiqCase):
             self.assertRaises((BrokerError, TypeError), broker.flush, "default")))
 
     def test_a_broker_that_was_closed_connects_again(self) -> None:
-        """As Dramatiq's own do."""
+        """Dramatiq's own brokers connect again in the same way."""
         note = self.noting()
         note.send(1)
         self.broker.close()
@@ -112,7 +112,7 @@ class QueueTests(DramatiqCase):
         self.assertEqual(next(self.broker.consume("later", timeout=20_000)).queue_name, "later")
 
     def test_no_more_messages_are_taken_than_the_prefetch_limit(self) -> None:
-        """Until one is finished."""
+        """A further message is taken when one of them is finished."""
         for number in range(3):
             self.broker.enqueue(message(actor=str(number)))
         consumer = self.broker.consume("default", prefetch=2, timeout=400)
@@ -123,7 +123,7 @@ class QueueTests(DramatiqCase):
         self.assertEqual(next(consumer).actor_name, "2")
 
     def test_a_second_decision_about_a_message_has_no_effect(self) -> None:
-        """Neither an acknowledgement nor a rejection."""
+        """A second acknowledgement or rejection is ignored."""
         self.broker.enqueue(message())
         consumer = self.broker.consume("default", timeout=20_000)
         taken = next(consumer)
@@ -146,7 +146,7 @@ class QueueTests(DramatiqCase):
         self.assertIsNone(next(self.broker.consume("default", timeout=300)))
 
     def test_a_join_ends_after_its_time(self) -> None:
-        """In Dramatiq's own error, while a message is there or will come."""
+        """While a message is waiting or delayed, the join ends with Dramatiq's own error."""
         self.broker.enqueue(message())
         self.assertRaises(QueueJoinTimeout, self.broker.join, "default", timeout=300)
         self.broker.flush_all()
@@ -154,7 +154,7 @@ class QueueTests(DramatiqCase):
         self.assertRaises(QueueJoinTimeout, self.broker.join, "default", timeout=300)
 
     def test_a_message_that_a_worker_gives_back_comes_at_once(self) -> None:
-        """To another worker, marked as redelivered."""
+        """Another worker receives the message, which is marked as redelivered."""
         broker = self.connect(invisible_s=600)
         broker.enqueue(message())
         consumer = broker.consume("default", timeout=20_000)
@@ -166,7 +166,7 @@ class QueueTests(DramatiqCase):
         self.assertTrue(next(other.consume("default", timeout=20_000)).redelivered)
 
     def test_a_consumer_that_closes_gives_back_what_it_has_not_handed_out(self) -> None:
-        """And what was handed out stays hidden until it is finished."""
+        """A message that was handed out stays hidden until it is finished."""
         broker = self.connect(invisible_s=600)
         for number in range(3):
             broker.enqueue(message(actor=str(number)))
@@ -198,7 +198,7 @@ class DelayTests(DramatiqCase):
         self.assertEqual((later.actor_name, later.options), ("later", {}))
 
     def test_a_delay_beyond_the_limit_is_repeated(self) -> None:
-        """Until the time of the message; nothing comes before, and nothing twice."""
+        """The delay is repeated until the message is due, and the message arrives once."""
         broker = self.connect(delay_max_s=1)
         begin = current_millis()
         broker.enqueue(message(), delay=4500)
@@ -208,7 +208,7 @@ class DelayTests(DramatiqCase):
         self.assertIsNone(next(broker.consume("default", timeout=2000)))
 
     def test_a_limit_that_the_broker_does_not_have_is_an_error(self) -> None:
-        """In Dramatiq's own type, with the reason of the broker."""
+        """The error has Dramatiq's own type and contains the reason of the broker."""
         broker = self.connect(delay_max_s=30 * 86_400)
         error = self.assertRaises(BrokerError, broker.enqueue, message(), delay=20 * 86_400_000)
         self.assertIn("timer message illegal", str(error))
@@ -239,7 +239,7 @@ class FaultTests(DramatiqCase):
         self.assertEqual(self.dead_letter_count(), 1)
 
     def test_a_message_that_no_attempt_finishes_is_a_dead_letter(self) -> None:
-        """After the option's number of attempts, so that it does not kill workers forever."""
+        """The option limits the attempts, so such a message does not kill workers forever."""
         self.broker.enqueue(message())
         for _ in range(2):
             broker = self.connect(invisible_s=1, max_attempts=2)

@@ -57,7 +57,7 @@ class ExampleTests(DramatiqCase):
         self.assertNotIn("Traceback", log.read_text())
 
     def test_the_test_of_the_page_passes(self) -> None:
-        """With the fixture that is installed."""
+        """The test of the page uses the fixture that is installed."""
         folder = self.write_examples()
         run = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull,
@@ -66,7 +66,7 @@ class ExampleTests(DramatiqCase):
         self.assertIn("1 passed", run.stdout, run.stdout + run.stderr)
 
     def test_the_options_are_those_of_the_code(self) -> None:
-        """With their defaults."""
+        """The page gives each option with its default."""
         section = PAGE.partition("## Options")[2]
         rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE))
         parameters = inspect.signature(TwistmqBroker).parameters

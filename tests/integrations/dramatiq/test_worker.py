@@ -26,7 +26,7 @@ class ActorTests(DramatiqCase):
     """What workers run; adapted from the tests that Dramatiq has for its brokers."""
 
     def test_messages_run_once_in_the_order_in_which_they_were_sent(self) -> None:
-        """With one thread."""
+        """A worker with one thread keeps the order of the messages."""
         note = self.noting()
         for number in range(100):
             note.send(number)
@@ -34,7 +34,7 @@ class ActorTests(DramatiqCase):
         self.assertEqual(self.calls, list(range(100)))
 
     def test_a_failed_message_is_called_again_after_its_backoff(self) -> None:
-        """Until it succeeds."""
+        """The actor is called again until it succeeds."""
         def flaky() -> None:
             self.calls.append(current_millis())
             if len(self.calls) < 3:
@@ -48,7 +48,7 @@ class ActorTests(DramatiqCase):
         self.assertEqual(self.dead_letter_count(), 0)
 
     def test_a_message_without_further_retries_is_a_dead_letter(self) -> None:
-        """After the last of them, and the other messages go on."""
+        """The message becomes a dead letter after its last retry, and other messages still run."""
         def fail() -> None:
             self.calls.append("failed")
             raise RuntimeError("always")
@@ -61,7 +61,7 @@ class ActorTests(DramatiqCase):
         self.assertEqual(self.dead_letter_count(), 1)
 
     def test_a_message_of_an_unknown_actor_is_a_dead_letter(self) -> None:
-        """As Dramatiq decides."""
+        """Dramatiq rejects such a message, and the broker keeps it as a dead letter."""
         self.broker.enqueue(dramatiq.Message("default", "unknown", (), {}, {}))
         note = self.noting()
         note.send("known")
@@ -100,7 +100,7 @@ class ActorTests(DramatiqCase):
         self.assertEqual(self.calls, ["begin", "end"])
 
     def test_pipelines_and_results(self) -> None:
-        """By Dramatiq's own middleware, which look for the global broker."""
+        """Dramatiq's own middleware, which uses the global broker, works with this broker."""
         self.addCleanup(dramatiq.set_broker, None)
         dramatiq.set_broker(self.broker)
         self.broker.add_middleware(Results(backend=StubBackend()))
@@ -140,7 +140,7 @@ class LostRetryTests(DramatiqCase):
     """Retries that are not sent: Dramatiq itself would finish the message."""
 
     def test_a_message_whose_retry_cannot_be_sent_is_delivered_again(self) -> None:
-        """After its invisible time."""
+        """The message is delivered again when its invisible time is over."""
         def flaky() -> None:
             self.calls.append("called")
             if len(self.calls) == 1:
@@ -225,7 +225,7 @@ class RestartTests(SynchronousTestCase):
     """A broker that ends and starts again."""
 
     def test_a_worker_waits_for_a_broker_that_restarts(self) -> None:
-        """It gets what was sent before, a delayed message too; the running one runs once."""
+        """The worker receives earlier and delayed messages, and a running message runs once."""
         folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         calls: list[str] = []
         may_end = threading.Event()

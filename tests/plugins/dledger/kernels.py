@@ -241,7 +241,7 @@ class KernelGroup:
         self, machine: Machine, body: bytes, topic: str = TOPIC,
         properties: Mapping[str, str] | None = None,
     ) -> Callable[[], RemotingCommand | None]:
-        """Send a message; returns a function for the reply, or None while there is none."""
+        """Send a message; the returned function gives the reply, or None until there is a reply."""
         box = machine.box
         assert box is not None
         peer: Peer = box.peer()

@@ -78,7 +78,7 @@ class FailoverTests(SupervisorTestCase):
         return found
 
     def test_a_producer_goes_on_when_the_leader_is_killed(self) -> None:
-        """Twice; each acknowledged message is there once, and the logs become equal."""
+        """After two kills each acknowledged message is stored once, and the logs become equal."""
         until(lambda: len(self.masters()) == 1, "a first leader")
         number = 0
         with Producer(self.namesrv, group="g", await_master=True, timeout_s=30) as producer:
@@ -103,7 +103,7 @@ class FailoverTests(SupervisorTestCase):
         self.assertEqual(ends[0], ends[2])
 
     def test_sends_in_flight_when_the_leader_is_killed(self) -> None:
-        """What was acknowledged is at its offset; what was sent twice is there at most twice."""
+        """Each acknowledged message is at its offset, and no message is stored more than twice."""
         until(lambda: len(self.masters()) == 1, "a first leader")
         waiting: list[tuple[bytes, Future[SendResult]]] = []
         with Producer(self.namesrv, group="g", await_master=True, timeout_s=30) as producer:

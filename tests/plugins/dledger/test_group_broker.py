@@ -236,7 +236,7 @@ class FailoverTests(GroupCase):
         self.assertIsNotNone(waiting())
 
     def test_all_brokers_die_and_come_back(self) -> None:
-        """What was acknowledged is there, and the group goes on."""
+        """The acknowledged messages are readable again, and the group accepts further ones."""
         for number in range(5):
             self.send(b"%d" % number)
         for name in NAMES:
@@ -301,7 +301,7 @@ class TableTests(GroupCase):
         return machine.kernel.consumer_offset.query("cg", TOPIC, 0)
 
     def test_tables_of_the_leader_reach_the_followers(self) -> None:
-        """A topic and an offset are there within a few seconds."""
+        """A new topic and a committed offset reach the followers within a few seconds."""
         self.assertEqual(self.commit(self.leader, 1), ResponseCode.SUCCESS)
         self.leader.kernel.topic_config.update(TopicConfig("other"), {})
         for follower in self.followers:

@@ -25,7 +25,7 @@ class NodeTests(SynchronousTestCase):
             self.assertIsNotNone(machine.state)
 
     def test_entries_are_committed_everywhere(self) -> None:
-        """What the leader's broker appends is pushed in the same turn, and committed."""
+        """An entry that the leader's broker appends is pushed in the same turn, and committed."""
         group = Loopback(self)
         leader = group.elect()
         index = group.append(leader, b"a", b"b")

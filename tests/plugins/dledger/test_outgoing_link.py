@@ -79,7 +79,7 @@ class OutgoingLinkTests(SynchronousTestCase):
             self.assertEqual(self.successResultOf(answer), response)
 
     def test_responses_in_another_order(self) -> None:
-        """Each finds its request."""
+        """Each response is passed to the request that it answers."""
         answers = [self.ask(), self.ask(VOTE), self.ask()]
         self.network.pump()
         for number in (2, 0, 1):
@@ -102,7 +102,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.assertEqual(len(self.network.pipes), 2)
 
     def test_a_member_whose_host_refuses_connections(self) -> None:
-        """It is gone; there is one line, and one attempt in a while."""
+        """The link reports the member as gone, writes one line, and pauses between two attempts."""
         self.network.refusing.add("n1")
         with capturedLogs() as events:
             for _ in range(5):
@@ -262,7 +262,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         return answer
 
     def test_answers_of_something_else(self) -> None:
-        """They are no answers, and one line names the member and the reason."""
+        """Such data is not taken for an answer, and one line names the member and the reason."""
         for data, text in ((b"200", "HeartBeatResponse"), (b"200null", "HeartBeatResponse"),
                            (b"200[1]", "HeartBeatResponse"), (b"003", "the code 3"),
                            (b"001{}", "the code 1")):

@@ -151,7 +151,7 @@ class AnswerTests(PortCase):
         self.assertEqual(self.member.asked, [])
 
     def test_a_header_that_cannot_be_read(self) -> None:
-        """It is answered if it has an opaque; the next request is served."""
+        """A request with a readable opaque is answered, and the next request is served."""
         client, pipe = self.connect()
         with capturedLogs() as events:
             pipe.wires[0].write(encode_frame(0, b'{"code":51002,"opaque":77,"flag":[]}', b""))
@@ -174,7 +174,7 @@ class AnswerTests(PortCase):
         self.assertTrue(all(line.isprintable() and len(line) < 400 for line in lines))
 
     def test_a_tool_asks_for_a_transfer(self) -> None:
-        """It is no member, and the core decides; its connection stays a stranger's."""
+        """The core decides about the request, and the connection of the tool stays a stranger's."""
         _, pipe = self.connect()
         self.send(pipe, DLedgerRequestCode.LEADERSHIP_TRANSFER, body(
             localId=None, leaderId=None, transferId="n0", transfereeId="n1"))
@@ -184,7 +184,7 @@ class AnswerTests(PortCase):
         self.assertEqual(self.member.box.host.connecting, [])
 
     def test_metadata(self) -> None:
-        """As Apache's client asks for it, and for another group."""
+        """Apache's client receives the metadata, and a request for another group is refused."""
         for asked, expected in (
             (b'{"code":200,"group":"G0","remoteId":"n0","term":-1}',
              {"code": 200, "group": "G0", "leaderId": "n1", "peers": self.network.addresses,
@@ -264,7 +264,7 @@ class StrangerTests(PortCase):
         self.assertFalse(member.is_lost)
 
     def test_memory_of_members(self) -> None:
-        """It is limited over all of them."""
+        """The limit applies to the sum of all members."""
         clients = []
         begin = FRAME_SIZE_MAX.to_bytes(4, "big") + b"\0\0\0\2{}"
         for _ in range(5):

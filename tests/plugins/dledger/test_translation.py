@@ -174,6 +174,6 @@ class ResponseTests(SynchronousTestCase):
         self.assertEqual(response, PushResponse(ResponseCode.SUCCESS, 7, "", 9, 0, 0, 0))
 
     def test_no_body(self) -> None:
-        """What is no member answers so; it is no answer."""
+        """A server that is not a member answers without a body, and this counts as no answer."""
         for data in (b"", b"null", b"<html>"):
             self.assertRaises(WireError, read_response, HeartbeatRequest(*BASE), data)

@@ -24,7 +24,7 @@ class HostLinesTests(SynchronousTestCase):
         self.lines.write(keep, peer, text)
 
     def test_ten_lines_a_minute_of_each_kind_and_host(self) -> None:
-        """The ports of a host do not make it another one; the next minute tells what is missing."""
+        """All ports of a host share one limit, and the next line counts the missing ones."""
         for port in range(15):
             self.write(f"10.0.0.1:{port}")
         self.assertEqual(len(self.written), 10)

@@ -90,7 +90,7 @@ class AwaitMasterTests(SendCase):
             self.assertIsInstance(outcomes[0], SendResult)
 
     def test_without_a_master_it_fails_in_its_time(self) -> None:
-        """The error says why."""
+        """The error contains the reason of the last attempt."""
         self.kill()
         begin_ms = self.box.clock.now_ms
         error = self.assertRaises(SendFailed, self.send)
@@ -117,7 +117,7 @@ class AwaitMasterTests(SendCase):
         self.assertIsInstance(outcomes[0], Exception)
 
     def test_without_the_option_a_send_fails_at_once(self) -> None:
-        """As Apache's client."""
+        """The send fails as it does with Apache's client."""
         self.sender = build_producer(self.box.core, {})
         self.kill()
         begin_ms = self.box.clock.now_ms

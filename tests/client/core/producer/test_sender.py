@@ -633,7 +633,7 @@ class PrepareTests(SendCase):
                               if key == "DELAY" or key.startswith("TIMER_")}, {name: value})
 
     def test_a_priority_goes_out_as_javas_property(self) -> None:
-        """Alone: the broker chooses the queue of a message by it, and not that of a batch."""
+        """The message is sent alone, because a batch has one queue for all its messages."""
         for priority in (0, 3, 2**31 - 1):
             self.box.requests.clear()
             self.send(priority=priority)
@@ -649,7 +649,7 @@ class PrepareTests(SendCase):
         self.assertFalse(batching.prepare(message).may_be_batched)
 
     def test_a_priority_that_the_broker_would_ignore_is_refused(self) -> None:
-        """No priority at all, and together with what determines the queue or the time."""
+        """An invalid priority is refused, and so is one beside a queue, a key or a delay."""
         queue = MessageQueue("T", A, 0)
         for options in ({"priority": -1}, {"priority": 2**31}, {"priority": "1"},
                         {"priority": True}, {"priority": 1, "sharding_key": "k"},
