@@ -95,10 +95,16 @@ class Logins:
         #: By id; the one that was idle for the longest time comes first.
         self._logins: dict[str, Login] = {}
 
-    def enter(self, token: str, address: str) -> Login | None:
-        """Log in; :returns: None for a wrong token, which counts as a failure of the address."""
-        if not hmac.compare_digest(token.encode("utf-8", "replace"), self._token):
+    def accepts(self, token: str, address: str) -> bool:
+        """Return whether a token is right; a wrong one counts as a failure of the address."""
+        is_right = hmac.compare_digest(token.encode("utf-8", "replace"), self._token)
+        if not is_right:
             self.throttle.count(address)
+        return is_right
+
+    def enter(self, token: str, address: str) -> Login | None:
+        """Log in; :returns: None for a wrong token, see :meth:`accepts`."""
+        if not self.accepts(token, address):
             return None
         if len(self._logins) >= LOGINS_MAX:
             self._logins.pop(next(iter(self._logins)))

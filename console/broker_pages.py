@@ -12,10 +12,10 @@ from typing import Final
 from twistmq.console.page import Cell, Column, Page, Table
 from twistmq.console.page_session import Answers, PageSession
 from twistmq.console.progress_table import (
-    Progress,
     ProgressTable,
     begin_progress,
     joined_progress,
+    progress_by_group,
 )
 from twistmq.console.query import Query
 from twistmq.console.topic_pages import begin_topics, is_system_name, own_topics
@@ -159,9 +159,7 @@ def _sum(table: Table, name: str) -> float:
 
 
 def _lag_table(progress: ProgressTable) -> Table:
-    sums: dict[str, Progress] = {}
-    for (group, _), each in progress.items():
-        sums.setdefault(group, Progress()).add(each)
+    sums = progress_by_group(progress)
     largest = sorted((name for name, each in sums.items() if each.lag > 0),
                      key=lambda name: (-sums[name].lag, name))[:_LAGS_MAX]
     return Table(_LAGS, [(name, sums[name].lag, sums[name].rate, sums[name].last_ms or None)

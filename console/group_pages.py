@@ -6,13 +6,19 @@ It does not say which groups have clients, because brokers answer that for one g
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import msgspec
 
 from twistmq.console.page import Cell, Column, Page, Table
 from twistmq.console.page_session import Answers, PageSession
-from twistmq.console.progress_table import Progress, begin_progress, joined_progress
+from twistmq.console.progress_table import (
+    Progress,
+    begin_progress,
+    joined_progress,
+    progress_by_group,
+)
 from twistmq.console.query import Query, cut_table
 from twistmq.protocol.bodies import (
     ConsumerConnection,
@@ -22,10 +28,9 @@ from twistmq.protocol.bodies import (
 )
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RequestRefused
-from twistmq.protocol.headers.client import GetConsumerConnectionListRequestHeader
 from twistmq.protocol.headers.topic import GetConsumeStatsRequestHeader
 from twistmq.protocol.topic_names import is_system_group
-from twistmq.tools.admin.clients import version_name
+from twistmq.tools.admin.clients import connected_clients, version_name
 from twistmq.tools.admin.groups import consumer_status
 from twistmq.tools.admin.rows import Table as AdminTable
 from twistmq.tools.admin.session import AdminError, Broker
@@ -60,11 +65,8 @@ def groups_page(session: PageSession, query: Query) -> Page:
     configs: dict[str, SubscriptionGroupConfig] = {}
     for _, table in all_groups.collect():
         configs |= table
-    sums: dict[str, Progress] = {}
-    topics: dict[str, int] = {}
-    for (group, _), each in joined_progress(all_progress).items():
-        sums.setdefault(group, Progress()).add(each)
-        topics[group] = topics.get(group, 0) + 1
+    progress = joined_progress(all_progress)
+    sums, topics = progress_by_group(progress), Counter(group for group, _ in progress)
     rows: list[tuple[Cell, ...]] = []
     for name in configs.keys() | sums.keys():
         if kind != "all" and (kind == "system") != is_system_group(name):
@@ -72,7 +74,7 @@ def groups_page(session: PageSession, query: Query) -> Page:
         total, config = sums.get(name, Progress()), configs.get(name)
         state = ("no settings" if config is None else
                  "enabled" if config.consume_enable else "disabled")
-        rows.append((name, total.lag, total.in_flight, topics.get(name, 0), total.rate,
+        rows.append((name, total.lag, total.in_flight, topics[name], total.rate,
                      total.last_ms or None, config.retry_max_times if config else None, state))
     groups = Table(_GROUPS, rows, empty="There is no group of this kind. A consumer that starts "
                                         "creates its group if autoCreateSubscriptionGroup is set.")
@@ -136,18 +138,8 @@ def _queues(answers: Answers[ConsumeStats]) -> list[tuple[Cell, ...]]:
 def _begin_clients(
     session: PageSession, masters: list[Broker], group: str
 ) -> Answers[ConsumerConnection]:
-    header = GetConsumerConnectionListRequestHeader(consumer_group=group)
-
-    def connected(broker: Broker) -> ConsumerConnection:
-        try:
-            return ConsumerConnection.decode_reply(session.ask(
-                broker.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header).body)
-        except RequestRefused as error:
-            if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
-                raise
-            return ConsumerConnection()
-
-    return session.begin(masters, connected)
+    return session.begin(
+        masters, lambda broker: connected_clients(session, broker.address, group))
 
 
 def _clients(answers: Answers[ConsumerConnection]) -> tuple[Table, Table, str]:

@@ -7,6 +7,7 @@ messages and says where it stopped.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -56,8 +57,9 @@ def messages_page(session: PageSession, query: Query) -> Page:
     page.facts = {"topic": topic, "by": by, "ways": list(WAYS), "values": {
         name: query.text(name) for name in ("value", "broker", "queue", "tag", "text", "count")}}
     if topic:
-        page.tables["messages"].rows = [
-            _row(session, message) for message in _find(session, query, by, topic, page)]
+        messages = _find(session, query, by, topic, page)
+        names = {each.address: each.name for each in session.all_brokers()}
+        page.tables["messages"].rows = [_row(message, names) for message in messages]
     return page
 
 
@@ -165,9 +167,9 @@ class _Scan:
         return not self._text or self._text in decode_body(message).text.lower()
 
 
-def _row(session: PageSession, message: StoredMessage) -> tuple[Cell, ...]:
+def _row(message: StoredMessage, names: Mapping[str, str]) -> tuple[Cell, ...]:
+    """Return the row of a message; ``names`` has the names of brokers by address."""
     properties = message.properties_map()
-    names = {each.address: each.name for each in session.all_brokers()}
     body = decode_body(message)
     address = host_text(message.store_host)
     return (message_id_of(message), message.store_timestamp, names.get(address, address),

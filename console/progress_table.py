@@ -28,7 +28,7 @@ from twistmq.protocol.headers.admin import GetConsumeStatsInBrokerHeader
 from twistmq.tools.admin.session import Broker
 
 __all__ = ["Progress", "ProgressTable", "begin_progress", "joined_progress",
-           "read_progress"]
+           "progress_by_group", "read_progress"]
 
 #: The replacements, in their order. The end of a map is the end of its last value and its own; no
 #: other place of such a body has that many braces.
@@ -152,3 +152,11 @@ def joined_progress(answers: Answers[ProgressTable]) -> ProgressTable:
             if known is not progress:
                 known.add(progress)
     return total
+
+
+def progress_by_group(table: ProgressTable) -> dict[str, Progress]:
+    """Return the sums over the topics of each group."""
+    sums: dict[str, Progress] = {}
+    for (group, _), each in table.items():
+        sums.setdefault(group, Progress()).add(each)
+    return sums

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from twistmq.console.page import Page
 from twistmq.console.views import path_of
+from twistmq.tools.admin import output
 
 __all__ = ["Renderer", "StaticFile", "Visit", "static_files"]
 
@@ -144,13 +145,7 @@ def bytes_text(value: float | None) -> str:
 
 def time_text(at_ms: int | None) -> str:
     """Return a time of the console's time zone, to the millisecond."""
-    if not at_ms:
-        return _UNKNOWN
-    try:
-        moment = time.localtime(at_ms // 1000)
-    except (OverflowError, ValueError, OSError):
-        return str(at_ms)
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', moment)}.{at_ms % 1000:03}"
+    return output.time_text(at_ms, ".") if at_ms else _UNKNOWN
 
 
 def age_text(at_ms: int | None, now_s: float) -> str:

@@ -7,7 +7,6 @@ page is then made on a thread, so the reactor is free while brokers answer.
 
 from __future__ import annotations
 
-import hmac
 import json
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -146,10 +145,8 @@ class ConsoleResource(Resource):
         bearer = visitor.bearer_token
         if not visitor.has_bearer:
             return self.logins.find(visitor.login_id)
-        if not self.logins.throttle.allows(visitor.address):
-            return None
-        if not hmac.compare_digest(bearer.encode("utf-8", "replace"), self._options.token.encode()):
-            self.logins.throttle.count(visitor.address)
+        if not (self.logins.throttle.allows(visitor.address)
+                and self.logins.accepts(bearer, visitor.address)):
             return None
         return Login("token", 0.0)
 

@@ -183,6 +183,7 @@ class Loop:
 
     def check_thread(self) -> None:
         """:raises RuntimeError: on the client's own thread, which cannot wait for itself."""
+        # Each blocking call comes here, so the condition of `is_own_thread` is written out.
         if threading.current_thread() is self.thread:
             raise RuntimeError(
                 "this waits for the client, and is called on the client's own thread, which calls "

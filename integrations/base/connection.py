@@ -14,7 +14,7 @@ from twistmq.integrations.base.holder import Holder
 from twistmq.integrations.base.names import queue_topic, search_keys
 from twistmq.integrations.base.options import QueueOptions
 from twistmq.integrations.base.queue_reader import RECEIVE_MAX, QueueReader
-from twistmq.integrations.base.topics import ensure_topic, unfinished_count
+from twistmq.integrations.base.topics import KnownTopics, unfinished_count
 
 if TYPE_CHECKING:
     from twistmq.client.shell.arguments import ClientArguments
@@ -41,10 +41,10 @@ class Connection:
         self._decode = decode
         self._receive_max = receive_max
         self._lock = threading.RLock()
-        self._topics: set[str] = set()
         self._readers: dict[str, QueueReader] = {}
         self._holder: Holder | None = None
         self._client = Client(name_servers, **client_options)
+        self._topics = KnownTopics(self._client, options.topic_queues)
         try:
             self._producer = Producer(client=self._client, group=f"{options.prefix}-producers")
         except BaseException:
@@ -54,9 +54,7 @@ class Connection:
     def _topic(self, queue: str) -> str:
         """Return the topic of a queue, which is created if necessary."""
         topic = queue_topic(self._options.prefix, queue)
-        if topic not in self._topics:
-            ensure_topic(self._client, topic, self._options.topic_queues)
-            self._topics.add(topic)
+        self._topics.ensure_topic(topic)
         return topic
 
     def send(

@@ -44,7 +44,7 @@ class HeldMessage:
         acknowledgement.
     """
 
-    __slots__ = ("consumer", "extend_at", "is_dropped", "message", "queue")
+    __slots__ = ("consumer", "extend_at", "message", "queue")
 
     def __init__(
         self, queue: str, message: ReceivedMessage[Any], consumer: PopConsumer[Any] | None
@@ -54,8 +54,6 @@ class HeldMessage:
         self.consumer = consumer
         #: When its invisible time is extended, by the monotonic clock.
         self.extend_at = 0.0
-        #: Whether no one will finish it, so that its invisible time is not extended any more.
-        self.is_dropped = False
 
 
 class Holder:
@@ -138,9 +136,6 @@ class Holder:
     def _extend(self, held: HeldMessage) -> None:
         consumer = held.consumer
         if consumer is None or held not in self._held:
-            return
-        if held.is_dropped:
-            self.forget(held)
             return
         held.extend_at = time.monotonic() + self._invisible_s * _EXTEND_AFTER
         try:

@@ -104,7 +104,7 @@ class QueueReader:
         return None
 
     def receive_tasks(self, wait_s: float, limit: int | None = None) -> None:
-        """Wait until a message is ready, and receive messages meanwhile.
+        """Receive messages until one of them is ready, or until the time is over.
 
         :param limit: the largest number of messages that are not finished; None: no limit.
         :raises ClientError: when no server answers, or when the reader is closed.

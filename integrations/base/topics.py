@@ -16,7 +16,7 @@ from twistmq.client import (
     SendFailed,
 )
 
-__all__ = ["ensure_topic", "has_topic", "is_connection_error", "unfinished_count"]
+__all__ = ["KnownTopics", "is_connection_error", "unfinished_count"]
 
 #: Errors after which the same call may succeed later or on a new connection.
 _OF_CONNECTION: Final = (RemotingError, NoRoute, Busy, Full, Closed)
@@ -28,19 +28,32 @@ def is_connection_error(error: ClientError) -> bool:
         isinstance(error, SendFailed) and error.retriable)
 
 
-def ensure_topic(client: Client, topic: str, queues: int) -> None:
-    """Create a topic unless it exists; :raises ClientError: when that fails."""
-    if not has_topic(client, topic):
-        client.create_topic(topic, queues=queues)
+class KnownTopics:
+    """The topics that a connection has found or created.
 
+    :param queues: the number of queues of a new topic on each broker.
+    """
 
-def has_topic(client: Client, topic: str) -> bool:
-    """Whether a topic exists; :raises ClientError: when no name server answers."""
-    try:
-        client.read_queues(topic, again=True)
-    except RequestRefused:
-        return False
-    return True
+    def __init__(self, client: Client, queues: int) -> None:
+        self._client = client
+        self._queues = queues
+        self._names: set[str] = set()
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether a topic exists; :raises ClientError: when no name server answers."""
+        if topic not in self._names:
+            try:
+                self._client.read_queues(topic, again=True)
+            except RequestRefused:
+                return False
+            self._names.add(topic)
+        return True
+
+    def ensure_topic(self, topic: str) -> None:
+        """Create a topic unless it exists; :raises ClientError: when that fails."""
+        if not self.has_topic(topic):
+            self._client.create_topic(topic, queues=self._queues)
+            self._names.add(topic)
 
 
 def unfinished_count(client: Client, topic: str) -> int:

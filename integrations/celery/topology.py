@@ -19,12 +19,7 @@ from kombu.exceptions import ConnectionError as KombuConnectionError
 from twistmq.client import Client, ClientError, MessageQueue, Producer
 from twistmq.integrations.base.delays import delivery_time
 from twistmq.integrations.base.holder import Holder
-from twistmq.integrations.base.topics import (
-    ensure_topic,
-    has_topic,
-    is_connection_error,
-    unfinished_count,
-)
+from twistmq.integrations.base.topics import KnownTopics, is_connection_error, unfinished_count
 from twistmq.integrations.celery.deliveries import Delivery
 from twistmq.integrations.celery.envelopes import (
     Envelope,
@@ -87,7 +82,7 @@ class Topology:
         self._holder = holder
         self._arrived = arrived
         self._queues: dict[str, _Queue] = {}
-        self._topics: set[str] = set()
+        self._topics = KnownTopics(client, options.topic_queues)
 
     def close(self) -> None:
         """End all readers; messages that are not finished become visible to other workers."""
@@ -107,13 +102,6 @@ class Topology:
         declared = self._queues.get(queue)
         return None if declared is None else declared.source
 
-    def _ensure_topic(self, topic: str) -> None:
-        """Create a topic unless it exists."""
-        if topic in self._topics:
-            return
-        ensure_topic(self._client, topic, self._options.topic_queues)
-        self._topics.add(topic)
-
     def is_lasting(self, queue: str) -> bool:
         """Whether a queue is a lasting one, which has a topic."""
         declared = self._queues.get(queue)
@@ -121,10 +109,7 @@ class Topology:
             return declared.is_lasting
         topic = queue_topic(self._options.prefix, queue)
         with kombu_errors():
-            if topic not in self._topics and not has_topic(self._client, topic):
-                return False
-        self._topics.add(topic)
-        return True
+            return self._topics.has_topic(topic)
 
     def has_queue(self, queue: str) -> bool:
         """Whether a queue was declared here, or by any process if it is a lasting one."""
@@ -137,7 +122,7 @@ class Topology:
         with kombu_errors():
             if is_lasting:
                 topic = queue_topic(self._options.prefix, queue)
-                self._ensure_topic(topic)
+                self._topics.ensure_topic(topic)
                 self._queues[queue] = _Queue(True, topics={topic: None})
                 return
             declared = _Queue(False)
@@ -164,7 +149,7 @@ class Topology:
         declared.patterns.setdefault(exchange, set()).add(pattern)
         if topic in declared.topics:
             return
-        self._ensure_topic(topic)
+        self._topics.ensure_topic(topic)
         for queue in self._client.read_queues(topic):
             declared.starts[queue] = self._client.max_offset(queue)
         declared.topics[topic] = exchange
@@ -176,7 +161,7 @@ class Topology:
         declared.patterns.setdefault(exchange, set()).add(pattern)
         if topic in declared.topics:
             return
-        self._ensure_topic(topic)
+        self._topics.ensure_topic(topic)
         declared.topics[topic] = exchange
         self._drop_source(declared)
         # A broker accepts an offset only for a group that has a member.
@@ -264,7 +249,7 @@ class Topology:
         """Send a message to the topic of an exchange."""
         topic = exchange_topic(self._options.prefix, exchange)
         with kombu_errors():
-            self._ensure_topic(topic)
+            self._topics.ensure_topic(topic)
         self._send(topic, envelope)
 
     def send_again(self, delivery: Delivery) -> None:

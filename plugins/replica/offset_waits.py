@@ -42,22 +42,23 @@ class OffsetWaits:
 
         :returns: the number of waits that were dropped.
         """
-        before = len(self._waiting)
-        while self._waiting and self._waiting[0][2] <= now_ms:
-            heappop(self._waiting)
-        return before - len(self._waiting)
+        return len(self._take_late(now_ms))
 
     def fail_late(self, now_ms: int, error: Exception) -> int:
         """End the waits that are given up with an error.
 
         :returns: the number of waits that ended, see :meth:`drop_late`.
         """
-        late: list[Deferred[None]] = []
-        while self._waiting and self._waiting[0][2] <= now_ms:
-            late.append(heappop(self._waiting)[3])
+        late = self._take_late(now_ms)
         for each in late:
             each.errback(error)
         return len(late)
+
+    def _take_late(self, now_ms: int) -> list[Deferred[None]]:
+        late: list[Deferred[None]] = []
+        while self._waiting and self._waiting[0][2] <= now_ms:
+            late.append(heappop(self._waiting)[3])
+        return late
 
     def fail_all(self, error: Exception) -> None:
         """End all waits with an error, as after a change of role."""

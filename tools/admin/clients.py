@@ -20,8 +20,8 @@ from twistmq.protocol.topic_names import retry_topic
 from twistmq.tools.admin.rows import Millis, Row
 from twistmq.tools.admin.session import AdminError, Broker, Session
 
-__all__ = ["NoClientsError", "consumer_connection", "consumer_connections", "group_brokers",
-           "producer_connections", "producers", "version_name"]
+__all__ = ["NoClientsError", "connected_clients", "consumer_connection", "consumer_connections",
+           "group_brokers", "producer_connections", "producers", "version_name"]
 
 #: From this number on Apache counts regularly, each release after its snapshot: V3_9_1_SNAPSHOT.
 _REGULAR_FROM, _REGULAR_RELEASE = 194, 391
@@ -65,7 +65,8 @@ def consumer_connection(
     :raises NoClientsError: when no client is connected.
     """
     addresses = [broker] if broker else [each.address for each in group_brokers(session, group)]
-    for _, connection in session.for_each(addresses, lambda each: _connected(session, each, group)):
+    for _, connection in session.for_each(
+            addresses, lambda each: connected_clients(session, each, group)):
         assert isinstance(connection, ConsumerConnection)
         if connection.connection_set:
             return connection
@@ -73,7 +74,7 @@ def consumer_connection(
         f"no consumer of group {group} is connected to {', '.join(addresses)}")
 
 
-def _connected(session: Session, address: str, group: str) -> ConsumerConnection:
+def connected_clients(session: Session, address: str, group: str) -> ConsumerConnection:
     """Return the clients of a group that are connected to a broker."""
     try:
         reply = session.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST,

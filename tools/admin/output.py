@@ -17,13 +17,16 @@ from twistmq.tools.admin.rows import Cell, Millis, Row
 __all__ = ["as_json", "as_table", "is_coloured", "time_text"]
 
 
-def time_text(at_ms: int) -> str:
-    """Return a time in mqadmin's format, local time with milliseconds."""
+def time_text(at_ms: int, separator: str = ",") -> str:
+    """Return a time in mqadmin's format, local time with milliseconds.
+
+    :param separator: the character before the milliseconds.
+    """
     try:
         moment = time.localtime(at_ms // 1000)
     except (OverflowError, ValueError, OSError):
         return str(at_ms)
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', moment)},{at_ms % 1000:03}"
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', moment)}{separator}{at_ms % 1000:03}"
 
 
 def is_coloured() -> bool:
