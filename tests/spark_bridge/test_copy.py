@@ -19,6 +19,7 @@ from tests.interop.servers import wait_until
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.topics import pa, schema_of
 from twistmq import spark_bridge
+from twistmq.integrations import tables
 from twistmq.integrations.tables.errors import ShortError
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
@@ -135,8 +136,9 @@ class ErrorTests(SynchronousTestCase):
     def test_each_error_of_the_bridge_is_short(self) -> None:
         """No class of errors is forgotten, and each is made without what was handled before."""
         found = []
-        for info in iter_modules(spark_bridge.__path__):
-            module = import_module(f"twistmq.spark_bridge.{info.name}")
+        for info in (*iter_modules(spark_bridge.__path__, "twistmq.spark_bridge."),
+                     *iter_modules(tables.__path__, "twistmq.integrations.tables.")):
+            module = import_module(info.name)
             found += [one for one in vars(module).values() if isinstance(one, type)
                       and issubclass(one, Exception) and one.__module__ == module.__name__
                       and not one.__name__.startswith("_")]
