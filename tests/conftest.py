@@ -7,6 +7,7 @@ trial's ``mktemp`` makes its folders in the working directory; trial itself move
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 from collections import Counter
@@ -30,6 +31,19 @@ _TEST = re.compile(r"^\s+(?:async )?def (test_\w+)", re.MULTILINE)
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _same_log_levels() -> Iterator[None]:
+    """Put back the levels of loggers, since later tests look at what this process logs.
+
+    Commands set them, and so do the workers of Celery.
+    """
+    loggers = [logging.getLogger(name) for name in ("", "twistmq", "twistmq.client")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 def pytest_configure(config: pytest.Config) -> None:
