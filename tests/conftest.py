@@ -20,11 +20,22 @@ import _pytest.unittest
 import pytest
 
 from tests import time_limit
+from tests.draw import WHOLE
 from tests.interop.kept import end_others
-from tests.rings import RINGS, SLOW, SLOWEST_FIRST, is_wanted, ring_of, share_of
+from tests.rings import (
+    RINGS,
+    SLOW,
+    SLOWEST_FIRST,
+    draw_half,
+    is_wanted,
+    ring_of,
+    share_of,
+)
 
 _TESTS = Path(__file__).parent
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
+#: The files that this run does not draw. Workers of xdist inherit the variable.
+_NOT_DRAWN = "TWISTMQ_NOT_DRAWN"
 _TEST = re.compile(r"^\s+(?:async )?def (test_\w+)", re.MULTILINE)
 
 
@@ -51,6 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for ring, text in {**RINGS, "fast": "the quick tests of the ring unit"}.items():
         config.addinivalue_line("markers", f"{ring}: {text}")
     config.stash[_LEFT_OUT] = Counter()
+    if not hasattr(config, "workerinput"):
+        os.environ[_NOT_DRAWN] = (
+            "" if WHOLE or not config.option.markexpr else " ".join(sorted(draw_half())))
     # Outside of what collects the output of tests: it is lost where the process has to end.
     time_limit.report_to(os.fdopen(os.dup(2), "w"))
     # pytest looks up Twisted's version before each test: a third of the time of a small one.
@@ -109,7 +123,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
         return None
     file = collection_path.relative_to(_TESTS).as_posix()
-    if is_wanted(file, config.option.markexpr):
+    if is_wanted(file, config.option.markexpr) and file not in os.environ[_NOT_DRAWN].split():
         return None
     config.stash[_LEFT_OUT].update(
         ring_of(file, name) for name in _TEST.findall(collection_path.read_text()))
@@ -173,3 +187,8 @@ def pytest_terminal_summary(
         terminalreporter.section("left out")
         for ring, count in left_out.items():
             terminalreporter.line(f"{count:5} of {ring}: {RINGS[ring]} (pytest -m {ring})")
+    not_drawn = [file for file in os.environ[_NOT_DRAWN].split()
+                 if is_wanted(file, config.option.markexpr)]
+    if not_drawn:
+        terminalreporter.line("not drawn this time (TWISTMQ_TESTS=whole draws every file): "
+                              + " ".join(not_drawn))

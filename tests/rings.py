@@ -13,11 +13,12 @@ whole process, the Spark session, are in ``TOGETHER``: one worker of xdist runs 
 from __future__ import annotations
 
 import ast
+import random
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ELSEWHERE", "LINT", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "TOGETHER",
-           "fast_modules", "is_wanted", "marks_of", "ring_of", "share_of"]
+__all__ = ["DRAWN", "ELSEWHERE", "LINT", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "TOGETHER",
+           "draw_half", "fast_modules", "is_wanted", "marks_of", "ring_of", "share_of"]
 
 #: The rings, with a line for the page and for pytest's ``--markers``.
 RINGS: Final = {
@@ -224,6 +225,20 @@ SLOWEST_FIRST: Final = (
     "interop/test_rules.py", "broker/store/test_simulation_mutations.py",
     "hostile/test_full_tables.py", "hostile/test_clocks.py",
 )
+#: Files of the ring ``interop`` that take a minute or more, most of it in waits of Apache's clients
+#: and servers. A run that selects rings draws half of these files, and names the other half in its
+#: last lines. ``TWISTMQ_TESTS=whole`` and a run of named files leave out none.
+DRAWN: Final = (
+    "interop/test_acl.py", "interop/test_acting_pair.py", "interop/test_auth_proxy.py",
+    "interop/test_client_answers.py", "interop/test_client_groups.py",
+    "interop/test_client_members.py", "interop/test_client_pairs.py", "interop/test_client_pop.py",
+    "interop/test_client_tools.py", "interop/test_exchange.py", "interop/test_filter.py",
+    "interop/test_pair_consumers.py", "interop/test_pop.py", "interop/test_redelivery_kill.py",
+    "interop/test_replica_stores.py", "interop/test_replica_tables.py",
+    "interop/test_replica_times.py", "interop/test_replication.py", "interop/test_slave_reads.py",
+    "interop/test_static_topics.py", "interop/test_timer_kills.py", "interop/test_timers.py",
+    "interop/test_trace.py", "interop/test_transactions.py",
+)
 #: Files whose tests share a thing that is long to start, by that thing: one worker runs them all.
 TOGETHER: Final = {
     "spark session": (
@@ -292,6 +307,11 @@ def _holds(node: ast.expr, marks: set[str]) -> bool:
         case ast.Name(id=name) if name in RINGS or name == "fast":
             return name in marks
     raise ValueError(f"more than rings: {ast.unparse(node)}")
+
+
+def draw_half() -> list[str]:
+    """Draw the half of the files in ``DRAWN`` that a run leaves out, in a random order."""
+    return random.sample(DRAWN, len(DRAWN) // 2)
 
 
 def share_of(file: str) -> str:
