@@ -101,9 +101,10 @@ def _replication(state: _State) -> list[str]:
             + ("" if each.in_sync else ", not in sync") for each in info.ha_connection_info]
 
 
-def _row(broker: Broker, state: _State | None) -> tuple[Cell, ...]:
+def _row(broker: Broker, state: _State | None, *, is_denied: bool) -> tuple[Cell, ...]:
     if state is None:
-        return (broker.name, broker.cluster, "no answer", broker.address, *(None,) * 5, [])
+        return (broker.name, broker.cluster, "denied" if is_denied else "no answer",
+                broker.address, *(None,) * 5, [])
     figures = state.figures
     ratio = _first_number(figures.get("commitLogDiskRatio"))
     return (broker.name, broker.cluster, _role(broker, state), broker.address,
@@ -120,7 +121,9 @@ def _begin_states(session: PageSession) -> Answers[_State]:
 def _broker_table(session: PageSession, answers: Answers[_State]) -> tuple[Table, int]:
     """Return the table of all brokers, and the number of brokers that answered."""
     states = {broker.address: state for broker, state in answers.collect()}
-    rows = [_row(broker, states.get(broker.address)) for broker in session.all_brokers()]
+    rows = [_row(broker, states.get(broker.address),
+                 is_denied=broker.address in session.denying)
+            for broker in session.all_brokers()]
     return Table(_BROKERS, rows, empty=(
         "The name server knows no broker. Start one with this name server, or check the address "
         "after -n.")), len(states)
@@ -146,7 +149,8 @@ def overview_page(session: PageSession, query: Query) -> Page:
     topics = {name for _, topics in all_topics.collect() for name in topics
               if not is_system_name(name) and name not in own_names}
     return Page("overview", "Overview", {"brokers": table, "lags": _lag_table(progress)}, {
-        "brokers": len(table.rows), "answering": answer_count, "topics": len(topics),
+        "brokers": len(table.rows), "answering": answer_count,
+        "denied": len(session.denying), "topics": len(topics),
         "groups": len({group for group, _ in progress}),
         "in_per_s": _sum(table, "in_per_s"), "out_per_s": _sum(table, "out_per_s"),
         "stored_today": int(_sum(table, "stored_today")),

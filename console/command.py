@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from twistmq.console.page_session import PageSession
 from twistmq.console.visitor import ConsoleOptions
@@ -47,8 +48,12 @@ _TOKEN_BYTES: Final = 24
 @click.option("--trusted-proxy", "proxies", multiple=True, metavar="ADDRESS",
               help="A reverse proxy whose X-Forwarded headers count.  [default: loopback]")
 @click.option("--read-only", "readonly", is_flag=True, help="Refuse every change.")
+@click.option("--login", "login", type=click.Choice(["token", "account"]), default="token",
+              show_default=True,
+              help="What visitors log in with: the token that is printed at the start, or the "
+                   "access key and the secret key of their own accounts.")
 @click.option("--access-key", envvar="ROCKETMQ_ACCESS_KEY", metavar="KEY",
-              help="Sign requests as this account. The secret key is read from "
+              help="Sign requests as this account, with --login token. The secret key is read from "
                    "ROCKETMQ_SECRET_KEY, or prompted for.")
 @click.option("--tls", is_flag=True, help="Speak TLS with the servers.")
 @click.option("tls_file", "--tls-config", type=click.Path(exists=True, dir_okay=False),
@@ -56,7 +61,7 @@ _TOKEN_BYTES: Final = 24
                                    ".properties file.")
 def console(
     name_servers: str | None, clusters: tuple[str, ...], host: str, port: int, base: str,
-    proxies: tuple[str, ...], readonly: bool, access_key: str | None, tls: bool,
+    proxies: tuple[str, ...], readonly: bool, login: str, access_key: str | None, tls: bool,
     tls_file: str | None,
 ) -> int:
     """Serve a web console for clusters of twistmq or of Apache RocketMQ.
@@ -64,15 +69,21 @@ def console(
     The console prints an address with a token. A browser with this token may do everything that the
     brokers allow the account of the console, so the console listens on the loopback interface only.
     Set TWISTMQ_CONSOLE_TOKEN to use the same token at each start.
+
+    With --login account, the console has no account. It signs the requests of each visitor with the
+    visitor's own keys, so the brokers decide what a visitor may do.
     """
     check_loopback(host)
     from twistmq.tools.admin.command_line import account_keys, tls_context
 
+    has_accounts = login == "account"
+    if has_accounts:
+        check_no_account()
     sessions = session_makers(
-        name_servers, clusters, account_keys(access_key),
+        name_servers, clusters, None if has_accounts else account_keys(access_key),
         tls_context(tls_file) if tls or tls_file else None)
     options = ConsoleOptions(sessions, start_token(), checked_base(base), readonly,
-                             frozenset(proxies or ("127.0.0.1", "::1")))
+                             frozenset(proxies or ("127.0.0.1", "::1")), accounts=has_accounts)
     return _serve(options, host, port)
 
 
@@ -86,6 +97,18 @@ def check_loopback(host: str) -> None:
         raise click.UsageError(
             f"--host {host} is not a loopback address: put a reverse proxy with TLS before the "
             "console, so that its token does not cross the network in the clear")
+
+
+def check_no_account() -> None:
+    """:raises click.UsageError: when the command line has an account beside those of visitors.
+
+    The variable ROCKETMQ_ACCESS_KEY, which is for other commands too, is only ignored.
+    """
+    source = click.get_current_context().get_parameter_source("access_key")
+    if source is ParameterSource.COMMANDLINE:
+        raise click.UsageError(
+            "--access-key is the account of a console with --login token; with --login account, "
+            "each visitor has an account")
 
 
 def checked_base(base: str) -> str:
@@ -159,7 +182,7 @@ def _serve(options: ConsoleOptions, host: str, port: int) -> int:
         return EXIT_FAILED
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"The console answers at http://{shown}:{listening.getHost().port}{options.base}"
-               f"/login?token={options.token}")
+               + ("/login" if options.accounts else f"/login?token={options.token}"))
     reactor.addSystemEventTrigger("before", "shutdown", listening.stopListening)
     reactor.addSystemEventTrigger("after", "shutdown", resource.close)
     reactor.callWhenRunning(handle_signals, reactor)

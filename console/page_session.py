@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
@@ -24,8 +24,9 @@ from twistmq.protocol.printable import one_line
 from twistmq.protocol.signature import Credentials
 from twistmq.tools.admin.session import Broker, Session
 
-__all__ = ["PAGE_S", "REPORT_S", "Answers", "PageSession", "Unanswered"]
+__all__ = ["PAGE_S", "REPORT_S", "Answers", "PageSession", "Unanswered", "is_denial"]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 #: The time in which a page collects its answers, seconds.
@@ -36,6 +37,8 @@ REPORT_S: Final = 3.0
 _THREADS_MAX: Final = 32
 #: A reason is shown up to this length, because a server decides it.
 _REASON_MAX: Final = 300
+#: The exception that a broker names when it refuses a request in ACL 1.0, with SYSTEM_ERROR.
+_ACL_1_0: Final = "AclException"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +60,45 @@ class PageSession(Session):
     :param credentials: the account that signs the requests; None: requests are not signed.
     :param tls: the TLS context; None: connections are not encrypted.
     :param timeout_s: the time-out of one request, seconds.
+    :param pool: the threads of another session, which its owner closes; None: threads of its own.
+    :ivar denying: the addresses of the brokers that denied a request of the page to the account.
     """
 
     def __init__(
         self, name_servers: str, *, credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None, timeout_s: float = PAGE_S,
+        pool: ThreadPoolExecutor | None = None,
     ) -> None:
         super().__init__(name_servers, timeout_s=timeout_s, connect_timeout_s=timeout_s,
                          credentials=credentials, tls=tls)
+        self.tls = tls
         self.unanswered: list[Unanswered] = []
+        self.denying: set[str] = set()
         self._ends_s = math.inf
-        self._pool = ThreadPoolExecutor(_THREADS_MAX, "twistmq-console")
+        self._is_change = False
+        self._has_own_pool = pool is None
+        self.pool = pool or ThreadPoolExecutor(_THREADS_MAX, "twistmq-console")
 
-    def for_page(self, page_s: float = PAGE_S) -> Self:
-        """Return a session that has collected nothing and whose deadline begins now."""
+    def for_page(self, page_s: float = PAGE_S, *, is_change: bool = False) -> Self:
+        """Return a session that has collected nothing and whose deadline begins now.
+
+        :param is_change: whether a broker that denies a request ends the work, see
+            :meth:`for_each`.
+        """
         page = copy(self)
         page.failures = []
         page.unanswered = []
+        page.denying = set()
         page._cluster_info = None
+        page._is_change = is_change
         page._ends_s = time.monotonic() + page_s
         return page
 
     def close(self) -> None:
         """Close the connections of all pages."""
         super().close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._has_own_pool:
+            self.pool.shutdown(wait=False, cancel_futures=True)
 
     @property
     def remaining_s(self) -> float:
@@ -102,6 +119,31 @@ class PageSession(Session):
         return super().ask(address, code, header, body, accepted_codes=accepted_codes,
                            timeout_s=limit_s)
 
+    def for_each(
+        self, targets: Iterable[S], one: Callable[[S], object]
+    ) -> Iterator[tuple[S, object]]:
+        """Call a function for each target; failures are collected and shown at the end.
+
+        A change that a broker has denied does not go on after its other targets. Otherwise a
+        topic could be removed from the name servers, which check no account, although all brokers
+        keep it.
+
+        :raises RequestRefused: after the last target, when a broker has denied a change.
+        """
+        denials: list[RequestRefused] = []
+
+        def tried(target: S) -> object:
+            try:
+                return one(target)
+            except RequestRefused as error:
+                if is_denial(error):
+                    denials.append(error)
+                raise
+
+        yield from super().for_each(targets, tried)
+        if denials and self._is_change:
+            raise denials[0]
+
     def begin(self, brokers: Iterable[Broker], ask: Callable[[Broker], T]) -> Answers[T]:
         """Begin to ask brokers at the same time.
 
@@ -110,7 +152,7 @@ class PageSession(Session):
 
         :param ask: runs on a thread for each broker.
         """
-        return Answers(self, [(broker, self._pool.submit(ask, broker)) for broker in brokers])
+        return Answers(self, [(broker, self.pool.submit(ask, broker)) for broker in brokers])
 
     def report(self, broker: Broker, reason: str) -> None:
         """Name a broker that did not contribute to the page."""
@@ -141,8 +183,17 @@ class Answers(Generic[T]):
                 future.cancel()
                 self._session.report(broker, "no answer in time")
             except BrokerError as error:
+                if is_denial(error):
+                    self._session.denying.add(broker.address)
                 self._session.report(broker, _reason(error))
         return answers
+
+
+def is_denial(error: BrokerError) -> bool:
+    """Return whether a broker has denied a request to an account, in either scheme."""
+    return isinstance(error, RequestRefused) and (
+        error.response_code == ResponseCode.NO_PERMISSION
+        or (error.response_code == ResponseCode.SYSTEM_ERROR and _ACL_1_0 in str(error)))
 
 
 def _reason(error: BrokerError) -> str:
@@ -151,6 +202,6 @@ def _reason(error: BrokerError) -> str:
     if isinstance(error, RequestRefused):
         if error.response_code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return "does not support one of the requests of this page"
-        if error.response_code == ResponseCode.NO_PERMISSION:
+        if is_denial(error):
             return f"refuses a request of this account: {error}"
     return str(error)

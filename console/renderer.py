@@ -59,6 +59,7 @@ class Visit:
     :param values: the parameters in the address.
     :param csrf: the text for forms; empty: the browser is not logged in.
     :param message: the result of the change before.
+    :param account: the account of the visitor; empty: the console has a token.
     """
 
     parts: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ class Visit:
     cluster: str = ""
     csrf: str = ""
     message: str = ""
+    account: str = ""
 
 
 class Renderer:

@@ -3,11 +3,15 @@
 A request goes through these steps: static files and the login page are open; any other address
 needs a login. A form also needs the text of its login and an origin in this console. The
 page is then made on a thread, so the reactor is free while brokers answer.
+
+Where visitors have accounts, a login first asks the brokers, also on a thread, and the pages of
+this login are made with its own sessions.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -19,15 +23,20 @@ from twisted.python.threadpool import ThreadPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from twistmq.client.base.errors import Closed
 from twistmq.console.access import Login, Logins, is_same_origin
+from twistmq.console.account_session import AccountSession, KeysRefused
+from twistmq.console.cluster_sessions import ClusterSessions
 from twistmq.console.page import Page
-from twistmq.console.page_session import PageSession
+from twistmq.console.page_session import PageSession, is_denial
 from twistmq.console.query import BadQuery
 from twistmq.console.renderer import Renderer, StaticFile, Visit, static_files
 from twistmq.console.views import CHANGE_S, View, find_view
 from twistmq.console.visitor import ConsoleOptions, Visitor
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import BrokerError, RemotingTimeout, RequestRefused
+from twistmq.protocol.printable import one_line
+from twistmq.protocol.signature import Credentials
 from twistmq.tools.admin.session import AdminError
 
 __all__ = ["ConsoleResource", "make_site"]
@@ -38,6 +47,12 @@ REQUEST_BYTES_MAX: Final = 1024 * 1024
 _LATE_S: Final = 0.15
 #: Pages that are made at one time.
 _PAGES_MAX: Final = 8
+#: The time between two looks for logins that have been idle for too long, seconds.
+_IDLE_CHECK_S: Final = 60.0
+#: Keys that are longer are not sent to a broker.
+_KEY_MAX: Final = 1_024
+#: An access key is logged and shown up to this length.
+_ACCOUNT_MAX: Final = 64
 _HEADERS: Final = {
     b"content-security-policy":
         b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -49,6 +64,8 @@ _HEADERS: Final = {
     b"cross-origin-resource-policy": b"same-origin",
     b"server": b"twistmq console",
 }
+_TOO_MANY: Final = "There were too many attempts: wait a minute."
+_NO_ANSWER: Final = "The name server or a broker did not answer in time."
 _HTML: Final = b"text/html; charset=utf-8"
 _JSON: Final = b"application/json"
 
@@ -79,6 +96,21 @@ class _BoundedRequest(Request):
         transport.loseConnection()
 
 
+class _Finisher:
+    """Writes the answer to a request at a later time, unless its client has disconnected."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self._disconnects: list[object] = []
+        request.notifyFinish().addErrback(self._disconnects.append)
+
+    def __call__(self, answer: Any) -> None:
+        """Write an answer; NOT_DONE_YET: another finisher will."""
+        if answer is not NOT_DONE_YET and not self._disconnects:
+            self._request.write(answer)
+            self._request.finish()
+
+
 class ConsoleResource(Resource):
     """All addresses of a console."""
 
@@ -92,16 +124,29 @@ class ConsoleResource(Resource):
         self._files = static_files()
         self._renderer = Renderer(options.base, tuple(options.clusters), self._files,
                                   readonly=options.readonly)
-        self.logins = Logins(options.token, reactor.seconds)
-        self._sessions: dict[str, PageSession] = {}
+        self.logins = Logins("" if options.accounts else options.token, reactor.seconds,
+                             self._end_login)
+        self._sessions = ClusterSessions(options.clusters)
         self._threads = ThreadPool(0, _PAGES_MAX, "twistmq-console-pages")
         self._threads.start()
+        self._idle_check = reactor.callLater(_IDLE_CHECK_S, self._end_idle)
 
     def close(self) -> None:
-        """End the threads and the connections."""
-        for session in self._sessions.values():
-            session.close()
+        """End the logins, the threads and the connections."""
+        self._idle_check.cancel()
+        self.logins.end_all()
+        self._sessions.close()
         self._threads.stop()
+
+    def _end_idle(self) -> None:
+        self.logins.end_idle()
+        self._idle_check = self._reactor.callLater(_IDLE_CHECK_S, self._end_idle)
+
+    def _end_login(self, login: Login) -> None:
+        """Forget the keys of an account, and close its connections."""
+        sessions, login.sessions = login.sessions, None
+        if sessions is not None:
+            self._threads.callInThread(sessions.close)
 
     # --- the steps of a request
 
@@ -120,9 +165,15 @@ class ConsoleResource(Resource):
             return self._refuse(visitor, 403, "This form was not sent by a page of the console.")
         if visitor.parts == ["login"]:
             return self._log_in(visitor)
+        if self._options.accounts and visitor.has_bearer:
+            return self._log_in_program(visitor)
         login = self._login_of(visitor)
         if login is None:
             return self._ask_to_log_in(visitor)
+        return self._admitted(visitor, login)
+
+    def _admitted(self, visitor: Visitor, login: Login) -> Any:
+        """Answer the request of a visitor who is logged in."""
         if visitor.is_change and not (visitor.has_bearer or login.accepts(
                 visitor.query.text("csrf"))):
             return self._refuse(visitor, 403, "This form has expired: load its page again.", login)
@@ -153,30 +204,131 @@ class ConsoleResource(Resource):
     def _ask_to_log_in(self, visitor: Visitor) -> bytes:
         if visitor.wants_json or visitor.has_bearer:
             visitor.request.setHeader(b"www-authenticate", b'Bearer realm="twistmq console"')
-            return self._refuse(visitor, 401, "Log in, or send Authorization: Bearer TOKEN.")
+            return self._refuse(visitor, 401, "Log in, or send Authorization: Bearer "
+                                + ("ACCESS_KEY:SECRET_KEY." if self._options.accounts
+                                   else "TOKEN."))
         after = visitor.local_address if visitor.request.method == b"GET" else ""
         return visitor.redirect_to(f"{self._options.base}/login"
                                 + (f"?{urlencode({'next': after})}" if after else ""))
 
-    def _log_in(self, visitor: Visitor) -> bytes:
+    def _log_in(self, visitor: Visitor) -> Any:
+        if self._options.accounts:
+            return self._log_in_account(visitor)
         token = visitor.query.text("token")
         if not token:
             return self._login_page(visitor, 200, "")
         if not self.logins.throttle.allows(visitor.address):
-            return self._login_page(visitor, 429, "There were too many attempts: wait a minute.")
+            return self._login_page(visitor, 429, _TOO_MANY)
         login = self.logins.enter(token, visitor.address)
         if login is None:
             self.log.warn("login with a wrong token from {address}", address=visitor.address)
             return self._login_page(visitor, 403, "This token is not valid.")
         self.log.info("login from {address}", address=visitor.address)
+        return self._entered(visitor, login)
+
+    def _entered(self, visitor: Visitor, login: Login) -> bytes:
+        """Give a browser the cookie of its login, and send it on."""
         visitor.set_cookie(login.id)
         after = visitor.safe_path(visitor.query.text("next"))
         return visitor.redirect_to(self._options.base + after)
 
     def _login_page(self, visitor: Visitor, status: int, text: str) -> bytes:
         page = Page("login", "Log in", facts={
-            "fault": text, "next": visitor.query.text("next")}, status=status)
+            "fault": text, "next": visitor.query.text("next"), "accounts": self._options.accounts,
+            "at": visitor.query.text("at")}, status=status)
         return self._written(visitor, page, Visit())
+
+    # --- accounts
+
+    def _log_in_account(self, visitor: Visitor) -> Any:
+        """Log in a browser with the keys of an account, which only a form may send."""
+        if not visitor.is_change:
+            return self._login_page(visitor, 200, "")
+        login = Login("", 0.0)
+        return self._check_keys(
+            visitor, login, visitor.query.text("access_key"),
+            visitor.query.values.get("secret_key", ""),
+            lambda: self._entered(visitor, login),
+            lambda status, text: self._login_page(visitor, status, text))
+
+    def _log_in_program(self, visitor: Visitor) -> Any:
+        """Answer a program, which sends its keys each time; they are checked at the first time."""
+        login_id = self.logins.id_of(visitor.bearer_token)
+        known_login = self.logins.find(login_id)
+        if known_login is not None:
+            return self._admitted(visitor, known_login)
+        login = Login("", 0.0, id=login_id)
+        access_key, _, secret_key = visitor.bearer_token.partition(":")
+        return self._check_keys(
+            visitor, login, access_key, secret_key, lambda: self._admitted(visitor, login),
+            lambda status, text: self._refuse(visitor, status, text))
+
+    def _check_keys(
+        self, visitor: Visitor, login: Login, access_key: str, secret_key: str,
+        accepted: Callable[[], Any], refused: Callable[[int, str], bytes],
+    ) -> Any:
+        """Ask the brokers whether keys are right.
+
+        The attempt counts as a failure until it has succeeded, so that attempts at the same time
+        are throttled too.
+
+        :param login: is completed and added when the keys are right.
+        :param accepted: answers the request then.
+        :param refused: answers it otherwise, with a status and a text.
+        """
+        if not (0 < len(access_key) <= _KEY_MAX and 0 < len(secret_key) <= _KEY_MAX):
+            return refused(400, "Enter the access key and the secret key of your account.")
+        cluster = self._cluster_of(visitor)
+        if cluster is None:
+            return refused(404, "The console has no such cluster.")
+        if not self.logins.throttle.allows(visitor.address):
+            return refused(429, _TOO_MANY)
+        self.logins.throttle.count(visitor.address)
+        sessions = self._account_sessions(Credentials(access_key, secret_key))
+        finish = _Finisher(visitor.request)
+
+        def work() -> None:
+            session = sessions.session_of(cluster)
+            assert isinstance(session, AccountSession)
+            session.for_page(self._options.page_s).check_keys()
+
+        def done(_: None) -> None:
+            self.logins.throttle.forgive(visitor.address)
+            login.account = one_line(access_key)[:_ACCOUNT_MAX]
+            login.sessions = sessions
+            self.logins.add(login)
+            self.log.info("login of {account} from {address}", account=login.account,
+                          address=visitor.address)
+            finish(accepted())
+
+        def fail(failure: Failure) -> None:
+            self._threads.callInThread(sessions.close)
+            if failure.check(KeysRefused):
+                self.log.warn("login with wrong keys from {address}", address=visitor.address)
+                finish(refused(403, "These keys are not valid."))
+                return
+            self.logins.throttle.forgive(visitor.address)
+            finish(refused(*self._fault(failure, visitor, login)))
+
+        deferred = deferToThreadPool(self._reactor, self._threads, work)
+        deferred.addTimeout(self._options.page_s + _LATE_S, self._reactor)
+        deferred.addCallbacks(done, fail).addErrback(
+            lambda failure: self.log.failure("the login was not answered", failure))
+        return NOT_DONE_YET
+
+    def _account_sessions(self, credentials: Credentials) -> ClusterSessions:
+        """Return sessions that sign with the keys of an account."""
+        def maker(cluster: str) -> Callable[[], PageSession]:
+            return lambda: AccountSession(self._sessions.session_of(cluster), credentials)
+
+        return ClusterSessions({cluster: maker(cluster) for cluster in self._options.clusters})
+
+    # --- pages
+
+    def _cluster_of(self, visitor: Visitor) -> str | None:
+        """Return the name of the cluster of a request; None if the console does not have it."""
+        cluster = visitor.query.text("at") or next(iter(self._options.clusters))
+        return cluster if cluster in self._options.clusters else None
 
     def _view(self, visitor: Visitor, login: Login) -> Any:
         match = find_view(visitor.parts)
@@ -184,37 +336,37 @@ class ConsoleResource(Resource):
             return self._refuse(visitor, 404, "The console has no such page.", login)
         if visitor.is_change and self._options.readonly:
             return self._refuse(visitor, 403, "The console was started read-only.", login)
-        cluster = visitor.query.text("at") or next(iter(self._options.clusters))
-        if cluster not in self._options.clusters:
+        cluster = self._cluster_of(visitor)
+        if cluster is None:
             return self._refuse(visitor, 404, "The console has no such cluster.", login)
+        # Without the sessions of its account, a request must not be sent by those of the console.
+        sessions = login.sessions if self._options.accounts else self._sessions
+        if sessions is None:
+            return self._ask_to_log_in(visitor)
         visitor.query.values.update(match[1])
-        self._run(visitor, login, match[0], cluster)
+        self._run(visitor, login, match[0], sessions, cluster)
         return NOT_DONE_YET
 
     # --- pages on threads
 
-    def _session(self, cluster: str) -> PageSession:
-        session = self._sessions.get(cluster)
-        if session is None:
-            session = self._sessions[cluster] = self._options.clusters[cluster]()
-        return session
-
-    def _run(self, visitor: Visitor, login: Login, view: View, cluster: str) -> None:
+    def _run(
+        self, visitor: Visitor, login: Login, view: View, sessions: ClusterSessions, cluster: str
+    ) -> None:
         """Make a page, or carry out a form, on a thread; write the answer on the reactor."""
         request = visitor.request
-        disconnects: list[object] = []
-        request.notifyFinish().addErrback(disconnects.append)
+        finish = _Finisher(request)
         message = "" if visitor.is_change or visitor.wants_json else login.take_message()
-        visit = Visit(tuple(visitor.parts), visitor.address_values, cluster, login.csrf, message)
+        visit = Visit(tuple(visitor.parts), visitor.address_values, cluster, login.csrf, message,
+                      login.account if self._options.accounts else "")
         is_change, wants_json = visitor.is_change, visitor.wants_json
         page_s = self._options.page_s + view.extra_s
 
         def work() -> tuple[int, bytes]:
             if is_change:
                 assert view.change is not None
-                session = self._session(cluster).for_page(CHANGE_S)
+                session = sessions.session_of(cluster).for_page(CHANGE_S, is_change=True)
                 return 200, view.change(session, visitor.query).encode()
-            session = self._session(cluster).for_page(page_s)
+            session = sessions.session_of(cluster).for_page(page_s)
             page = view.read(session, visitor.query)
             page.unanswered += session.unanswered
             page.notes += session.failures
@@ -231,17 +383,12 @@ class ConsoleResource(Resource):
             finish(content)
 
         def fail(failure: Failure) -> None:
-            status, text = self._fault(failure, visitor)
+            status, text = self._fault(failure, visitor, login)
             if is_change and not wants_json and status != 500:
                 login.message = f"Nothing was changed: {text}" if status == 400 else text
                 finish(visitor.redirect_to(self._options.base + visitor.local_address))
             else:
                 finish(self._refuse(visitor, status, text, login))
-
-        def finish(content: bytes) -> None:
-            if not disconnects:
-                request.write(content)
-                request.finish()
 
         deferred = deferToThreadPool(self._reactor, self._threads, work)
         deferred.addTimeout((CHANGE_S if is_change else page_s) + _LATE_S, self._reactor)
@@ -257,9 +404,15 @@ class ConsoleResource(Resource):
         login.message = result
         return visitor.redirect_to(self._options.base + visitor.next_path)
 
-    def _fault(self, failure: Failure, visitor: Visitor) -> tuple[int, str]:
+    def _fault(self, failure: Failure, visitor: Visitor, login: Login) -> tuple[int, str]:
         """Return the status and the text for an error."""
         error = failure.value
+        if isinstance(error, Closed):
+            return 401, "This login has ended."
+        if isinstance(error, BrokerError) and is_denial(error):
+            account = f"account {login.account}" if self._options.accounts else (
+                "account of the console")
+            return 403, f"The {account} may not do this: {error}"
         if isinstance(error, BadQuery):
             return 400, str(error)
         if isinstance(error, AdminError):
@@ -269,7 +422,7 @@ class ConsoleResource(Resource):
                                                  ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
             return (404 if is_unknown else 502), str(error)
         if isinstance(error, DeferredTimeout | RemotingTimeout):
-            return 504, "The name server or a broker did not answer in time."
+            return 504, _NO_ANSWER
         if isinstance(error, BrokerError | ValueError):
             return 502, str(error)
         self.log.failure("no page for {path}", failure, path="/".join(visitor.parts))
@@ -281,7 +434,9 @@ class ConsoleResource(Resource):
         self, visitor: Visitor, status: int, text: str, login: Login | None = None
     ) -> bytes:
         page = Page("error", str(status), facts={"text": text}, status=status)
-        return self._written(visitor, page, Visit(csrf=login.csrf if login else ""))
+        visit = Visit() if login is None else Visit(
+            csrf=login.csrf, account=login.account if self._options.accounts else "")
+        return self._written(visitor, page, visit)
 
     def _written(self, visitor: Visitor, page: Page, visit: Visit) -> bytes:
         visitor.request.setResponseCode(page.status)

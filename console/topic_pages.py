@@ -1,7 +1,8 @@
 """The list of topics, the page of one topic, and the changes that this page offers.
 
 The list needs two requests for each master: for the settings of all topics, and for the progress of
-all groups. A topic of which brokers have different settings is listed once.
+all groups. A topic of which brokers have different settings is listed once. An account to which a
+broker denies the settings sees the names that the name servers know.
 """
 
 from __future__ import annotations
@@ -111,6 +112,11 @@ def topics_page(session: PageSession, query: Query) -> Page:
          _permission(places[0][1].perm), groups.get(name, 0), lags.get(name, 0),
          sorted(broker for broker, _ in places))
         for name, places in by_topic.items()]
+    if session.denying:
+        rows += [(name, _kind(name) if is_system_name(name) else None, *(None,) * 4, [])
+                 for name in session.topics()
+                 if name not in by_topic
+                 and kind in ("all", "system" if name in own_names else _kind(name))]
     table = Table(_TOPICS, rows, empty="There is no topic of this kind. Create one below, or let a "
                                        "producer send to it if autoCreateTopicEnable is set.")
     cut_table(table, query, sort="topic")

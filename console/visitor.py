@@ -27,12 +27,14 @@ class ConsoleOptions:
     """The options of a console.
 
     :param clusters: makes the session of each cluster, by name; the first one is the default.
-    :param token: the secret with which a browser logs in.
+    :param token: the secret with which a browser logs in; it is not used with ``accounts``.
     :param base: the path under which a reverse proxy publishes the console, or an empty text.
     :param readonly: whether every change is refused.
     :param trusted_proxies: the addresses of the reverse proxies whose headers X-Forwarded-For,
         -Host and -Proto count.
     :param page_s: the time in which a page collects its answers, seconds.
+    :param accounts: whether visitors log in with the keys of their accounts, which sign their
+        requests; the sessions of ``clusters`` then do not sign.
     """
 
     clusters: Mapping[str, Callable[[], PageSession]]
@@ -41,6 +43,7 @@ class ConsoleOptions:
     readonly: bool = False
     trusted_proxies: frozenset[str] = frozenset({"127.0.0.1", "::1"})
     page_s: float = PAGE_S
+    accounts: bool = False
 
 
 class Visitor:

@@ -94,6 +94,7 @@ class ConsoleCase(AdminCase):
 
     readonly = False
     base = ""
+    accounts = False
 
     def setUp(self) -> None:
         super().setUp()
@@ -101,7 +102,7 @@ class ConsoleCase(AdminCase):
         self.addCleanup(self.thread.stop)
         options = ConsoleOptions(
             {"default": lambda: PageSession(self.running.namesrv_address, timeout_s=PATIENCE_S)},
-            TOKEN, self.base, self.readonly, page_s=PATIENCE_S)
+            TOKEN, self.base, self.readonly, page_s=PATIENCE_S, accounts=self.accounts)
 
         def start() -> tuple[Any, ConsoleResource]:
             site, resource = make_site(self.thread.reactor, options)

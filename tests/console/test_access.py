@@ -5,7 +5,14 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.console.access import FAILURES_MAX, IDLE_S, LOGINS_MAX, Logins, is_same_origin
+from twistmq.console.access import (
+    FAILURES_MAX,
+    IDLE_S,
+    LOGINS_MAX,
+    Login,
+    Logins,
+    is_same_origin,
+)
 
 
 class LoginTests(SynchronousTestCase):
@@ -35,6 +42,53 @@ class LoginTests(SynchronousTestCase):
         self.assertTrue(self.logins.throttle.allows("10.0.0.2"))
         self.clock.advance(61)
         self.assertTrue(self.logins.throttle.allows("10.0.0.1"))
+
+    def test_a_failure_that_is_taken_back_does_not_count(self) -> None:
+        """An attempt counts from its begin, and no longer when it has succeeded."""
+        throttle = self.logins.throttle
+        for _ in range(FAILURES_MAX - 1):
+            throttle.count("10.0.0.1")
+        for _ in range(3):
+            throttle.count("10.0.0.1")
+            self.assertFalse(throttle.allows("10.0.0.1"))
+            throttle.forgive("10.0.0.1")
+            self.assertTrue(throttle.allows("10.0.0.1"))
+        throttle.forgive("10.0.0.2")
+
+    def test_the_end_of_each_login_is_reported(self) -> None:
+        """A logout, idle time, one login too many and the end of the console end a login once."""
+        ended: list[str] = []
+        logins = Logins("", self.clock.seconds, lambda login: ended.append(login.account))
+        kept = [logins.add(Login(name, 0.0)) for name in "abc"]
+        logins.leave(kept[1])
+        logins.leave(kept[1])
+        self.assertEqual(ended, ["b"])
+        self.clock.advance(IDLE_S / 2)
+        logins.find(kept[2].id)
+        self.clock.advance(IDLE_S / 2 + 1)
+        logins.end_idle()
+        self.assertEqual(ended, ["b", "a"])
+        for _ in range(LOGINS_MAX):
+            logins.add(Login("d", 0.0))
+        self.assertEqual(ended, ["b", "a", "c"])
+        logins.add(Login("e", 0.0, id=logins.add(Login("f", 0.0)).id))
+        self.assertEqual(ended[3:], ["d", "f"])
+        logins.end_all()
+        self.assertEqual(len(ended), LOGINS_MAX + 5)
+
+    def test_without_a_token_no_token_is_right(self) -> None:
+        """A console with accounts has none, also not the empty text."""
+        logins = Logins("", self.clock.seconds)
+        for token in ("", "token"):
+            self.assertIsNone(logins.enter(token, "10.0.0.1"))
+
+    def test_the_id_of_a_program(self) -> None:
+        """The same keys have the same id in one process alone, and the id does not show them."""
+        text = "shop:secret-of-shop"
+        self.assertEqual(self.logins.id_of(text), self.logins.id_of(text))
+        self.assertNotEqual(self.logins.id_of(text), self.logins.id_of(text + "x"))
+        self.assertNotEqual(self.logins.id_of(text), Logins("", self.clock.seconds).id_of(text))
+        self.assertNotIn("secret", self.logins.id_of(text))
 
     def test_a_logout_ends_one_login(self) -> None:
         """Other browsers stay logged in."""

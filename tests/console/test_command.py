@@ -7,15 +7,19 @@ import sys
 from unittest.mock import patch
 
 import click
+from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.console.command import (
     TOKEN_VARIABLE,
     check_loopback,
     checked_base,
+    console,
     session_makers,
     start_token,
 )
+from twistmq.console.visitor import ConsoleOptions
+from twistmq.protocol.signature import Credentials
 
 #: Loads everything that `twistmq up` loads, and prints the modules of the console.
 PROBE = """
@@ -64,6 +68,31 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(session.name_servers, ["b:2", "c:3"])
         for clusters in ((), ("two",), ("=b:2",), ("two=",)):
             self.assertRaises(click.UsageError, session_makers, None, clusters, None, None)
+
+    def test_visitors_with_accounts_and_an_account_of_the_console(self) -> None:
+        """Only one of the two signs; the variable for all commands is no contradiction."""
+        started: list[ConsoleOptions] = []
+
+        def serve(options: ConsoleOptions, host: str, port: int) -> int:
+            started.append(options)
+            return 0
+
+        keys = {"ROCKETMQ_ACCESS_KEY": "root", "ROCKETMQ_SECRET_KEY": "secret-of-root"}
+        with patch("twistmq.console.command._serve", serve), patch.dict("os.environ", keys):
+            for words, status, credentials in (
+                    ((), 0, Credentials("root", "secret-of-root")),
+                    (("--login", "account"), 0, None),
+                    (("--login", "account", "--access-key", "root"), 2, None)):
+                result = CliRunner().invoke(console, ["-n", "127.0.0.1:1", *words])
+                self.assertEqual(result.exit_code, status, msg=result.output)
+                if status == 0:
+                    session = started[-1].clusters["default"]()
+                    self.addCleanup(session.close)
+                    self.assertEqual(session._options.credentials, credentials)
+                    self.assertEqual(started[-1].accounts, bool(words))
+                else:
+                    self.assertIn("each visitor has an account", result.output)
+        self.assertEqual(len(started), 2)
 
     def test_a_server_loads_no_module_of_the_console(self) -> None:
         """`twistmq up` costs nothing more than before."""

@@ -11,7 +11,7 @@ from tests.client.scripted_server import Script, ScriptedServer, answer
 from twistmq.console.broker_pages import brokers_page, overview_page
 from twistmq.console.group_pages import groups_page
 from twistmq.console.page import Page
-from twistmq.console.page_session import PageSession
+from twistmq.console.page_session import PageSession, is_denial
 from twistmq.console.query import Query
 from twistmq.console.topic_pages import topics_page
 from twistmq.protocol.bodies import (
@@ -27,7 +27,8 @@ from twistmq.protocol.bodies import (
 )
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import RemotingTimeout
+from twistmq.protocol.errors import BrokerError, RemotingTimeout, RequestRefused
+from twistmq.tools.admin.topics import delete_topic
 
 #: The deadline in these tests, seconds; the healthy broker answers in a few milliseconds.
 DEADLINE_S = 1.0
@@ -62,9 +63,9 @@ class TwoBrokersTests(SynchronousTestCase):
         info = ClusterInfo(
             {name: BrokerData("c", name, {0: each.address}) for name, each in self.brokers.items()},
             {"c": set(self.brokers)}).encode_standard()
-        names = ScriptedServer(lambda request: answer(request, body=info))
-        session = PageSession(names.address)
-        for each in (session, names, *self.brokers.values()):
+        self.names = ScriptedServer(lambda request: answer(request, body=info))
+        session = PageSession(self.names.address)
+        for each in (session, self.names, *self.brokers.values()):
             self.addCleanup(each.close)
         page_session = session.for_page(DEADLINE_S)
         return read(page_session, Query({})), page_session
@@ -105,6 +106,36 @@ class TwoBrokersTests(SynchronousTestCase):
             self.page(healthy, read)
             for broker in self.brokers.values():
                 self.assertLessEqual(len(broker.codes()), count, msg=read.__name__)
+
+    def test_a_denied_change_does_not_reach_the_name_servers(self) -> None:
+        """All brokers are tried, but the name servers, which check no account, keep the topic."""
+        def deny(request: RemotingCommand) -> bytes:
+            return answer(request, ResponseCode.NO_PERMISSION, remark="not allowed")
+
+        for other in (deny, answer):
+            _, session = self.page(healthy, brokers_page)
+            self.brokers["good"].script, self.brokers["other"].script = deny, other
+            for each in (*self.brokers.values(), self.names):
+                each.requests.clear()
+            change = session.for_page(DEADLINE_S, is_change=True)
+            error = self.assertRaises(
+                RequestRefused, list, delete_topic(change, topic="T", cluster="c"))
+            self.assertIn("not allowed", str(error))
+            for broker in self.brokers.values():
+                self.assertEqual(broker.codes(), [RequestCode.DELETE_TOPIC_IN_BROKER])
+            self.assertNotIn(RequestCode.DELETE_TOPIC_IN_NAMESRV, self.names.codes())
+
+    def test_denials(self) -> None:
+        """ACL 2.0 has a code for them, and ACL 1.0 the name of an exception."""
+        acl_1_0 = "org.apache.rocketmq.acl.common.AclException: No accessKey is configured"
+        cases: tuple[tuple[BrokerError, bool], ...] = (
+                (RequestRefused(ResponseCode.NO_PERMISSION, "no"), True),
+                (RequestRefused(ResponseCode.SYSTEM_ERROR, acl_1_0), True),
+                (RequestRefused(ResponseCode.SYSTEM_ERROR, "the disk is full"), False),
+                (RequestRefused(ResponseCode.TOPIC_NOT_EXIST, acl_1_0), False),
+                (RemotingTimeout(acl_1_0), False))
+        for error, expected in cases:
+            self.assertEqual(is_denial(error), expected, msg=repr(error))
 
     def test_nothing_is_asked_after_the_deadline(self) -> None:
         """A page that is late asks no further server."""

@@ -23,7 +23,7 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import VERSION, RemotingCommand
 
 __all__ = ["LET_IN", "ROOT", "USERS", "Asked", "fault_requests", "matrix_requests", "outcome",
-           "outcomes", "prepare"]
+           "outcomes", "password_of", "prepare"]
 
 ROOT: Final = ("root", "secret-of-root")
 LET_IN: Final = "let in"

@@ -28,6 +28,7 @@ from tests.interop.acl_servers import (
     without_place,
 )
 from tests.interop.clients import HERE, JavaTestCase, java_classes, java_missing
+from tests.interop.console_login import check_logins
 from tests.interop.kept import at_once, kept
 from tests.interop.mqadmin import mqadmin
 from tests.interop.peer import class_path, java_command
@@ -203,6 +204,11 @@ class AnswerTests(AclTestCase):
     def test_answers_of_4(self) -> None:
         """Code and remark of Apache's 4.9.4, but where that lets too much pass."""
         self.compare(kept(self, both_brokers), DIFFERENT)
+
+    def test_logins_of_the_console(self) -> None:
+        """It accepts the right keys of an account alone, at each of the two brokers."""
+        for broker in kept(self, both_brokers):
+            check_logins(self, broker.namesrv, ALICE)
 
     def long_answers_of_5(self) -> None:
         """Code and remark of Apache's 5.2.0, the last with these accounts."""

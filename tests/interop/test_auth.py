@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from tests.interop.auth_matrix import LET_IN, USERS, outcomes, prepare
+from tests.interop.auth_matrix import LET_IN, USERS, outcomes, password_of, prepare
 from tests.interop.auth_servers import apache_broker, our_broker
 from tests.interop.clients import JavaTestCase
+from tests.interop.console_login import check_logins
 
 #: What Apache's brokers let every user send, because the headers have no annotation. Ours need:
 UNANNOTATED: Final = {
@@ -44,6 +45,8 @@ class MatrixTests(JavaTestCase):
             for broker in (apache, ours):
                 prepare(broker)
             theirs, found = outcomes(apache), outcomes(ours)
+            for broker in (apache, ours):
+                check_logins(self, broker.namesrv, password_of("literal"))
         self.assertGreater(len(found), 60)
         expected = {f"{label} by {user}" for label in UNANNOTATED
                     for user in set(USERS) - ALLOWED[label]}
