@@ -82,7 +82,7 @@ class Throttle:
             self._failures.pop(next(iter(self._failures)))
         self._failures[address] = [*recent, self._seconds()]
 
-    def forgive(self, address: str) -> None:
+    def take_back(self, address: str) -> None:
         """Take back the newest failure of an address."""
         recent = self._recent(address)[:-1]
         if recent:

@@ -227,7 +227,10 @@ class ConsoleResource(Resource):
         return self._entered(visitor, login)
 
     def _entered(self, visitor: Visitor, login: Login) -> bytes:
-        """Give a browser the cookie of its login, and send it on."""
+        """Give a browser the cookie of its login instead of a former one, and send it on."""
+        former = self.logins.find(visitor.login_id)
+        if former is not None:
+            self.logins.leave(former)
         visitor.set_cookie(login.id)
         after = visitor.safe_path(visitor.query.text("next"))
         return visitor.redirect_to(self._options.base + after)
@@ -293,7 +296,7 @@ class ConsoleResource(Resource):
             session.for_page(self._options.page_s).check_keys()
 
         def done(_: None) -> None:
-            self.logins.throttle.forgive(visitor.address)
+            self.logins.throttle.take_back(visitor.address)
             login.account = one_line(access_key)[:_ACCOUNT_MAX]
             login.sessions = sessions
             self.logins.add(login)
@@ -307,7 +310,7 @@ class ConsoleResource(Resource):
                 self.log.warn("login with wrong keys from {address}", address=visitor.address)
                 finish(refused(403, "These keys are not valid."))
                 return
-            self.logins.throttle.forgive(visitor.address)
+            self.logins.throttle.take_back(visitor.address)
             finish(refused(*self._fault(failure, visitor, login)))
 
         deferred = deferToThreadPool(self._reactor, self._threads, work)

@@ -51,9 +51,9 @@ class LoginTests(SynchronousTestCase):
         for _ in range(3):
             throttle.count("10.0.0.1")
             self.assertFalse(throttle.allows("10.0.0.1"))
-            throttle.forgive("10.0.0.1")
+            throttle.take_back("10.0.0.1")
             self.assertTrue(throttle.allows("10.0.0.1"))
-        throttle.forgive("10.0.0.2")
+        throttle.take_back("10.0.0.2")
 
     def test_the_end_of_each_login_is_reported(self) -> None:
         """A logout, idle time, one login too many and the end of the console end a login once."""

@@ -111,6 +111,9 @@ class AccountCase(ConsoleCase):
         self.assertEqual(row["body"], "body of orders")
         self.assertEqual(self.browser.post("/topics", {"topic": "made"}).status, 303)
         self.assertIn("Topic made has 8 queues", self.get("/topics").text)
+        # The second login of the browser has ended the first one.
+        [login] = self.resource.logins._logins.values()
+        self.assertEqual(login.account, self.root[0])
 
 
 class UserTests(AccountCase):
