@@ -147,6 +147,7 @@ _PLACES: Final = {
     "client/test_simulation.py": "crash",
     "client/test_simulation_mutations.py": "crash",
     "plugins/dledger/test_failover.py": "crash",
+    "plugins/dledger/test_group_users.py": "crash",
     "plugins/ha/test_acting_pair.py": "crash",
     "plugins/ha/test_kills.py": "crash",
     "plugins/ha/test_pair.py": "long",

@@ -17,10 +17,13 @@ from twistmq.protocol.header import CommandHeader, ext_fields_of
 from twistmq.protocol.headers.auth import AclRequestHeader, UserRequestHeader
 from twistmq.protocol.signature import request_content, signature_of
 
-__all__ = ["ALICE", "ROOT", "AuthTestCase", "policy"]
+__all__ = ["ALICE", "ROOT", "SETTINGS", "AuthTestCase", "ask_fields", "policy"]
 
 ROOT = ("root", "secret-of-root")
 ALICE = ("alice", "secret-of-alice")
+SETTINGS = {
+    "authenticationEnabled": "true", "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": ROOT[0], "password": ROOT[1]})}
 
 
 def policy(
@@ -32,12 +35,27 @@ def policy(
         resource, actions.split(","), list(sources) or None, decision)])])
 
 
+def ask_fields(
+    box: KernelBox, keys: tuple[str, str] | None, code: int, fields: Mapping[str, str],
+    body: bytes = b"", peer: Peer | None = None,
+) -> RemotingCommand:
+    """Send a request with these fields, signed with these keys, if any."""
+    extra = dict(fields)
+    if keys is not None:
+        extra["AccessKey"] = keys[0]
+        extra["Signature"] = signature_of(request_content(extra, body, VERSION), keys[1])
+    if peer is None:
+        peer = box.peer()
+        peer.remote_address = "127.0.0.1:50000"
+    reply = box.send(peer, code, None, body, extra_fields=extra)
+    assert reply is not None, "the reply waits"
+    return reply
+
+
 class AuthTestCase(SynchronousTestCase):
     """A test with a broker that has the super user root and the normal user alice."""
 
-    settings: Mapping[str, str] = {
-        "authenticationEnabled": "true", "authorizationEnabled": "true",
-        "initAuthenticationUser": json.dumps({"username": ROOT[0], "password": ROOT[1]})}
+    settings: Mapping[str, str] = SETTINGS
     plugins: Sequence[tuple[str, object]] = ()
 
     def setUp(self) -> None:
@@ -63,13 +81,7 @@ class AuthTestCase(SynchronousTestCase):
         body: bytes = b"", *, peer: Peer | None = None,
     ) -> RemotingCommand:
         """Send a request with these fields, whether or not its code has a header of them."""
-        extra = dict(fields)
-        if keys is not None:
-            extra["AccessKey"] = keys[0]
-            extra["Signature"] = signature_of(request_content(extra, body, VERSION), keys[1])
-        reply = self.box.send(peer or self.peer(), code, None, body, extra_fields=extra)
-        assert reply is not None, "the reply waits"
-        return reply
+        return ask_fields(self.box, keys, code, fields, body, peer)
 
     def peer(self, address: str = "127.0.0.1:50000") -> Peer:
         """A connection from an address."""

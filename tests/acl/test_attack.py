@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from pathlib import Path
+from typing import Final
 
+from tests.acl.attack import ATTACKERS, FIELDS, LET_IN, add_users, attack_page, attempts
 from tests.acl.auth_box import ALICE, ROOT, AuthTestCase
-from tests.acl.test_access_table import body, served
-from twistmq.protocol.bodies import UserInfo
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import VERSION
-from twistmq.protocol.headers.auth import UserRequestHeader
 from twistmq.protocol.signature import request_content, signature_of
 
-IDLE = ("idle", "secret-of-idle")
-#: Fields that name the topic B and the group GB in every header.
-FIELDS = {"topic": "B", "b": "B", "a": "P", "producerGroup": "P", "consumerGroup": "GB",
-          "group": "GB", "groupName": "GB", "srcGroup": "GB", "destGroup": "GB",
-          "compareGroup": "GB", "username": "alice", "subject": "User:alice"}
-BODIES = {18: b'{"topicConfigList":[{"topicName":"B"}]}', 200: b'{"groupName":"GB"}',
-          225: b'{"groupConfigList":[{"groupName":"GB"}]}', 25: b"fileReservedTime=1"}
-#: Codes that a user without policies may send, and why that shows and changes nothing of others.
-LET_IN = {
-    33: "the stored message decides, and there is none",
-    37: "the half message decides, and there is none",
-    305: "the answer has the topics of the system alone",
-    324: "a reply message for a client that does not exist",
-    325: "the same",
-}
+PAGE: Final = Path(__file__).with_name("ACCEPTANCE.md")
 
 
 class AttackTests(AuthTestCase):
@@ -34,41 +19,26 @@ class AttackTests(AuthTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.add_user(*IDLE)
-        self.accepted(self.ask(ROOT, 3002, UserRequestHeader(username="idle"),
-                               UserInfo(user_status="disable").encode()))
-        self.codes = sorted(served())
-
-    def outcomes(self, keys: tuple[str, str] | None) -> Counter[str]:
-        """Try every code; :returns: the texts of the refusals, and codes that are not refused."""
-        found = Counter[str]()
-        for code in self.codes:
-            reply = self.ask_fields(keys, code, FIELDS, BODIES.get(code) or body(code))
-            is_refused = reply.code == ResponseCode.NO_PERMISSION
-            found[reply.remark or "" if is_refused else str(code)] += 1
-        return found
+        add_users(self.box)
 
     def test_without_a_right_signature_nothing_is_served(self) -> None:
         """No name, an empty name, an unknown and a disabled user, and a wrong password."""
-        for keys, text in (
-            (None, "username cannot be null."), (("", ""), "username cannot be null."),
-            (("nobody", "secret"), "User:nobody is not found."),
-            (("alice", "wrong"), "check signature failed."),
-            (("root", "wrong"), "check signature failed."),
-            (("root", "\0"), "check signature failed."),
-            (IDLE, "User:idle is disabled."),
-        ):
-            self.assertEqual(self.outcomes(keys), {text: len(self.codes)}, msg=str(keys))
+        for name, keys, text in ATTACKERS[:-1]:
+            self.assertEqual(set(attempts(self.box, keys).values()), {text}, msg=name)
 
     def test_a_user_without_policies_gets_nothing_of_others(self) -> None:
         """Each code that is not refused to him is listed with its reason."""
         before = self.tables()
-        found = self.outcomes(ALICE)
-        self.assertEqual({int(text) for text in found if text.isdecimal()}, set(LET_IN))
-        self.assertGreater(sum(found.values()) - len(LET_IN), 80)
+        texts = attempts(self.box, ALICE)
+        self.assertEqual({code for code, text in texts.items() if text is None}, set(LET_IN))
+        self.assertGreater(len(texts) - len(LET_IN), 80)
         self.assertEqual(self.tables(), before)
         reply = self.ask_fields(ALICE, 305, FIELDS)
         self.assertNotIn(b'"B"', reply.body)
+
+    def test_the_page_has_the_results(self) -> None:
+        """The table of ACCEPTANCE.md is what ``python -m tests.acl.attack`` prints."""
+        self.assertIn(attack_page(self.box), PAGE.read_text())
 
     def tables(self) -> list[bytes]:
         """What a super user sees: users, policies, topics, groups and settings."""

@@ -77,7 +77,7 @@ class LoginTests(SynchronousTestCase):
         self.assertEqual(len(ended), LOGINS_MAX + 5)
 
     def test_without_a_token_no_token_is_right(self) -> None:
-        """A console with accounts has none, also not the empty text."""
+        """No text is the token of a console with accounts, not even the empty one."""
         logins = Logins("", self.clock.seconds)
         for token in ("", "token"):
             self.assertIsNone(logins.enter(token, "10.0.0.1"))

@@ -51,7 +51,20 @@ def keys(name: str) -> dict[str, str]:
     return {"accessKey": f"{name}-key", "secretKey": f"secret-of-{name}"}
 
 
-class AccountCase(ClusterCase):
+class WriterCase(ClusterCase):
+    """Tests that also write."""
+
+    def write(self, **options: str) -> int:
+        """Write four rows; :returns: the number of rows that are acknowledged."""
+        source = RocketMQDataSource({name.lower(): value for name, value in {
+            **self.cluster.options, "topic": "orders", **options}.items()})
+        writer = pickle.loads(pickle.dumps(source.writer(schema_of(body="binary"), False)))
+        rows: int = writer.write(iter([pa.RecordBatch.from_pylist(
+            [{"body": body} for body in bodies("w", 4)])])).rows
+        return rows
+
+
+class AccountCase(WriterCase):
     """A broker with accounts, and a topic with messages."""
 
     def setUp(self) -> None:
@@ -81,7 +94,7 @@ class AccountCase(ClusterCase):
         self.assertNotIn("secret-of", lines)
 
 
-class UserTests(ClusterCase):
+class UserTests(WriterCase):
     """A broker with the users and policies of ACL 2.0."""
 
     def setUp(self) -> None:
@@ -95,38 +108,63 @@ class UserTests(ClusterCase):
         Producer(client=self.admin, timeout_s=30).send_batch(
             [Message("orders", body) for body in bodies("o", 8)])
         self.cluster.register()
+        self.reader = self.user("reader", "Topic:orders=Sub,Get", "Group:analytics=Sub,Get")
+        self.writer = self.user("writer", "Topic:orders=Pub")
+
+    def user(self, name: str, *policies: str) -> dict[str, str]:
+        """Create a user; :returns: the options with its keys."""
         address = self.cluster.address()
-        self.admin.ask(address, RequestCode.AUTH_CREATE_USER, UserRequestHeader(username="reader"),
-                       UserInfo(password="secret-of-reader").encode())
-        for resource in ("Topic:orders", "Group:analytics"):
+        self.admin.ask(address, RequestCode.AUTH_CREATE_USER, UserRequestHeader(username=name),
+                       UserInfo(password=f"secret-of-{name}").encode())
+        for resource, _, actions in (each.partition("=") for each in policies):
             self.admin.ask(address, RequestCode.AUTH_CREATE_ACL,
-                           AclRequestHeader(subject="User:reader"),
+                           AclRequestHeader(subject=f"User:{name}"),
                            AclInfo(None, [PolicyInfo(None, [PolicyEntryInfo(
-                               resource, ["Sub", "Get"], None, "Allow")])]).encode())
+                               resource, actions.split(","), None, "Allow")])]).encode())
+        return {"accessKey": name, "secretKey": f"secret-of-{name}"}
+
+    def refused(self, kind: type[Exception], call: Callable[[], Any], text: str) -> None:
+        """Something is refused by an error that says why and has no secret."""
+        error = "".join(traceback.format_exception_only(self.assertRaises(kind, call)))
+        for each in ("option accessKey: ", text):
+            self.assertIn(each, error)
+        self.assertNotIn("secret-of", error)
 
     def test_a_reader(self) -> None:
         """It reads by the group that it may use; another group is refused, with the reason."""
-        reader = {"accessKey": "reader", "secretKey": "secret-of-reader", "subscribe": "orders"}
+        reader = {**self.reader, "subscribe": "orders"}
         self.assertEqual(self.read(self.batch(group="analytics", **reader)), bodies("o", 8))
         batch = self.batch(group="other", **reader)
-        error = self.assertRaises(ReadFailed, lambda: self.read(batch))
-        text = "".join(traceback.format_exception_only(error))
-        self.assertIn("option accessKey: ", text)
-        self.assertIn("has no permission to access Group:other", text)
-        self.assertNotIn("secret-of", text)
+        self.refused(ReadFailed, lambda: self.read(batch),
+                     "has no permission to access Group:other")
+
+    def test_a_sink(self) -> None:
+        """It needs PUB on its topic alone; a reader, and the writer as a reader, are refused."""
+        self.assertEqual(self.write(**self.writer), 4)
+        self.assertEqual(self.read(self.batch(group="analytics", subscribe="orders",
+                                              **self.reader)), bodies("o", 8) + bodies("w", 4))
+        denial = "has no permission to access Topic:orders"
+        self.refused(WriteFailed, lambda: self.write(**self.reader), denial)
+        self.refused(OptionError, lambda: self.batch(subscribe="orders", **self.writer), denial)
+
+    def test_group_offsets(self) -> None:
+        """A reader commits to its group and begins there; another group's offsets are refused."""
+        reader = {**self.reader, "subscribe": "orders", "group": "analytics"}
+        driver = self.driver(commitGroupOffsets="true", maxOffsetsPerTrigger=5, **reader).run()
+        self.assertEqual(self.bodies(driver), bodies("o", 8))
+        self.assertEqual(sum(self.admin.group_offset("analytics", queue) or 0
+                             for queue in self.admin.read_queues("orders")), 8)
+        self.assertEqual(self.driver(startingOffsets="committed", **reader).run().rows(), [])
+        self.write(**self.writer)
+        self.assertEqual(self.bodies(self.driver(startingOffsets="committed", **reader).run()),
+                         bodies("w", 4))
+        self.refused(OptionError, lambda: self.batch(**{
+            **reader, "group": "other", "startingOffsets": "committed"}),
+            "has no permission to access Group:other")
 
 
 class AccountTests(AccountCase):
     """The sources and sinks, as Spark calls them."""
-
-    def write(self, **options: str) -> int:
-        """Write four rows; :returns: the number of rows that are acknowledged."""
-        source = RocketMQDataSource({name.lower(): value for name, value in {
-            **self.cluster.options, "topic": "orders", **options}.items()})
-        writer = pickle.loads(pickle.dumps(source.writer(schema_of(body="binary"), False)))
-        rows: int = writer.write(iter([pa.RecordBatch.from_pylist(
-            [{"body": body} for body in bodies("w", 4)])])).rows
-        return rows
 
     def test_a_reader(self) -> None:
         """It reads by the group that it may use, and may not use another, or write."""
