@@ -48,7 +48,11 @@ def denial_findings(kind: str, settings: Settings, now_ms: int) -> Iterator[Find
     if settings.access_setting != "authenticationEnabled":
         return
     counts = Counter[_Refusal]()
-    for line in _lines(os.path.join(log_folder(settings), f"{kind}.log")):
+    log = os.path.join(log_folder(settings), f"{kind}.log")
+    if not os.access(log, os.R_OK):
+        yield fine(_CHECK, f"no refusals are known, because there is no log {log} to read")
+        return
+    for line in _lines(log):
         match = _LINE.match(line)
         if match is not None and 0 <= now_ms - _time_ms(match[1]) <= _HOUR_MS:
             counts[_Refusal(*match.groups()[1:7])] += 1 + int(match[8] or 0)
