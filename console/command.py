@@ -7,8 +7,6 @@ signal.
 from __future__ import annotations
 
 import ipaddress
-import os
-import secrets
 import ssl
 import sys
 from collections.abc import Callable
@@ -18,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from twistmq.console.page_session import PageSession
+from twistmq.console.start_token import start_token
 from twistmq.console.visitor import ConsoleOptions
 
 if TYPE_CHECKING:
@@ -27,11 +26,6 @@ __all__ = ["console"]
 
 EXIT_FAILED: Final = 1
 PORT: Final = 8082
-#: The environment variable with a token that stays the same from start to start.
-TOKEN_VARIABLE: Final = "TWISTMQ_CONSOLE_TOKEN"
-#: The length of such a token at least; it is the only secret between a browser and the brokers.
-TOKEN_CHARS_MIN: Final = 20
-_TOKEN_BYTES: Final = 24
 
 
 @click.command()
@@ -121,17 +115,6 @@ def checked_base(base: str) -> str:
     if base and not (base.startswith("/") and is_plain and "//" not in base and ".." not in base):
         raise click.UsageError(f"--path {base} is not a path such as /console")
     return base
-
-
-def start_token() -> str:
-    """Return the token of the environment, or a new one.
-
-    :raises click.UsageError: when the one of the environment is short.
-    """
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    if token and len(token) < TOKEN_CHARS_MIN:
-        raise click.UsageError(f"{TOKEN_VARIABLE} is shorter than {TOKEN_CHARS_MIN} characters")
-    return token or secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def session_makers(

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -31,6 +31,9 @@ from twistmq.client.commands.common import run_command
 from twistmq.tools.doctor_command import doctor
 from twistmq.tools.store_commands import EXIT_USAGE as STORE_EXIT_USAGE
 from twistmq.tools.store_commands import store
+
+if TYPE_CHECKING:
+    from twistmq.broker.edge.starter import Companion
 
 __all__ = ["main", "parse_overrides", "print_each", "print_settings", "put_ports",
            "twistmq", "version_text"]
@@ -204,21 +207,34 @@ def _options(*, of_broker: bool) -> Callable[[F], F]:
               help="The name server's port.  [default: 9876]")
 @click.option("--broker-port", type=click.IntRange(0, 65_535), metavar="N",
               help="The broker's port.  [default: 10911]")
+@click.option("--console", "has_console", is_flag=True,
+              help="Serve the web console on 127.0.0.1 as well.")
+@click.option("--console-port", type=click.IntRange(0, 65_535), metavar="N",
+              help="The console's port, which implies --console.  [default: 8082]")
 def up(
     settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
     print_important: bool, brokers: str | None, group: str | None, data: str,
-    namesrv_port: int | None, broker_port: int | None,
+    namesrv_port: int | None, broker_port: int | None, has_console: bool,
+    console_port: int | None,
 ) -> int:
     """Run a name server and a broker in one process, for this host.
 
     All data is kept in one folder, and both servers listen on 127.0.0.1 unless bindAddress= and
-    brokerIP1= are set.
+    brokerIP1= are set. With --console, the address of the web console is printed with a token.
     """
     overrides = parse_overrides(settings, name_servers)
     put_ports(overrides, namesrv_port, broker_port)
     server_settings = boot.up_settings(data, file, overrides)
+    companion: Companion | None = None
+    if has_console or console_port is not None:
+        from twistmq.tools.console_option import console_companion, doctor_arguments
+
+        companion = console_companion(
+            server_settings, console_port, doctor_arguments(data, file, overrides, brokers),
+            can_print=True)
     return _print_or_run("up", server_settings, print_all, print_important,
-                         child_command(brokers, "up", server_settings, file, overrides, group))
+                         child_command(brokers, "up", server_settings, file, overrides, group),
+                         companion)
 
 
 @twistmq.command()
@@ -252,14 +268,14 @@ twistmq.add_command(doctor)
 
 def _print_or_run(
     kind: str, settings: Settings, print_all: bool, print_important: bool = False,
-    command: ChildCommand | None = None,
+    command: ChildCommand | None = None, companion: Companion | None = None,
 ) -> int:
     if print_all or print_important:
         print_each(kind, settings, command, important_only=not print_all)
         return boot.EXIT_OK
     from twistmq.tools import tap
 
-    return tap.run(kind, settings, command)
+    return tap.run(kind, settings, command, companion)
 
 
 def _usage_status(error: click.ClickException) -> int:

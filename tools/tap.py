@@ -28,16 +28,18 @@ from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import use_monotonic
 from twistmq.broker.edge.first_signals import MEANINGLESS, hang_up, print_stacks_at_sigquit
 from twistmq.broker.edge.logs import begin_logging
-from twistmq.broker.edge.starter import Starter
+from twistmq.broker.edge.starter import Companion, Starter
 from twistmq.broker.edge.systemd_notify import notify_stopping
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
+from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 from twistmq.tools.command_line import (
     parse_overrides,
     print_each,
     put_ports,
     version_text,
 )
+from twistmq.tools.console_option import console_companion, doctor_arguments
 
 __all__ = ["Options", "handle_signals", "makeService", "make_starter", "process_reactor", "run"]
 
@@ -46,14 +48,14 @@ _log = Logger()
 
 def make_starter(
     reactor: Any, kind: str, settings: Settings, command: ChildCommand | None, *,
-    prints: bool = True,
+    prints: bool = True, companion: Companion | None = None,
 ) -> Starter:
     """Make the starter for :func:`run`; :raises SettingsError: when that is not possible."""
     if command is None:
-        return Starter(reactor, kind, settings, prints=prints)
+        return Starter(reactor, kind, settings, prints=prints, companion=companion)
     from twistmq.broker.supervisor.starter import SupervisorStarter
 
-    return SupervisorStarter(reactor, kind, settings, command, prints=prints)
+    return SupervisorStarter(reactor, kind, settings, command, prints=prints, companion=companion)
 
 
 def process_reactor() -> Any:
@@ -64,17 +66,21 @@ def process_reactor() -> Any:
     return reactor
 
 
-def run(kind: str, settings: Settings, command: ChildCommand | None = None) -> int:
+def run(
+    kind: str, settings: Settings, command: ChildCommand | None = None,
+    companion: Companion | None = None,
+) -> int:
     """Run a service until a signal stops it; SIGTERM does not lose acknowledged messages.
 
     :param command: the command of brokers with their own processes; None: the broker runs in this
         process.
+    :param companion: what starts beside the servers of ``up``.
     :returns: the exit status; it is 0 after a signal if the store could be stopped cleanly.
     :raises SettingsError: when the service cannot be created.
     """
     begin_logging(kind if command is None else "brokers", boot.log_folder(settings), settings)
     reactor = process_reactor()
-    starter = make_starter(reactor, kind, settings, command)
+    starter = make_starter(reactor, kind, settings, command, companion=companion)
     reactor.addSystemEventTrigger("before", "shutdown", notify_stopping)
     reactor.addSystemEventTrigger(
         "before", "shutdown", starter.service.stopService)
@@ -166,7 +172,7 @@ class ServerOptions(VersionOptions):
     optParameters: ClassVar[list[list[str | None]]] = [
         ["configFile", "c", None, "A Java .properties file with settings."],
     ]
-    optFlags: ClassVar[list[list[str]]] = [
+    optFlags: ClassVar[list[list[str | None]]] = [
         ["printConfigItem", "p", "Print all settings and exit."],
     ]
 
@@ -185,11 +191,16 @@ class ServerOptions(VersionOptions):
             self.command = child_command(
                 self.get("brokers"), self.kind, self.settings, self["configFile"], overrides,
                 self.get("group"))
+            self.companion = self._companion(overrides)
             important = self.get("printImportantConfig", False)
             if self["printConfigItem"] or important:
                 print_each(self.kind, self.settings, self.command,
                            important_only=not self["printConfigItem"])
                 raise SystemExit(boot.EXIT_OK)
+
+    def _companion(self, overrides: dict[str, str]) -> Companion | None:
+        """Return what starts beside the servers."""
+        return None
 
 
 class BrokerOptions(ServerOptions):
@@ -201,7 +212,7 @@ class BrokerOptions(ServerOptions):
         ["brokers", None, None,
          "Run this number of brokers, each in its own process; auto: one per core, minus one."],
     ]
-    optFlags: ClassVar[list[list[str]]] = [
+    optFlags: ClassVar[list[list[str | None]]] = [
         ["printImportantConfig", "m", "Print important settings and exit."],
     ]
 
@@ -216,7 +227,25 @@ class UpOptions(BrokerOptions):
         ["data", None, "~/.twistmq", "The folder of all data."],
         ["namesrv-port", None, None, "The name server's port. [default: 9876]"],
         ["broker-port", None, None, "The broker's port. [default: 10911]"],
+        ["console-port", None, None,
+         "The console's port, which implies --console. [default: 8082]"],
     ]
+    optFlags: ClassVar[list[list[str | None]]] = [
+        *BrokerOptions.optFlags,
+        ["console", None, "Serve the web console on 127.0.0.1 as well; its token must be in "
+                          "TWISTMQ_CONSOLE_TOKEN."],
+    ]
+
+    def _companion(self, overrides: dict[str, str]) -> Companion | None:
+        text = self["console-port"]
+        port = None if text is None else whole_number(text)
+        if text is not None and (port is None or port > PORT_MAX):
+            raise boot.StartRefused(boot.EXIT_USAGE, f"--console-port {text} is not a port")
+        if not self["console"] and port is None:
+            return None
+        return console_companion(
+            self.settings, port, doctor_arguments(
+                self["data"], self["configFile"], overrides, self["brokers"]), can_print=False)
 
 
 class NamesrvOptions(ServerOptions):
@@ -278,7 +307,7 @@ def makeService(options: Options) -> IService:
     process_reactor().addSystemEventTrigger("before", "shutdown", _ignore, MEANINGLESS)
     with _settings_errors_printed():
         starter = make_starter(process_reactor(), server.kind, server.settings, server.command,
-                               prints=False)
+                               prints=False, companion=server.companion)
 
     def end() -> None:
         # An exit status cannot be passed to twistd; it has removed its files when this runs.

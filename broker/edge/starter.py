@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any, TextIO, TypeAlias
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ReactorNotRunning
@@ -22,7 +23,12 @@ from twistmq.broker.edge.unserved_stores import unserved_notices
 from twistmq.broker.store.disk import RealDisk
 from twistmq.protocol.printable import one_line
 
-__all__ = ["Starter", "namesrv_line"]
+__all__ = ["Companion", "Starter", "namesrv_line"]
+
+#: Starts something beside the servers of ``up`` once they answer. It is given the reactor and the
+#: address of the name server, and returns a line for the terminal. This line is not logged, because
+#: it may contain a secret.
+Companion: TypeAlias = Callable[[Any, str], str]
 
 
 class Starter:
@@ -31,14 +37,17 @@ class Starter:
     :param kind: "up", "namesrv" or "broker"; also the name of the log file.
     :param prints: whether to print lines to the terminal as well; twistd's log is printed there
         already.
+    :param companion: what starts beside the servers of ``up``; a failure of it fails the start.
     """
 
     log = Logger()
 
     def __init__(
-        self, reactor: Any, kind: str, settings: Settings, *, prints: bool = True
+        self, reactor: Any, kind: str, settings: Settings, *, prints: bool = True,
+        companion: Companion | None = None,
     ) -> None:
         self._reactor = reactor
+        self._companion = companion
         self._prints = prints
         self.kind = kind
         self.settings = settings
@@ -49,7 +58,7 @@ class Starter:
         for notice in [*boot.notices(kind, settings, self._noticed), *self._store_notices()]:
             self._warn(notice)
         started: Deferred[Any] = self.service.started
-        started.addCallbacks(self._started, self._failed)
+        started.addCallback(self._started).addErrback(self._failed)
 
     def _make(self) -> Any:
         """Make the service; :raises SettingsError: when that is not possible."""
@@ -99,12 +108,18 @@ class Starter:
                 os.close(nowhere)
 
     def _started(self, _: object) -> None:
+        companion_line = ""
+        if self._companion is not None:
+            companion_line = self._companion(
+                self._reactor, self._client_address(self._name_server()))
         for notice in self._plugin_notices():
             if notice not in self._noticed:
                 self._warn(notice)
         for line in self.boot_lines():
             self.log.info("{line}", line=line)
             self._print(line, sys.stdout)
+        if companion_line:
+            self._print(companion_line, sys.stdout)
         for address, why in self._unreached().items():
             self._warn(f"the name server {address} does not know this broker yet, which tries "
                        f"again and again: {why}")
@@ -133,9 +148,7 @@ class Starter:
 
     def next_steps(self, name_server: Any) -> list[str]:
         """Return the lines printed after ``twistmq up``: the address for clients, the folders."""
-        listens = self.settings.text("bindAddress")
-        host = self.settings.text("brokerIP1") if listens in boot.WILDCARDS else listens
-        address = f"{host}:{name_server.port}"
+        address = self._client_address(name_server)
         return [
             f"Clients use the name server address {address}, for example:",
             f"  producer.setNamesrvAddr(\"{address}\");",
@@ -143,6 +156,12 @@ class Starter:
             + (f", logs in {boot.log_folder(self.settings)}. Ctrl-C stops." if self._prints
                else "."),
         ]
+
+    def _client_address(self, name_server: Any) -> str:
+        """Return "host:port" of the name server in this process, for clients."""
+        listens = self.settings.text("bindAddress")
+        host = self.settings.text("brokerIP1") if listens in boot.WILDCARDS else listens
+        return f"{host}:{name_server.port}"
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
@@ -170,6 +189,10 @@ class Starter:
         self._print(f"twistmq: the store could not be stopped cleanly: {one_line(fault)}",
                     sys.stderr)
         return boot.EXIT_FAILED
+
+    def _name_server(self) -> Any:
+        """Return the service of the name server of ``up``."""
+        return self.service.namesrv
 
     def _broker(self) -> Any:
         return self.service.broker if self.kind == "up" else self.service

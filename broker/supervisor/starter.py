@@ -11,7 +11,7 @@ from typing import Any
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import services
 from twistmq.broker.edge.boot import DURABILITY_MARK
-from twistmq.broker.edge.starter import Starter, namesrv_line
+from twistmq.broker.edge.starter import Companion, Starter, namesrv_line
 from twistmq.broker.edge.unserved_stores import unserved_notices
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.supervisor.child_command import ChildCommand
@@ -29,12 +29,12 @@ class SupervisorStarter(Starter):
 
     def __init__(
         self, reactor: Any, kind: str, settings: Settings, command: ChildCommand, *,
-        prints: bool = True,
+        prints: bool = True, companion: Companion | None = None,
     ) -> None:
         self._command = command
         #: Lines about durability, which every broker prints and which are shown only once.
         self._durability_lines: set[str] = set()
-        super().__init__(reactor, kind, settings, prints=prints)
+        super().__init__(reactor, kind, settings, prints=prints, companion=companion)
 
     def _make(self) -> Any:
         return services.make_supervisor_service(
@@ -61,6 +61,9 @@ class SupervisorStarter(Starter):
         # Each broker prints its own notices.
         name_server = self.service.name_server
         return [] if name_server is None else list(name_server.name_server.hooks.notices)
+
+    def _name_server(self) -> Any:
+        return self.service.name_server
 
     def _unreached(self) -> dict[str, str]:
         return {}

@@ -10,14 +10,8 @@ import click
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.console.command import (
-    TOKEN_VARIABLE,
-    check_loopback,
-    checked_base,
-    console,
-    session_makers,
-    start_token,
-)
+from twistmq.console.command import check_loopback, checked_base, console, session_makers
+from twistmq.console.start_token import TOKEN_VARIABLE, start_token
 from twistmq.console.visitor import ConsoleOptions
 from twistmq.protocol.signature import Credentials
 

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import click
 from twisted.internet.defer import CancelledError, Deferred
@@ -28,7 +29,7 @@ from twistmq.broker.edge.boot import (
     up_settings,
 )
 from twistmq.broker.plugin.hooks import Hooks
-from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.errors import BrokerError, StoreDamaged
 from twistmq.tools import tap
 from twistmq.tools.command_line import twistmq
 
@@ -163,6 +164,40 @@ class StarterTests(SynchronousTestCase):
         self.starter("up", settings, service)
         self.fire(service, service)
         self.assertIn('setNamesrvAddr("192.0.2.2:77")', self.out.getvalue())
+
+    def test_what_starts_beside_the_servers(self) -> None:
+        """Its line is printed and not logged, and it learns the address of the name server."""
+        settings = up_settings("/data", None, {})
+        service = SimpleNamespace(started=Deferred(), namesrv=fake_namesrv(settings),
+                                  broker=fake_broker("127.0.0.1:77"))
+        calls: list[tuple[object, str]] = []
+
+        def companion(reactor: object, address: str) -> str:
+            calls.append((reactor, address))
+            return "a line with a secret"
+
+        self.patch(services, "make_up_service", lambda *_: service)
+        tap.Starter(self.reactor, "up", settings, companion=companion)
+        self.fire(service, service)
+        self.assertEqual(calls, [(self.reactor, "127.0.0.1:77")])
+        self.assertEqual(self.out.getvalue().splitlines()[-1], "a line with a secret")
+        self.assertNotIn("secret", "".join(map(str, map(formatEvent, self.events))))
+
+    def test_a_failure_beside_the_servers_fails_the_start(self) -> None:
+        """The reason is printed, the servers stop, and no line says that they answer."""
+        settings = up_settings("/data", None, {})
+        service = SimpleNamespace(started=Deferred(), namesrv=fake_namesrv(settings),
+                                  broker=fake_broker("127.0.0.1:77"))
+
+        def companion(reactor: object, address: str) -> str:
+            raise BrokerError("the port is in use")
+
+        self.patch(services, "make_up_service", lambda *_: service)
+        starting = tap.Starter(self.reactor, "up", settings, companion=companion)
+        self.fire(service, service)
+        self.assertEqual((self.out.getvalue(), self.err.getvalue()),
+                         ("", "twistmq: the port is in use\n"))
+        self.assertEqual((starting.status, self.reactor.stops), (255, 1))
 
     def test_name_server_that_is_not_reached(self) -> None:
         """A broker that nobody finds yet says so, after its line."""
@@ -314,6 +349,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(up.settings.text("storePathRootDir"), "/d/store")
         self.assertEqual((up.settings.int("listenPort"), up.settings.int("namesrv.port")), (1, 2))
         self.assertEqual(up.settings.unknown, {"a": "b"})
+        self.assertIsNone(up.companion)
         broker = self.parsed("broker", "-n", "h:1", "brokerName=x")
         self.assertEqual(broker.settings.text("namesrvAddr"), "h:1")
         self.assertEqual(broker.settings.text("brokerName"), "x")
@@ -331,6 +367,25 @@ class OptionsTests(SynchronousTestCase):
             # Every Options of Twisted has the first two, and every command of click --help.
             self.assertEqual(taken - {"--version", "--help"}, given, msg=str(name))
         self.assertRaises(usage.UsageError, self.parsed, "namesrv", "-m")
+
+    def test_the_console_under_twistd_needs_a_token(self) -> None:
+        """Its address is in a log there, so the token must not be."""
+        for option in (["--console"], ["--console-port", "0"]):
+            with patch.dict("os.environ", {"TWISTMQ_CONSOLE_TOKEN": "x" * 20}):
+                self.assertIsNotNone(self.parsed("up", *option).companion)
+            self.assertEqual(self.refusal("up", *option),
+                             ("twistmq: --console needs a token in TWISTMQ_CONSOLE_TOKEN here, "
+                              "because the lines that are printed go to a log\n", 1))
+        self.assertEqual(self.refusal("up", "--console-port", "70000"),
+                         ("twistmq: --console-port 70000 is not a port\n", 1))
+
+    def refusal(self, *arguments: str) -> tuple[str, object]:
+        """What a command line that is refused prints, and its status."""
+        err = io.StringIO()
+        with patch.dict("os.environ", {"TWISTMQ_CONSOLE_TOKEN": ""}), (
+                contextlib.redirect_stderr(err)):
+            error = self.assertRaises(SystemExit, self.parsed, *arguments)
+        return err.getvalue(), error.code
 
     def test_a_name_servers_n_promises_nothing(self) -> None:
         """A name server's -n promises nothing, in either help."""

@@ -1,0 +1,190 @@
+"""The console in the process of ``twistmq up --console``.
+
+Only its port is open after the start. The first connection loads the console on a thread, so an
+unused console needs no memory, and the reactor is never held.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from twisted.internet.error import CannotListenError
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.console.start_token import TOKEN_VARIABLE, is_token_given, start_token
+from twistmq.protocol.errors import BrokerError
+
+if TYPE_CHECKING:
+    from twistmq.console.page_session import PageSession
+
+__all__ = ["ConsoleOpener", "LateSite"]
+
+_HOST: Final = "127.0.0.1"
+_PORT: Final = 8082
+#: The environment variables with an account, as for ``twistmq console``.
+_ACCESS_KEY: Final = "ROCKETMQ_ACCESS_KEY"
+_SECRET_KEY: Final = "ROCKETMQ_SECRET_KEY"
+
+MakeSite = Callable[[], tuple[Any, Any]]
+
+
+class _WaitingBrowser(Protocol):
+    """A connection that waits until the console is loaded; nothing is read from it before."""
+
+    def __init__(self, connect: Callable[[_WaitingBrowser], None]) -> None:
+        self._connect = connect
+        self._inner: Any = None
+        self._is_lost = False
+
+    def connectionMade(self) -> None:
+        transport: Any = self.transport
+        transport.pauseProducing()
+        self._connect(self)
+
+    def hand_over(self, inner: Any) -> None:
+        """Pass the connection to a protocol of the console."""
+        if not self._is_lost:
+            self._inner = inner
+            transport: Any = self.transport
+            inner.makeConnection(transport)
+            transport.resumeProducing()
+
+    def give_up(self) -> None:
+        """Close the connection, because the console could not be loaded."""
+        transport: Any = self.transport
+        transport.abortConnection()
+
+    def dataReceived(self, data: bytes) -> None:
+        self._inner.dataReceived(data)
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self._is_lost = True
+        if self._inner is not None:
+            self._inner.connectionLost(reason)
+
+
+class LateSite(Factory):
+    """A factory that makes its site when the first browser connects.
+
+    :param make_site: makes the site and its resource; it is called on a thread.
+    """
+
+    log = Logger()
+    noisy = False
+
+    def __init__(self, reactor: Any, make_site: MakeSite) -> None:
+        self._reactor = reactor
+        self._make_site = make_site
+        self._waiting: list[tuple[_WaitingBrowser, Any]] = []
+        self._is_loading = False
+        self.site: Any = None
+        self._resource: Any = None
+
+    def buildProtocol(self, addr: Any) -> Any:
+        if self.site is not None:
+            return self.site.buildProtocol(addr)
+        return _WaitingBrowser(lambda browser: self._wait(browser, addr))
+
+    def _wait(self, browser: _WaitingBrowser, addr: Any) -> None:
+        self._waiting.append((browser, addr))
+        if not self._is_loading:
+            self._is_loading = True
+            deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._make_site
+                              ).addCallbacks(self._loaded, self._failed)
+
+    def _loaded(self, result: tuple[Any, Any]) -> None:
+        self._is_loading = False
+        self.site, self._resource = result
+        self.site.doStart()
+        waiting, self._waiting = self._waiting, []
+        for browser, addr in waiting:
+            browser.hand_over(self.site.buildProtocol(addr))
+
+    def _failed(self, failure: Failure) -> None:
+        self._is_loading = False
+        self.log.failure("the console could not be loaded", failure)
+        waiting, self._waiting = self._waiting, []
+        for browser, _ in waiting:
+            browser.give_up()
+
+    def close(self) -> None:
+        """End the threads and connections of the console, if it was loaded."""
+        if self.site is not None:
+            self.site.doStop()
+            self._resource.close()
+
+
+class ConsoleOpener:
+    """Opens the port of the console once the servers answer.
+
+    :param port: 0: any free port; None: the usual one.
+    :param make_tls: returns the TLS context of connections to the servers; None: they are plain.
+    :param doctor_arguments: the arguments of ``twistmq doctor`` that describe the servers.
+    :param can_print: whether the address with its token is printed; otherwise the token has to come
+        from the environment, because what is printed ends in a log.
+    :raises click.UsageError: when the token of the environment is missing or too short.
+    """
+
+    def __init__(
+        self, port: int | None, make_tls: Callable[[], ssl.SSLContext | None],
+        doctor_arguments: Sequence[str] = (), *, can_print: bool,
+    ) -> None:
+        if not can_print and not is_token_given():
+            raise click.UsageError(f"--console needs a token in {TOKEN_VARIABLE} here, because the "
+                                   "lines that are printed go to a log")
+        self._port = _PORT if port is None else port
+        self._make_tls = make_tls
+        self._doctor_arguments = doctor_arguments
+        self._can_print = can_print
+        self._token = start_token()
+
+    def __call__(self, reactor: Any, name_servers: str) -> str:
+        """Listen until the reactor stops.
+
+        :param name_servers: "host:port" of the name server in this process.
+        :returns: a line with the address, which may contain the token and so must not be logged.
+        :raises BrokerError: when the port cannot be opened.
+        """
+        site = LateSite(reactor, lambda: self._make_site(reactor, name_servers))
+        try:
+            listening = reactor.listenTCP(self._port, site, interface=_HOST)
+        except CannotListenError as error:
+            raise BrokerError(f"{_HOST}:{self._port} (the console's port: --console-port): "
+                              f"{error.socketError}") from None
+        reactor.addSystemEventTrigger("before", "shutdown", listening.stopListening)
+        # The servers have closed their connections by then, so no page waits for an answer.
+        reactor.addSystemEventTrigger("after", "shutdown", site.close)
+        address = f"http://{_HOST}:{listening.getHost().port}"
+        site.log.info("the console answers at {address}", address=address)
+        return f"The console answers at {address}" + (
+            f"/login?token={self._token}" if self._can_print else "")
+
+    def _make_site(self, reactor: Any, name_servers: str) -> tuple[Any, Any]:
+        """Load the console; on a thread."""
+        from twistmq.console.doctor_page import DoctorRunner
+        from twistmq.console.page_session import PageSession
+        from twistmq.console.site import make_site
+        from twistmq.console.visitor import ConsoleOptions
+
+        def make_session() -> PageSession:
+            return PageSession(name_servers, credentials=_account(), tls=self._make_tls(),
+                               doctor=DoctorRunner(self._doctor_arguments))
+
+        return make_site(reactor, ConsoleOptions({"default": make_session}, self._token))
+
+
+def _account() -> Any:
+    """Return the account of the environment, or None; :raises ValueError: when it is not whole."""
+    from twistmq.tools.admin.command_line import account_keys
+
+    access_key = os.environ.get(_ACCESS_KEY)
+    if access_key and not os.environ.get(_SECRET_KEY):
+        raise ValueError(f"{_ACCESS_KEY} is set, but {_SECRET_KEY} is not")
+    return account_keys(access_key or None)
