@@ -6,7 +6,6 @@ unused console needs no memory, and the reactor is never held.
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -28,10 +27,6 @@ __all__ = ["ConsoleOpener", "LateSite"]
 
 _HOST: Final = "127.0.0.1"
 _PORT: Final = 8082
-#: The environment variables with an account, as for ``twistmq console``.
-_ACCESS_KEY: Final = "ROCKETMQ_ACCESS_KEY"
-_SECRET_KEY: Final = "ROCKETMQ_SECRET_KEY"
-
 MakeSite = Callable[[], tuple[Any, Any]]
 
 
@@ -127,6 +122,7 @@ class ConsoleOpener:
     :param port: 0: any free port; None: the usual one.
     :param make_tls: returns the TLS context of connections to the servers; None: they are plain.
     :param doctor_arguments: the arguments of ``twistmq doctor`` that describe the servers.
+    :param accounts: whether the servers check accounts, with which visitors then log in.
     :param can_print: whether the address with its token is printed; otherwise the token has to come
         from the environment, because what is printed ends in a log.
     :raises click.UsageError: when the token of the environment is missing or too short.
@@ -134,15 +130,16 @@ class ConsoleOpener:
 
     def __init__(
         self, port: int | None, make_tls: Callable[[], ssl.SSLContext | None],
-        doctor_arguments: Sequence[str] = (), *, can_print: bool,
+        doctor_arguments: Sequence[str] = (), *, accounts: bool = False, can_print: bool,
     ) -> None:
-        if not can_print and not is_token_given():
+        if not can_print and not accounts and not is_token_given():
             raise click.UsageError(f"--console needs a token in {TOKEN_VARIABLE} here, because the "
                                    "lines that are printed go to a log")
         self._port = _PORT if port is None else port
         self._make_tls = make_tls
         self._doctor_arguments = doctor_arguments
-        self._can_print = can_print
+        self._accounts = accounts
+        self._has_token_line = can_print and not accounts
         self._token = start_token()
 
     def __call__(self, reactor: Any, name_servers: str) -> str:
@@ -164,7 +161,7 @@ class ConsoleOpener:
         address = f"http://{_HOST}:{listening.getHost().port}"
         site.log.info("the console answers at {address}", address=address)
         return f"The console answers at {address}" + (
-            f"/login?token={self._token}" if self._can_print else "")
+            f"/login?token={self._token}" if self._has_token_line else "")
 
     def _make_site(self, reactor: Any, name_servers: str) -> tuple[Any, Any]:
         """Load the console; on a thread."""
@@ -174,17 +171,8 @@ class ConsoleOpener:
         from twistmq.console.visitor import ConsoleOptions
 
         def make_session() -> PageSession:
-            return PageSession(name_servers, credentials=_account(), tls=self._make_tls(),
+            return PageSession(name_servers, tls=self._make_tls(),
                                doctor=DoctorRunner(self._doctor_arguments))
 
-        return make_site(reactor, ConsoleOptions({"default": make_session}, self._token))
-
-
-def _account() -> Any:
-    """Return the account of the environment, or None; :raises ValueError: when it is not whole."""
-    from twistmq.tools.admin.command_line import account_keys
-
-    access_key = os.environ.get(_ACCESS_KEY)
-    if access_key and not os.environ.get(_SECRET_KEY):
-        raise ValueError(f"{_ACCESS_KEY} is set, but {_SECRET_KEY} is not")
-    return account_keys(access_key or None)
+        return make_site(reactor, ConsoleOptions(
+            {"default": make_session}, self._token, accounts=self._accounts))

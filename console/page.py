@@ -12,27 +12,32 @@ tables      an object: for each table the list of its rows, which are objects by
 totals      an object: for each table that is cut, the number of rows before the cut
 unanswered  a list of objects with "server" and "reason"
 notes       a list of texts
+file        for a download: an object with "name", and "content" in base64
 =========== =====================================================================================
 
-Times are Unix milliseconds, sizes are bytes, rates are per second.
+A page without a file has no "file". Times are Unix milliseconds, sizes are bytes, rates are per
+second.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from twistmq.console.page_session import Unanswered
 
-__all__ = ["Cell", "Column", "Kind", "Page", "Table"]
+__all__ = ["Cell", "Column", "Download", "Kind", "Page", "Table"]
 
-#: How a cell is displayed. Cells of the kinds from "topic" on are names that link to their pages.
+#: How a cell is displayed. Cells of the kinds from "topic" on are names that link to their pages,
+#: except the last one, which is a box that selects the row.
 Kind: TypeAlias = Literal[
     "text", "number", "bytes", "rate", "time", "percent", "state", "code", "list", "topic",
-    "group", "client"]
+    "group", "client", "letters", "select"]
+_FILE_NAME_MAX: Final = 120
 Cell: TypeAlias = "str | int | float | bool | list[str] | None"
 
 
@@ -80,12 +85,32 @@ class Table:
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
 
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file that a browser stores and does not show.
+
+    :param name: the name that is proposed; other characters than letters, digits, "." and "-" are
+        replaced.
+    """
+
+    name: str
+    content: bytes
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """The headers of the file."""
+        plain = re.sub(r"[^A-Za-z0-9.-]+", "_", self.name)[:_FILE_NAME_MAX]
+        return {b"content-type": b"application/octet-stream",
+                b"content-disposition": f'attachment; filename="{plain}"'.encode()}
+
+
 @dataclass(slots=True)
 class Page:
     """A page.
 
     :param name: its kind, which is also the name of its template.
     :param facts: single values by name; HTML shows those that its template names.
+    :param file: what is sent in place of HTML; None: the page has a template.
     """
 
     name: str
@@ -95,6 +120,7 @@ class Page:
     notes: list[str] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
     status: int = 200
+    file: Download | None = None
 
     def as_json(self, cluster: str) -> bytes:
         """Return the JSON form."""
@@ -104,4 +130,5 @@ class Page:
             "totals": {name: table.total for name, table in self.tables.items()
                        if table.total is not None},
             "unanswered": self.unanswered, "notes": self.notes,
+            **({"file": self.file} if self.file else {}),
         }) + b"\n"

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
-from typing import Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
+from twistmq.console.spent_forms import SpentForms
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import BrokerError, RemotingTimeout, RequestRefused
@@ -23,6 +24,9 @@ from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.printable import one_line
 from twistmq.protocol.signature import Credentials
 from twistmq.tools.admin.session import Broker, Session
+
+if TYPE_CHECKING:
+    from twistmq.console.doctor_page import Finding
 
 __all__ = ["PAGE_S", "REPORT_S", "Answers", "PageSession", "Unanswered", "is_denial"]
 
@@ -61,6 +65,7 @@ class PageSession(Session):
     :param tls: the TLS context; None: connections are not encrypted.
     :param timeout_s: the time-out of one request, seconds.
     :param pool: the threads of another session, which its owner closes; None: threads of its own.
+    :param doctor: returns the findings about the servers; None: they run on other hosts.
     :ivar denying: the addresses of the brokers that denied a request of the page to the account.
     """
 
@@ -68,12 +73,16 @@ class PageSession(Session):
         self, name_servers: str, *, credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None, timeout_s: float = PAGE_S,
         pool: ThreadPoolExecutor | None = None,
+        doctor: Callable[[], list[Finding]] | None = None,
     ) -> None:
         super().__init__(name_servers, timeout_s=timeout_s, connect_timeout_s=timeout_s,
                          credentials=credentials, tls=tls)
         self.tls = tls
         self.unanswered: list[Unanswered] = []
         self.denying: set[str] = set()
+        self.doctor = doctor
+        #: The forms that were carried out, of all pages.
+        self.spent_forms = SpentForms()
         self._ends_s = math.inf
         self._is_change = False
         self._has_own_pool = pool is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from twistmq.console.page import Cell, Table
@@ -20,10 +20,16 @@ class BadQuery(ValueError):
 
 
 class Query:
-    """The parameters of a request, in the address or in a form; the last one of a name counts."""
+    """The parameters of a request, in the address or in a form; the last one of a name counts.
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    :param lists: all values of each name, for the names that may occur several times.
+    """
+
+    def __init__(
+        self, values: Mapping[str, str], lists: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         self.values = dict(values)
+        self._lists = lists or {}
 
     def text(self, name: str, default: str = "") -> str:
         """Return a parameter without blanks around it; the default if it is empty."""
@@ -35,6 +41,11 @@ class Query:
         if not text:
             raise BadQuery(f"{name} is missing")
         return text
+
+    def all_texts(self, name: str) -> list[str]:
+        """Return all values of a parameter that may occur several times, each one once."""
+        return list(dict.fromkeys(each.strip() for each in self._lists.get(name, ())
+                                  if each.strip()))
 
     def number(self, name: str, default: int, low: int = 0, high: int = _NUMBER_MAX) -> int:
         """Return a whole number; :raises BadQuery: when it is not one, or out of its bounds."""

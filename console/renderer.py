@@ -27,7 +27,8 @@ _HASH_CHARS: Final = 12
 _UNKNOWN: Final = "\u2013"
 #: The parts of the menu: the path and the text.
 MENU: Final = (("", "Overview"), ("topics", "Topics"), ("groups", "Groups"),
-               ("messages", "Messages"), ("brokers", "Brokers"))
+               ("messages", "Messages"), ("dead-letters", "Dead letters"), ("traces", "Traces"),
+               ("brokers", "Brokers"), ("doctor", "Doctor"))
 #: The spans by which the age of a time is told, seconds; the first one that is exceeded counts.
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 

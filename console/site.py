@@ -11,7 +11,7 @@ this login are made with its own sessions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -364,25 +364,29 @@ class ConsoleResource(Resource):
         is_change, wants_json = visitor.is_change, visitor.wants_json
         page_s = self._options.page_s + view.extra_s
 
-        def work() -> tuple[int, bytes]:
+        def work() -> tuple[int, Mapping[bytes, bytes], bytes]:
             if is_change:
                 assert view.change is not None
                 session = sessions.session_of(cluster).for_page(CHANGE_S, is_change=True)
-                return 200, view.change(session, visitor.query).encode()
+                return 200, {}, view.change(session, visitor.query).encode()
             session = sessions.session_of(cluster).for_page(page_s)
             page = view.read(session, visitor.query)
             page.unanswered += session.unanswered
             page.notes += session.failures
-            return page.status, (page.as_json(cluster) if wants_json
-                                 else self._renderer.as_html(page, visit))
+            if wants_json:
+                return page.status, {b"content-type": _JSON}, page.as_json(cluster)
+            if page.file is not None:
+                return page.status, page.file.headers, page.file.content
+            return page.status, {b"content-type": _HTML}, self._renderer.as_html(page, visit)
 
-        def done(answer: tuple[int, bytes]) -> None:
-            status, content = answer
+        def done(answer: tuple[int, Mapping[bytes, bytes], bytes]) -> None:
+            status, headers, content = answer
             if is_change:
                 content = self._changed(visitor, login, content.decode())
             else:
                 request.setResponseCode(status)
-                request.setHeader(b"content-type", _JSON if wants_json else _HTML)
+                for name, value in headers.items():
+                    request.setHeader(name, value)
             finish(content)
 
         def fail(failure: Failure) -> None:
@@ -399,11 +403,13 @@ class ConsoleResource(Resource):
             lambda failure: self.log.failure("the answer was not written", failure))
 
     def _changed(self, visitor: Visitor, login: Login, result: str) -> bytes:
+        text, *details = result.split("\n")
         self.log.info("change by {account} from {address}: {result}", account=login.account,
-                      address=visitor.address, result=result)
+                      address=visitor.address, result=text)
         if visitor.wants_json:
             visitor.request.setHeader(b"content-type", _JSON)
-            return json.dumps({"result": result}).encode() + b"\n"
+            return json.dumps({"result": text, **({"details": details} if details else {})}
+                              ).encode() + b"\n"
         login.message = result
         return visitor.redirect_to(self._options.base + visitor.next_path)
 

@@ -8,12 +8,23 @@ from typing import Final
 from urllib.parse import quote
 
 from twistmq.console.broker_pages import brokers_page, overview_page
+from twistmq.console.dead_letter_pages import (
+    EXPORT_S,
+    dead_letters_page,
+    export_page,
+    letters_page,
+    resend_letters,
+    resend_page,
+)
+from twistmq.console.doctor_page import DOCTOR_S, doctor_page
 from twistmq.console.group_pages import client_page, group_page, groups_page
 from twistmq.console.message_pages import messages_page
 from twistmq.console.page import Page
 from twistmq.console.page_session import REPORT_S, PageSession
 from twistmq.console.query import Query
+from twistmq.console.reset_pages import reset_group, reset_page
 from twistmq.console.topic_pages import change_topic, create_topic, topic_page, topics_page
+from twistmq.console.trace_pages import trace_page, traces_page
 
 __all__ = ["CHANGE_S", "VIEWS", "View", "find_view", "path_of"]
 
@@ -46,6 +57,14 @@ VIEWS: Final = (
     View(("groups", "GROUP"), group_page),
     View(("messages",), messages_page, extra_s=REPORT_S),
     View(("groups", "GROUP", "clients", "CLIENT"), client_page, extra_s=REPORT_S),
+    View(("groups", "GROUP", "reset"), reset_page, reset_group, extra_s=REPORT_S),
+    View(("doctor",), doctor_page, extra_s=DOCTOR_S),
+    View(("traces",), traces_page, extra_s=REPORT_S),
+    View(("traces", "ID"), trace_page, extra_s=REPORT_S),
+    View(("dead-letters",), dead_letters_page),
+    View(("dead-letters", "GROUP"), letters_page, extra_s=REPORT_S),
+    View(("dead-letters", "GROUP", "resend"), resend_page, resend_letters, extra_s=REPORT_S),
+    View(("dead-letters", "GROUP", "export"), export_page, extra_s=EXPORT_S),
 )
 
 

@@ -17,7 +17,7 @@ from twistmq.console.query import Query
 __all__ = ["ConsoleOptions", "Visitor"]
 
 #: The parameters of an address that links on its page keep.
-_KEPT: Final = ("q", "sort", "size", "kind", "page")
+_KEPT: Final = ("q", "sort", "size", "kind", "page", "count", "older")
 #: An address of a client is shown up to this length, because a proxy reports it.
 _ADDRESS_MAX: Final = 64
 
@@ -62,9 +62,10 @@ class Visitor:
         self.parts = [unquote(part) for part in self._path.split("/")[1:]]
         if self.parts == [""]:
             self.parts = []
-        self.query = Query({
-            name.decode("utf-8", "replace"): values[-1].decode("utf-8", "replace")
-            for name, values in (request.args or {}).items()})
+        lists = {name.decode("utf-8", "replace"): [each.decode("utf-8", "replace")
+                                                   for each in values]
+                 for name, values in (request.args or {}).items()}
+        self.query = Query({name: values[-1] for name, values in lists.items()}, lists)
         self.is_change = request.method == b"POST"
 
     def header(self, name: str) -> str:

@@ -55,7 +55,8 @@ def console_companion(
 
     try:
         opener: Companion = in_process.ConsoleOpener(
-            port, make_tls, arguments, can_print=can_print)
+            port, make_tls, arguments, can_print=can_print,
+            accounts=settings.flag("aclEnable") or settings.flag("authenticationEnabled"))
     except click.UsageError as error:
         raise StartRefused(EXIT_USAGE, error.message) from None
     return opener

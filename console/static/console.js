@@ -39,10 +39,44 @@ for (const box of document.querySelectorAll("[data-refresh]")) {
   }, REFRESH_MS);
 }
 
+// The menu scrolls on narrow screens.
+document.querySelector("nav a[aria-current]")?.scrollIntoView({block: "nearest", inline: "center"});
+
 // --- forms
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
 });
+
+// A form that must not be carried out twice.
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("[data-once]")) return;
+  for (const button of event.target.querySelectorAll("button")) button.disabled = true;
+});
+
+// A list with boxes: one box selects all rows, and the button tells how many are selected.
+for (const form of document.querySelectorAll("[data-selection]")) {
+  const boxes = [...form.querySelectorAll('td input[type="checkbox"]')];
+  const button = form.querySelector("button");
+  const all = document.createElement("input");
+  all.type = "checkbox";
+  all.setAttribute("aria-label", "Select all rows");
+  const tell = () => {
+    const count = boxes.filter((box) => box.checked).length;
+    all.checked = count === boxes.length;
+    all.indeterminate = count > 0 && count < boxes.length;
+    if (!button) return;
+    button.disabled = count === 0;
+    button.textContent = count === 0 ? "Select messages to resend"
+      : `Resend ${count} ${count === 1 ? "message" : "messages"}`;
+  };
+  all.addEventListener("change", () => {
+    for (const box of boxes) box.checked = all.checked;
+    tell();
+  });
+  form.addEventListener("change", tell);
+  form.querySelector("[data-select-all]").replaceChildren(all);
+  tell();
+}
 
 // "/" moves to the search field, as in many lists.
 document.addEventListener("keydown", (event) => {

@@ -101,8 +101,8 @@ class ConsoleCase(AdminCase):
         self.thread = ReactorThread()
         self.addCleanup(self.thread.stop)
         options = ConsoleOptions(
-            {"default": lambda: PageSession(self.running.namesrv_address, timeout_s=PATIENCE_S)},
-            TOKEN, self.base, self.readonly, page_s=PATIENCE_S, accounts=self.accounts)
+            {"default": self.make_session}, TOKEN, self.base, self.readonly, page_s=PATIENCE_S,
+            accounts=self.accounts)
 
         def start() -> tuple[Any, ConsoleResource]:
             site, resource = make_site(self.thread.reactor, options)
@@ -112,6 +112,10 @@ class ConsoleCase(AdminCase):
         self.addCleanup(self.thread.call, self.resource.close)
         self.addCleanup(self.thread.call, port.stopListening)
         self.browser = Browser(port.getHost().port, self.base)
+
+    def make_session(self) -> PageSession:
+        """Make the session of the console."""
+        return PageSession(self.running.namesrv_address, timeout_s=PATIENCE_S)
 
     def topic(self, name: str, queues: int = 2) -> None:
         """Create a topic."""

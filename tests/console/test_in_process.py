@@ -80,6 +80,13 @@ class OpenerTests(SynchronousTestCase):
             error = self.assertRaises(BrokerError, self.opened, self.opener(port))
         self.assertIn(f"127.0.0.1:{port} (the console's port: --console-port): ", str(error))
 
+    def test_servers_with_accounts(self) -> None:
+        """Visitors log in with their accounts, so there is no token."""
+        line = self.opened(ConsoleOpener(0, lambda: None, accounts=True, can_print=False))
+        match = re.fullmatch(r"The console answers at http://127\.0\.0\.1:(\d+)", line)
+        assert match is not None, line
+        self.assertIn("Secret key", Browser(int(match[1])).get("/login").text)
+
     def test_lines_in_a_log_need_a_token_of_the_environment(self) -> None:
         """Then the address is printed without it."""
         with patch.dict("os.environ", {TOKEN_VARIABLE: ""}):

@@ -23,7 +23,7 @@ from twistmq.tools.admin.rows import Millis, Result, Row, Table
 from twistmq.tools.admin.session import AdminError, Session
 
 __all__ = ["SENT", "check_send_time", "cluster_send_time", "send_again", "send_message",
-           "send_status"]
+           "send_status", "send_to_queue"]
 
 #: The columns for sent messages.
 SENT: Final = ("broker", "queue", "offset", "status", "message", "offset_message")
@@ -43,10 +43,15 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _send(
+def send_to_queue(
     session: Session, queue: MessageQueue, address: str, body: bytes, properties: dict[str, str],
     flag: int = 0, sys_flag: int = 0,
 ) -> Row:
+    """Send a message; it gets a new id if its properties have none.
+
+    :param address: the address of the queue's broker.
+    :returns: a row of ``SENT``.
+    """
     fields = {UNIQ_KEY: _ids.make(_now_ms()), **properties}
     header = send_header(_PRODUCER, queue.topic, queue.queue_id, _now_ms(),
                          format_properties(fields), flag, sys_flag)
@@ -76,7 +81,7 @@ def send_message(
     chosen = queues[time.time_ns() // 1000 % len(queues)]
     properties = {name: text for name, text in ((KEYS, keys), (TAGS, tags)) if text is not None}
     check_properties(properties)
-    yield _send(session, chosen, session.named(chosen.broker_name).address, body.encode(),
+    yield send_to_queue(session, chosen, session.named(chosen.broker_name).address, body.encode(),
                 {**properties, "WAIT": "true"})
 
 
@@ -89,7 +94,7 @@ def send_again(session: Session, messages: Iterable[StoredMessage]) -> Iterator[
         if not queues:
             raise AdminError(f"topic {message.topic} cannot be written to")
         queue = queues[time.time_ns() // 1000 % len(queues)]
-        yield _send(session, queue, session.named(queue.broker_name).address, message.body,
+        yield send_to_queue(session, queue, session.named(queue.broker_name).address, message.body,
                     properties, message.flag, message.sys_flag)
 
 
@@ -99,7 +104,7 @@ def _timed(
     """Send a message of a size; return whether it is stored, the duration in ms, and the error."""
     begin = time.perf_counter()
     try:
-        _send(session, queue, address, b"a" * size, {"WAIT": "true"})
+        send_to_queue(session, queue, address, b"a" * size, {"WAIT": "true"})
     except BrokerError as error:
         return False, (time.perf_counter() - begin) * 1000, str(error)
     return True, (time.perf_counter() - begin) * 1000, ""
