@@ -159,7 +159,7 @@ def resend_page(session: PageSession, query: Query) -> Page:
     missing: list[Position] = []
     reader = LetterReader(session, group)
     for position in positions:
-        letter = reader.letter(position)
+        letter = reader.read_letter(position)
         if letter is None:
             missing.append(position)
             continue
@@ -209,7 +209,7 @@ def _resend(
 ) -> Outcome:
     """Send one letter; a failure does not keep the next ones from being sent."""
     try:
-        letter = reader.letter(position)
+        letter = reader.read_letter(position)
     except BrokerError as error:
         return Outcome(position.text, fault=f"it could not be read: {error}")
     if letter is None:

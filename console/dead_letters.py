@@ -180,7 +180,7 @@ def read_letters(
 
     answers = session.begin(_brokers_of(session, topic), of_broker).collect()
     queues = [queue for _, each in answers for queue in each]
-    # What a queue has beyond its cut may be newer than letters of other queues.
+    # The unread letters of a queue may be newer than letters of other queues.
     cut_ms = max((queue.letters[-1].message.store_timestamp for queue in queues
                   if queue.letters and not queue.is_whole), default=0)
     letters = [letter for queue in queues for letter in queue.letters
@@ -249,7 +249,7 @@ class LetterReader:
         self._topic = dlq_topic(group)
         self._brokers = {each.name: each for each in _brokers_of(session, self._topic)}
 
-    def letter(self, position: Position) -> Letter | None:
+    def read_letter(self, position: Position) -> Letter | None:
         """Return the letter at a position; None: there is no such letter any more."""
         broker = self._brokers.get(position.broker)
         if broker is None:

@@ -97,7 +97,7 @@ class Download:
     content: bytes
 
     @property
-    def headers(self) -> dict[bytes, bytes]:
+    def file_headers(self) -> dict[bytes, bytes]:
         """The headers of the file."""
         plain = re.sub(r"[^A-Za-z0-9.-]+", "_", self.name)[:_FILE_NAME_MAX]
         return {b"content-type": b"application/octet-stream",

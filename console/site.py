@@ -376,7 +376,7 @@ class ConsoleResource(Resource):
             if wants_json:
                 return page.status, {b"content-type": _JSON}, page.as_json(cluster)
             if page.file is not None:
-                return page.status, page.file.headers, page.file.content
+                return page.status, page.file.file_headers, page.file.content
             return page.status, {b"content-type": _HTML}, self._renderer.as_html(page, visit)
 
         def done(answer: tuple[int, Mapping[bytes, bytes], bytes]) -> None:
