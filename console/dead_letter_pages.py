@@ -62,6 +62,8 @@ PAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 EXPORT_MAX: Final = 10_000
 EXPORT_BYTES_MAX: Final = 32 * 1024 * 1024
 EXPORT_S: Final = 13.0
+#: A resend stops this long before its deadline, so that its outcomes are shown, seconds.
+_SPARE_S: Final = 2.5
 
 
 def dead_letters_page(session: PageSession, query: Query) -> Page:
@@ -195,9 +197,9 @@ def resend_letters(session: PageSession, form: Query) -> str:
     positions = _selection(form)
     if not positions:
         raise BadQuery("no message is selected")
+    reader = LetterReader(session, group)
     if not session.spent_forms.accept_once(form.text("once")):
         raise BadQuery("these messages were already sent again by this form")
-    reader = LetterReader(session, group)
     outcomes = [_resend(session, group, reader, position, destination) for position in positions]
     sent = sum(bool(each.sent_to) for each in outcomes)
     return "\n".join([f"{sent} of {len(positions)} dead letters of {group} were sent again.",
@@ -208,6 +210,8 @@ def _resend(
     session: PageSession, group: str, reader: LetterReader, position: Position, destination: str
 ) -> Outcome:
     """Send one letter; a failure does not keep the next ones from being sent."""
+    if session.remaining_s < _SPARE_S:
+        return Outcome(position.text, fault="the time of the form was over")
     try:
         letter = reader.read_letter(position)
     except BrokerError as error:

@@ -207,6 +207,15 @@ class ResendTests(DeadLetterCase):
         self.assertEqual(answer["result"], "0 of 2 dead letters of billing were sent again.")
         self.assertIn("not sent, topic orders cannot be written to", str(answer["details"]))
 
+    def test_a_resend_stops_before_its_deadline(self) -> None:
+        """The outcomes are shown, and what was not sent can be sent later."""
+        rows = self.letters()[:2]
+        self.patch(dead_letter_pages, "_SPARE_S", 1_000)
+        answer = self.resend(rows)
+        self.assertEqual(answer["details"], [
+            f"{row['select']}: not sent, the time of the form was over" for row in rows])
+        self.assertEqual(self.messages("%RETRY%billing"), [])
+
     def test_selections_that_are_not_valid(self) -> None:
         """A stranger's text is refused, and an expired letter is named."""
         for text in ("x", "broker-a:0", "broker-a:-1:0", "broker-a:0:9" + "9" * 30, ":0:0"):
