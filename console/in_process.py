@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 from twisted.internet.error import CannotListenError
@@ -27,7 +27,8 @@ __all__ = ["ConsoleOpener", "LateSite"]
 
 _HOST: Final = "127.0.0.1"
 _PORT: Final = 8082
-MakeSite = Callable[[], tuple[Any, Any]]
+#: Makes a site and its resource, on the reactor.
+MakeSite: TypeAlias = Callable[[], tuple[Any, Any]]
 
 
 class _WaitingBrowser(Protocol):
@@ -68,15 +69,15 @@ class _WaitingBrowser(Protocol):
 class LateSite(Factory):
     """A factory that makes its site when the first browser connects.
 
-    :param make_site: makes the site and its resource; it is called on a thread.
+    :param load: loads the console on a thread, and returns the function that makes the site.
     """
 
     log = Logger()
     noisy = False
 
-    def __init__(self, reactor: Any, make_site: MakeSite) -> None:
+    def __init__(self, reactor: Any, load: Callable[[], MakeSite]) -> None:
         self._reactor = reactor
-        self._make_site = make_site
+        self._load = load
         self._waiting: list[tuple[_WaitingBrowser, Any]] = []
         self._is_loading = False
         self.site: Any = None
@@ -91,12 +92,12 @@ class LateSite(Factory):
         self._waiting.append((browser, addr))
         if not self._is_loading:
             self._is_loading = True
-            deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._make_site
-                              ).addCallbacks(self._loaded, self._failed)
+            deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._load
+                              ).addCallback(self._loaded).addErrback(self._failed)
 
-    def _loaded(self, result: tuple[Any, Any]) -> None:
+    def _loaded(self, make_site: MakeSite) -> None:
+        self.site, self._resource = make_site()
         self._is_loading = False
-        self.site, self._resource = result
         self.site.doStart()
         waiting, self._waiting = self._waiting, []
         for browser, addr in waiting:
@@ -149,7 +150,7 @@ class ConsoleOpener:
         :returns: a line with the address, which may contain the token and so must not be logged.
         :raises BrokerError: when the port cannot be opened.
         """
-        site = LateSite(reactor, lambda: self._make_site(reactor, name_servers))
+        site = LateSite(reactor, lambda: self._load(reactor, name_servers))
         try:
             listening = reactor.listenTCP(self._port, site, interface=_HOST)
         except CannotListenError as error:
@@ -163,8 +164,8 @@ class ConsoleOpener:
         return f"The console answers at {address}" + (
             f"/login?token={self._token}" if self._has_token_line else "")
 
-    def _make_site(self, reactor: Any, name_servers: str) -> tuple[Any, Any]:
-        """Load the console; on a thread."""
+    def _load(self, reactor: Any, name_servers: str) -> MakeSite:
+        """Load the console, and return the function that makes its site."""
         from twistmq.console.doctor_page import DoctorRunner
         from twistmq.console.page_session import PageSession
         from twistmq.console.site import make_site
@@ -174,5 +175,6 @@ class ConsoleOpener:
             return PageSession(name_servers, tls=self._make_tls(),
                                doctor=DoctorRunner(self._doctor_arguments))
 
-        return make_site(reactor, ConsoleOptions(
-            {"default": make_session}, self._token, accounts=self._accounts))
+        options = ConsoleOptions(
+            {"default": make_session}, self._token, accounts=self._accounts)
+        return lambda: make_site(reactor, options)

@@ -110,11 +110,11 @@ class OpenerTests(SynchronousTestCase):
 class LateSiteTests(SynchronousTestCase):
     """Connections that come before the console is loaded."""
 
-    def listen(self, make_site: Any) -> tuple[LateSite, int]:
+    def listen(self, load: Any) -> tuple[LateSite, int]:
         """Listen on a reactor of its own."""
         thread = ReactorThread()
         self.addCleanup(thread.stop)
-        site = LateSite(thread.reactor, make_site)
+        site = LateSite(thread.reactor, load)
         port = thread.call(lambda: thread.reactor.listenTCP(0, site, interface="127.0.0.1"))
         self.addCleanup(thread.call, port.stopListening)
         self.addCleanup(thread.call, site.close)
@@ -142,15 +142,15 @@ class LateSiteTests(SynchronousTestCase):
         """Its connection is dropped, and the next browser is served."""
         may_load, resource = Event(), SimpleNamespace(close=lambda: None)
 
-        def make_site() -> Any:
+        def load() -> Any:
             from twisted.web.server import Site
             from twisted.web.static import Data
 
             may_load.wait(PATIENCE_S)
             page = Data(b"here", "text/plain")  # type: ignore[no-untyped-call]
-            return Site(page), resource  # type: ignore[no-untyped-call]
+            return lambda: (Site(page), resource)  # type: ignore[no-untyped-call]
 
-        _, port = self.listen(make_site)
+        _, port = self.listen(load)
         socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()
         with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
             connection.sendall(b"GET /x HTTP/1.0\r\n\r\n")
