@@ -23,7 +23,7 @@ from twistmq.tools.admin.session import AdminError
 __all__ = ["DOCTOR_S", "DoctorRunner", "Finding", "doctor_page"]
 
 #: The additional time that the page may take, seconds.
-DOCTOR_S: Final = 18.0
+DOCTOR_S: Final = 40.0
 _FINDINGS: Final = (Column("level", "state"), Column("check"), Column("found"), Column("mend"))
 #: The order of the levels on the page.
 _LEVELS: Final = ("broken", "warn", "ok")

@@ -164,6 +164,8 @@ _PLACES: Final = {
 SLOW: Final = frozenset((
     "integrations/tables/test_log_pieces.py", "integrations/tables/test_options.py",
     "integrations/tables/test_queue_reader.py",
+    "console/test_dead_letter_pages.py", "console/test_in_process.py",
+    "console/test_reset_pages.py", "console/test_trace_pages.py",
     "tools/admin/test_brokers.py", "tools/admin/test_command_line.py",
     "tools/admin/test_completion.py", "tools/admin/test_groups.py",
     "tools/admin/test_messages.py", "tools/admin/test_offsets.py", "tools/admin/test_roles.py",

@@ -19,6 +19,7 @@ import click
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.console.case import Browser
+from twistmq.broker.config.folder_checks import lock_holder
 from twistmq.broker.testing.in_process_broker import ReactorThread, running_broker
 from twistmq.console.in_process import ConsoleOpener, LateSite
 from twistmq.console.start_token import TOKEN_VARIABLE
@@ -148,6 +149,7 @@ class LateSiteTests(SynchronousTestCase):
 
             may_load.wait(PATIENCE_S)
             page = Data(b"here", "text/plain")  # type: ignore[no-untyped-call]
+            page.isLeaf = True
             return lambda: (Site(page), resource)  # type: ignore[no-untyped-call]
 
         _, port = self.listen(load)
@@ -183,12 +185,12 @@ class ProcessTests(SynchronousTestCase):
             browser = Browser(int(match[1]))
             browser.get(match[2])
             self.assertIn("1 of 1", browser.get("/").text)
-            rows = browser.json("/doctor").rows["findings"]
-            # The doctor finds the lock of the store, which it must not release.
-            for _ in range(2):
-                self.assertTrue([row for row in rows if row["level"] == "ok" and
-                                 f"{data}/store is used by" in row["found"]], msg=rows)
-                rows = browser.json("/doctor").rows["findings"]
+            answer = browser.json("/doctor")
+            self.assertEqual(answer.status, 200, msg=answer.text)
+            self.assertIn(("ok", f"{data}/store is used by process {process.pid}"), [
+                (row["level"], row["found"]) for row in answer.rows["findings"]])
+            # A look at the lock from within the process would have released it.
+            self.assertEqual(lock_holder(data / "store" / "lock"), process.pid)
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(PATIENCE_S), 0)
         finally:
