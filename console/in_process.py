@@ -166,7 +166,7 @@ class ConsoleOpener:
 
     def _load(self, reactor: Any, name_servers: str) -> MakeSite:
         """Load the console, and return the function that makes its site."""
-        from twistmq.console.doctor_page import DoctorRunner
+        from twistmq.console.doctor_runner import DoctorRunner
         from twistmq.console.page_session import PageSession
         from twistmq.console.site import make_site
         from twistmq.console.visitor import ConsoleOptions

@@ -26,7 +26,7 @@ from twistmq.protocol.signature import Credentials
 from twistmq.tools.admin.session import Broker, Session
 
 if TYPE_CHECKING:
-    from twistmq.console.doctor_page import Finding
+    from twistmq.console.doctor_runner import Finding
 
 __all__ = ["PAGE_S", "REPORT_S", "Answers", "PageSession", "Unanswered", "is_denial"]
 

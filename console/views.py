@@ -16,7 +16,8 @@ from twistmq.console.dead_letter_pages import (
     resend_letters,
     resend_page,
 )
-from twistmq.console.doctor_page import DOCTOR_S, doctor_page
+from twistmq.console.doctor_page import doctor_page
+from twistmq.console.doctor_runner import DOCTOR_S
 from twistmq.console.group_pages import client_page, group_page, groups_page
 from twistmq.console.message_pages import messages_page
 from twistmq.console.page import Page

@@ -144,12 +144,13 @@ class LateSiteTests(SynchronousTestCase):
         may_load, resource = Event(), SimpleNamespace(close=lambda: None)
 
         def load() -> Any:
+            from twisted.web.resource import Resource
             from twisted.web.server import Site
-            from twisted.web.static import Data
 
             may_load.wait(PATIENCE_S)
-            page = Data(b"here", "text/plain")  # type: ignore[no-untyped-call]
+            page: Any = Resource()  # type: ignore[no-untyped-call]
             page.isLeaf = True
+            page.render_GET = lambda request: b"here"
             return lambda: (Site(page), resource)  # type: ignore[no-untyped-call]
 
         _, port = self.listen(load)
