@@ -23,6 +23,8 @@ PROGRAMS: Final = {
     "prometheus": r"prometheus and promtool are not installed",
     "promtool": r"prometheus and promtool are not installed",
     "hadolint": r"hadolint is not installed",
+    "chromium": r"chromium is not installed",
+    "chromedriver": r"chromedriver is not installed",
     "systemd-analyze": r"systemd-analyze is not installed",
 }
 #: The system may not grant these, or the client is not made for this machine.
@@ -35,7 +37,7 @@ ALWAYS: Final = (
     r"rocketmq==\S+ has a wheel for x86-64 Linux only",
 )
 #: No run of CI has these extras.
-EXTRAS: Final = ("delta", "iceberg")
+EXTRAS: Final = ("browser", "delta", "iceberg")
 
 _SKIPPED: Final = re.compile(r"SKIPPED \[(\d+)\] (\S+?): (.*)")
 #: In pytest's closing line.

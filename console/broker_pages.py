@@ -18,9 +18,10 @@ from twistmq.console.progress_table import (
     progress_by_group,
 )
 from twistmq.console.query import Query
+from twistmq.console.sample_table import line_chart
 from twistmq.console.topic_pages import begin_topics, is_system_name, own_topics
 from twistmq.protocol.bodies import HARuntimeInfo
-from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.flags import MASTER_ID
@@ -47,21 +48,24 @@ class _State:
     """The answers of a broker.
 
     :param replication: None: the broker does not report it.
+    :param refusal: the reason why it does not.
     """
 
     figures: Mapping[str, str]
     replication: HARuntimeInfo | None
+    refusal: str = ""
 
 
 def _state(session: PageSession, broker: Broker) -> _State:
     figures = runtime_table(session, broker)
     try:
-        replication = HARuntimeInfo.decode(
-            session.ask(broker.address, RequestCode.GET_BROKER_HA_STATUS).body)
-    except RequestRefused:
+        return _State(figures, HARuntimeInfo.decode(
+            session.ask(broker.address, RequestCode.GET_BROKER_HA_STATUS).body))
+    except RequestRefused as error:
         # Brokers before 5.0 do not know the request, and a small account may not use it.
-        replication = None
-    return _State(figures, replication)
+        is_old = error.response_code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        return _State(figures, None, "not reported by this release" if is_old
+                      else "refused to this account")
 
 
 def _first_number(text: str | None) -> float | None:
@@ -90,7 +94,7 @@ def _replication(state: _State) -> list[str]:
     """Return a line for each connection of the replication."""
     info = state.replication
     if info is None:
-        return []
+        return [state.refusal]
     if not info.master:
         own = info.ha_client_runtime_info
         if not own.activated:
@@ -148,13 +152,19 @@ def overview_page(session: PageSession, query: Query) -> Page:
     own_names = own_topics(masters)
     topics = {name for _, topics in all_topics.collect() for name in topics
               if not is_system_name(name) and name not in own_names}
-    return Page("overview", "Overview", {"brokers": table, "lags": _lag_table(progress)}, {
+    page = Page("overview", "Overview", {"brokers": table, "lags": _lag_table(progress)}, {
         "brokers": len(table.rows), "answering": answer_count,
         "denied": len(session.denying), "topics": len(topics),
         "groups": len({group for group, _ in progress}),
         "in_per_s": _sum(table, "in_per_s"), "out_per_s": _sum(table, "out_per_s"),
         "stored_today": int(_sum(table, "stored_today")),
         "lag": sum(each.lag for each in progress.values())})
+    samples = session.sample(("overview", ""), *(
+        page.facts[name] for name in ("in_per_s", "out_per_s", "lag")))
+    page.charts = {
+        "rate": line_chart("Messages per second", samples, **{"in": 0, "out": 1}),
+        "lag": line_chart("Lag of all groups", samples, lag=2)}
+    return page
 
 
 def _sum(table: Table, name: str) -> float:

@@ -20,6 +20,7 @@ from twistmq.console.progress_table import (
     progress_by_group,
 )
 from twistmq.console.query import Query, cut_table
+from twistmq.console.sample_table import line_chart, rate_chart
 from twistmq.protocol.bodies import (
     ConsumerConnection,
     ConsumeStats,
@@ -101,11 +102,17 @@ def group_page(session: PageSession, query: Query) -> Page:
                         "The group has not committed an offset yet."),
         "clients": clients, "subscriptions": subscriptions, "settings": settings})
     page.facts = {
-        "group": group, "lag": sum(int(row[5] or 0) for row in queues if isinstance(row[5], int)),
-        "in_flight": sum(int(row[6] or 0) for row in queues if isinstance(row[6], int)),
+        "group": group, "lag": _sum(queues, 5), "in_flight": _sum(queues, 6),
         "clients": len(clients.rows), "mode": mode,
         "topics": sorted({str(row[0]) for row in queues})}
+    samples = session.sample(("group", group), page.facts["lag"], _sum(queues, 3), _sum(queues, 4))
+    page.charts = {"lag": line_chart("Lag", samples, lag=0),
+                   "rate": rate_chart("Messages per second", samples, stored=1, consumed=2)}
     return page
+
+
+def _sum(rows: list[tuple[Cell, ...]], at: int) -> int:
+    return sum(cell for row in rows if isinstance(cell := row[at], int))
 
 
 def _begin_stats(

@@ -12,11 +12,16 @@ tables      an object: for each table the list of its rows, which are objects by
 totals      an object: for each table that is cut, the number of rows before the cut
 unanswered  a list of objects with "server" and "reason"
 notes       a list of texts
-file        for a download: an object with "name", and "content" in base64
-=========== =====================================================================================
 
 A page without a file has no "file". Times are Unix milliseconds, sizes are bytes, rates are per
 second.
+=======
+charts      an object: for each chart "title", "times" and "series", which has lists by name
+file        for a download: an object with "name", and "content" in base64
+=========== =====================================================================================
+
+A page without charts has no "charts", and one without a file no "file". Times are Unix
+milliseconds, sizes are bytes, rates are per second.
 """
 
 from __future__ import annotations
@@ -29,15 +34,17 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from twistmq.console.page_session import Unanswered
+from twistmq.console.sample_table import Chart
 
 __all__ = ["Cell", "Column", "Download", "Kind", "Page", "Table"]
 
+#: The length of the name of a file.
+_FILE_NAME_MAX: Final = 120
 #: How a cell is displayed. Cells of the kinds from "topic" on are names that link to their pages,
 #: except the last one, which is a box that selects the row.
 Kind: TypeAlias = Literal[
     "text", "number", "bytes", "rate", "time", "percent", "state", "code", "list", "topic",
     "group", "client", "letters", "select"]
-_FILE_NAME_MAX: Final = 120
 Cell: TypeAlias = "str | int | float | bool | list[str] | None"
 
 
@@ -120,6 +127,7 @@ class Page:
     notes: list[str] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
     status: int = 200
+    charts: dict[str, Chart] = field(default_factory=dict)
     file: Download | None = None
 
     def as_json(self, cluster: str) -> bytes:
@@ -130,5 +138,6 @@ class Page:
             "totals": {name: table.total for name, table in self.tables.items()
                        if table.total is not None},
             "unanswered": self.unanswered, "notes": self.notes,
+            **({"charts": self.charts} if self.charts else {}),
             **({"file": self.file} if self.file else {}),
         }) + b"\n"

@@ -16,7 +16,9 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
+from twistmq.console.sample_table import Key, Sample, SampleTable
 from twistmq.console.spent_forms import SpentForms
+from twistmq.console.tail_limit import TailLimit
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import BrokerError, RemotingTimeout, RequestRefused
@@ -83,6 +85,9 @@ class PageSession(Session):
         self.doctor = doctor
         #: The forms that were carried out, of all pages.
         self.spent_forms = SpentForms()
+        #: The samples for charts, and the limit of tails, of all pages.
+        self.sample_table = SampleTable(lambda: int(time.time() * 1000))
+        self.tail_limit = TailLimit(time.monotonic)
         self._ends_s = math.inf
         self._is_change = False
         self._has_own_pool = pool is None
@@ -162,6 +167,12 @@ class PageSession(Session):
         :param ask: runs on a thread for each broker.
         """
         return Answers(self, [(broker, self.pool.submit(ask, broker)) for broker in brokers])
+
+    def sample(self, key: Key, *values: float) -> list[Sample]:
+        """Add a sample for a chart if all brokers have answered; :returns: all its samples."""
+        if self.unanswered:
+            return self.sample_table.samples_of(key)
+        return self.sample_table.add(key, *values)
 
     def report(self, broker: Broker, reason: str) -> None:
         """Name a broker that did not contribute to the page."""

@@ -31,6 +31,7 @@ from twistmq.console.page import Page
 from twistmq.console.page_session import PageSession, is_denial
 from twistmq.console.query import BadQuery
 from twistmq.console.renderer import Renderer, StaticFile, Visit, static_files
+from twistmq.console.tail_limit import TooManyTails
 from twistmq.console.views import CHANGE_S, View, find_view
 from twistmq.console.visitor import ConsoleOptions, Visitor
 from twistmq.protocol.codes import ResponseCode
@@ -424,6 +425,8 @@ class ConsoleResource(Resource):
             return 403, f"The {account} may not do this: {error}"
         if isinstance(error, BadQuery):
             return 400, str(error)
+        if isinstance(error, TooManyTails):
+            return 429, str(error)
         if isinstance(error, AdminError):
             return 404, str(error)
         if isinstance(error, RequestRefused):

@@ -14,6 +14,7 @@ from twistmq.console.page import Cell, Column, Page, Table
 from twistmq.console.page_session import Answers, PageSession
 from twistmq.console.progress_table import begin_progress, joined_progress
 from twistmq.console.query import BadQuery, Query, cut_table
+from twistmq.console.sample_table import line_chart, rate_chart
 from twistmq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.topic_names import (
@@ -143,6 +144,7 @@ def topic_page(session: PageSession, query: Query) -> Page:
         for (group, name), each in sorted(joined_progress(all_progress).items())
         if name == topic and not is_system_group(group)]
     counts = [each for _, each in all_counts.collect()]
+    lag = sum(each for _, each, *_ in groups if isinstance(each, int))
     page = Page("topic", topic, {
         "groups": Table(_GROUPS, groups, "Consumer groups",
                         "No group has consumed this topic yet."),
@@ -151,10 +153,17 @@ def topic_page(session: PageSession, query: Query) -> Page:
     page.facts = {
         "topic": topic, "kind": _kind(topic), "clusters": sorted({each.cluster for each in places}),
         "brokers": sorted({each.name for each in places}), "queues": len(queues),
-        "messages": sum(int(row[4] or 0) for row in queues if isinstance(row[4], int)),
+        "messages": _sum(queues, 4),
         "in_per_s": sum(map(minute_rate, counts)), "stored_in_a_day": sum(map(day_sum, counts)),
-        "lag": sum(each for _, each, *_ in groups if isinstance(each, int))}
+        "lag": lag}
+    samples = session.sample(("topic", topic), _sum(queues, 3), lag)
+    page.charts = {"rate": rate_chart("Stored per second", samples, stored=0),
+                   "lag": line_chart("Lag of all groups", samples, lag=1)}
     return page
+
+
+def _sum(rows: Iterable[tuple[Cell, ...]], at: int) -> int:
+    return sum(cell for row in rows if isinstance(cell := row[at], int))
 
 
 # --- changes

@@ -19,11 +19,12 @@ from twistmq.console.dead_letter_pages import (
 from twistmq.console.doctor_page import doctor_page
 from twistmq.console.doctor_runner import DOCTOR_S
 from twistmq.console.group_pages import client_page, group_page, groups_page
-from twistmq.console.message_pages import messages_page
+from twistmq.console.message_pages import body_page, messages_page
 from twistmq.console.page import Page
 from twistmq.console.page_session import REPORT_S, PageSession
 from twistmq.console.query import Query
 from twistmq.console.reset_pages import reset_group, reset_page
+from twistmq.console.tail_page import tail_page
 from twistmq.console.topic_pages import change_topic, create_topic, topic_page, topics_page
 from twistmq.console.trace_pages import trace_page, traces_page
 
@@ -57,6 +58,8 @@ VIEWS: Final = (
     View(("groups",), groups_page),
     View(("groups", "GROUP"), group_page),
     View(("messages",), messages_page, extra_s=REPORT_S),
+    View(("messages", "body"), body_page, extra_s=REPORT_S),
+    View(("tail",), tail_page),
     View(("groups", "GROUP", "clients", "CLIENT"), client_page, extra_s=REPORT_S),
     View(("groups", "GROUP", "reset"), reset_page, reset_group, extra_s=REPORT_S),
     View(("doctor",), doctor_page, extra_s=DOCTOR_S),

@@ -134,6 +134,7 @@ _PLACES: Final = {
     "integrations/dramatiq/test_readme.py": "long",
     "integrations/dramatiq/test_worker.py": "long",
     "client/test_back_pressure.py": "long",
+    "console/test_browser.py": "long",
     "client/test_exits.py": "long",
     "client/test_frameworks.py": "long",
     "hostile/test_full_slave.py": "crash",

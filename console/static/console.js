@@ -21,6 +21,7 @@ for (const button of document.querySelectorAll("[data-theme-toggle]")) {
     root.dataset.theme = isDark() ? "light" : "dark";
     localStorage.setItem("theme", root.dataset.theme);
     button.textContent = isDark() ? "Light" : "Dark";
+    drawCharts();
   });
 }
 
@@ -41,6 +42,125 @@ for (const box of document.querySelectorAll("[data-refresh]")) {
 
 // The menu scrolls on narrow screens.
 document.querySelector("nav a[aria-current]")?.scrollIntoView({block: "nearest", inline: "center"});
+
+// --- charts
+const CHART_PX = 150;
+const LINE_COLOURS = ["--accent", "--good"];
+const shortNumber = new Intl.NumberFormat("en", {notation: "compact", maximumFractionDigits: 1});
+let plots = [];
+
+function clockTime(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString("en-GB");
+}
+
+function drawCharts() {
+  for (const plot of plots) plot.destroy();
+  plots = [];
+  const style = getComputedStyle(root);
+  const soft = style.getPropertyValue("--soft").trim(), line = style.getPropertyValue("--line").trim();
+  for (const figure of document.querySelectorAll("[data-chart]")) {
+    const chart = JSON.parse(figure.dataset.chart);
+    if (chart.times.length < 2 || typeof uPlot === "undefined") continue;
+    const box = figure.querySelector(".plot");
+    const names = Object.keys(chart.series);
+    const values = names.map((name) => figure.querySelector(`[data-line="${CSS.escape(name)}"]`));
+    const latest = values.map((each) => each.textContent);
+    const axis = {stroke: soft, grid: {stroke: line, width: 1}, ticks: {show: false}};
+    box.hidden = false;
+    plots.push(new uPlot({
+      width: box.clientWidth, height: CHART_PX, legend: {show: false},
+      cursor: {y: false, drag: {setScale: false}},
+      scales: {y: {range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1]}},
+      axes: [{...axis, size: 28, space: 90, values: (_, marks) => marks.map(clockTime)},
+        {...axis, size: 48,
+        values: (_, marks) => marks.map((each) => shortNumber.format(each))}],
+      series: [{}, ...names.map((name, at) => ({
+        label: name, width: 2, spanGaps: false,
+        stroke: style.getPropertyValue(LINE_COLOURS[at % LINE_COLOURS.length]).trim()}))],
+      hooks: {setCursor: [(plot) => names.forEach((name, at) => {
+        const value = plot.cursor.idx == null ? null : chart.series[name][plot.cursor.idx];
+        values[at].textContent = value == null ? latest[at] : shortNumber.format(value);
+      })]},
+    }, [chart.times.map((each) => each / 1000), ...Object.values(chart.series)], box));
+  }
+}
+
+drawCharts();
+document.addEventListener("htmx:afterSettle", drawCharts);
+addEventListener("resize", () => {
+  for (const plot of plots) {
+    plot.setSize({width: plot.root.parentElement.clientWidth, height: CHART_PX});
+  }
+});
+
+// --- the live tail: it asks for what is new, and rests while the page is hidden
+const TAIL_ROWS_MAX = 500;
+const TAIL_SLOWEST_MS = 10000;
+const TAIL_ENDS_MS = 30 * 60 * 1000;
+
+function startTail(tail) {
+  const state = document.querySelector("[data-tail-state]");
+  const button = document.querySelector("[data-tail-pause]");
+  const period = Number(tail.dataset.period);
+  let wait = period, isPaused = false, began = Date.now(), timer = 0;
+
+  function say(text) { if (state.textContent !== text) state.textContent = text; }
+
+  function pause(isNowPaused, text) {
+    isPaused = isNowPaused;
+    button.textContent = isPaused ? "Go on" : "Pause";
+    say(text);
+    clearTimeout(timer);
+    if (!isPaused) { began = Date.now(); wait = period; look(); }
+  }
+
+  function add(part) {
+    const rows = [...part.querySelectorAll("tbody tr")];
+    const body = tail.querySelector("tbody");
+    if (body) {
+      body.prepend(...rows);
+      while (body.rows.length > TAIL_ROWS_MAX) body.lastElementChild.remove();
+      for (const each of tail.querySelectorAll(".warning, .hint")) each.remove();
+      tail.prepend(...part.querySelectorAll(".warning, .hint"));
+    } else {
+      tail.replaceChildren(...part.children);
+    }
+    tail.dataset.tail = part.dataset.tail;
+  }
+
+  async function look() {
+    if (isPaused) return;
+    if (Date.now() - began > TAIL_ENDS_MS) return pause(true, "paused after half an hour");
+    if (!document.hidden) {
+      try {
+        const answer = await fetch(tail.dataset.tail);
+        const text = await answer.text();
+        const part = new DOMParser().parseFromString(text, "text/html").querySelector("[data-tail]");
+        if (isPaused) return;
+        if (answer.redirected) return location.reload();
+        if (answer.ok && part) {
+          add(part);
+          wait = period;
+          say("live");
+        } else {
+          wait = Math.min(wait * 2, TAIL_SLOWEST_MS);
+          say(answer.status === 429 ? "slower: too many tails are open" : `no answer (${answer.status})`);
+        }
+      } catch {
+        wait = Math.min(wait * 2, TAIL_SLOWEST_MS);
+        say("the console does not answer");
+      }
+    }
+    timer = setTimeout(look, wait);
+  }
+
+  button.hidden = false;
+  button.addEventListener("click", () => pause(!isPaused, isPaused ? "live" : "paused"));
+  say("live");
+  timer = setTimeout(look, wait);
+}
+
+for (const tail of document.querySelectorAll("[data-tail]")) startTail(tail);
 
 // --- forms
 document.addEventListener("change", (event) => {

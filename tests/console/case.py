@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from twisted.trial.unittest import SynchronousTestCase
+
 from tests.tools.admin.case import AdminCase
 from twistmq.broker.testing.in_process_broker import ReactorThread
 from twistmq.console.page_session import PageSession
@@ -17,7 +19,7 @@ from twistmq.console.visitor import ConsoleOptions
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.tools.admin.offsets import commit_offset
 
-__all__ = ["TOKEN", "Answer", "Browser", "ConsoleCase"]
+__all__ = ["PATIENCE_S", "TOKEN", "Answer", "Browser", "ConsoleCase", "start_console"]
 
 TOKEN: Final = "a-token-for-tests-0123456789"
 #: The deadline of pages in tests that are not about it, seconds: the machine may be busy.
@@ -30,7 +32,12 @@ class Answer:
 
     status: int
     headers: dict[str, str]
-    text: str
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        """The content of a page."""
+        return self.content.decode()
 
     @property
     def rows(self) -> dict[str, list[dict[str, Any]]]:
@@ -61,13 +68,13 @@ class Browser:
             connection.request(method, self.base + path, body, {
                 **({"Cookie": self.cookie} if self.cookie else {}), **(headers or {})})
             response = connection.getresponse()
-            text = response.read().decode()
+            content = response.read()
         finally:
             connection.close()
         names = {name.lower(): value for name, value in response.getheaders()}
         if "set-cookie" in names:
             self.cookie = names["set-cookie"].partition(";")[0]
-        return Answer(response.status, names, text)
+        return Answer(response.status, names, content)
 
     def get(self, path: str, **headers: str) -> Answer:
         """Load a page."""
@@ -89,6 +96,26 @@ class Browser:
         self.csrf = self.get("/brokers").text.partition('name="csrf" value="')[2].partition('"')[0]
 
 
+def start_console(
+    case: SynchronousTestCase, options: ConsoleOptions
+) -> tuple[Browser, ReactorThread, ConsoleResource]:
+    """Start a console that ends with a test.
+
+    :returns: a browser that is not logged in, the thread of the console, and its resource.
+    """
+    thread = ReactorThread()
+    case.addCleanup(thread.stop)
+
+    def start() -> tuple[Any, ConsoleResource]:
+        site, resource = make_site(thread.reactor, options)
+        return thread.reactor.listenTCP(0, site, interface="127.0.0.1"), resource
+
+    port, resource = thread.call(start)
+    case.addCleanup(thread.call, resource.close)
+    case.addCleanup(thread.call, port.stopListening)
+    return Browser(port.getHost().port, options.base), thread, resource
+
+
 class ConsoleCase(AdminCase):
     """A name server, a broker and a console, started for each test."""
 
@@ -98,20 +125,9 @@ class ConsoleCase(AdminCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.thread = ReactorThread()
-        self.addCleanup(self.thread.stop)
-        options = ConsoleOptions(
+        self.browser, self.thread, self.resource = start_console(self, ConsoleOptions(
             {"default": self.make_session}, TOKEN, self.base, self.readonly, page_s=PATIENCE_S,
-            accounts=self.accounts)
-
-        def start() -> tuple[Any, ConsoleResource]:
-            site, resource = make_site(self.thread.reactor, options)
-            return self.thread.reactor.listenTCP(0, site, interface="127.0.0.1"), resource
-
-        port, self.resource = self.thread.call(start)
-        self.addCleanup(self.thread.call, self.resource.close)
-        self.addCleanup(self.thread.call, port.stopListening)
-        self.browser = Browser(port.getHost().port, self.base)
+            accounts=self.accounts))
 
     def make_session(self) -> PageSession:
         """Make the session of the console."""
