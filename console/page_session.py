@@ -102,6 +102,9 @@ class PageSession(Session):
         page = copy(self)
         page.failures = []
         page.unanswered = []
+        # A broker that was slow once has the whole time of the next page again. With half a second,
+        # as in commands, a broker with thousands of groups would stay unanswered from then on.
+        page._silent = set()
         page.denying = set()
         page._cluster_info = None
         page._is_change = is_change

@@ -44,8 +44,9 @@ __all__ = ["ConsoleResource", "make_site"]
 
 #: The size of a request's body, bytes: a message of 256 KiB in which each byte is escaped.
 REQUEST_BYTES_MAX: Final = 1024 * 1024
-#: A page that is not made this long after its deadline is given up, seconds.
-_LATE_S: Final = 0.15
+#: A page that is not made this long after its deadline is given up, seconds. A page with the
+#: answers that have arrived is better than none, also on a busy machine that renders it slowly.
+_LATE_S: Final = 1.0
 #: Pages that are made at one time.
 _PAGES_MAX: Final = 8
 #: The time between two looks for logins that have been idle for too long, seconds.
