@@ -22,7 +22,7 @@ _TOPS: Final = ("protocol", "broker", "client", "tools", "plugins", "acl", "trac
 BY_HAND: Final = frozenset((
     "acl", "console", "plugins/dledger", "plugins/flow_control", "plugins/ha",
     "plugins/static_topic",
-    "integrations/celery", "spark_bridge"))
+    "integrations/celery", "integrations/taskiq", "spark_bridge"))
 _MODULES_LINE: Final = "## Modules\n"
 #: A folder with more modules has a page.
 _MODULES_MAX: Final = 5

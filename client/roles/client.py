@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from twistmq.client.base.argument_checks import check_text, check_whole
+from twistmq.client.base.argument_checks import check_attributes, check_text, check_whole
 from twistmq.client.base.errors import OptionError
 from twistmq.client.base.messages import MessageQueue, PullResult, check_queue
 from twistmq.client.base.times import Time, unix_ms
@@ -51,12 +51,16 @@ class BaseClient:
         return await self._call(self._queries.topics)
 
     @waits
-    async def create_topic(self, topic: str, *, queues: int = 4) -> None:
+    async def create_topic(
+        self, topic: str, *, queues: int = 4, attributes: Mapping[str, str] | None = None
+    ) -> None:
         """Create a topic on the master of each broker, and wait until the name servers know it.
 
         A topic that exists gets this number of queues.
 
         :param queues: the number of queues on each broker.
+        :param attributes: attributes to set, such as ``{"message.type": "PRIORITY"}``; brokers of
+            version 4 do not have any.
         :raises OptionError: when an argument is not valid.
         :raises RequestRefused: when a broker does not accept the name, or denies the request.
         :raises RemotingError, NoRoute: when a broker does not answer, or no name server knows a
@@ -64,7 +68,8 @@ class BaseClient:
         """
         check_text(topic, "topic")
         check_whole(queues, "queues", 1)
-        await self._call(self._queries.create_topic, topic, queues)
+        check_attributes(attributes)
+        await self._call(self._queries.create_topic, topic, queues, attributes)
 
     @waits
     async def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:

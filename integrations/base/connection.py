@@ -44,7 +44,8 @@ class Connection:
         self._readers: dict[str, QueueReader] = {}
         self._holder: Holder | None = None
         self._client = Client(name_servers, **client_options)
-        self._topics = KnownTopics(self._client, options.topic_queues)
+        self._topics = KnownTopics(
+            self._client, options.topic_queues, options.topic_attributes)
         try:
             self._producer = Producer(client=self._client, group=f"{options.prefix}-producers")
         except BaseException:
@@ -71,7 +72,10 @@ class Connection:
             deliver_at=delivery_time(due, self._options))
 
     def _send_again(self, queue: str, message: ReceivedMessage[Any], due: float) -> None:
-        self.send(queue, message.body, next(iter(message.keys), None), due)
+        """Send a message that has arrived before its time, with what it was sent with."""
+        self._producer.send(
+            self._topic(queue), message.body, keys=message.keys, tags=message.tags,
+            properties=due_properties(due), deliver_at=delivery_time(due, self._options))
 
     def reader(self, queue: str) -> QueueReader:
         """Return the reader of a queue; :raises ClientError: when its topic cannot be made."""

@@ -12,13 +12,31 @@ from typing import Final
 
 from twistmq.integrations.base.options import QueueOptions
 
-__all__ = ["delivery_time", "due_of", "due_properties", "is_too_early"]
+__all__ = ["SentDelays", "delivery_time", "due_of", "due_properties", "is_too_early"]
 
 #: The property with the time of a task in Unix milliseconds.
 _DUE: Final = "task_due_ms"
 
 #: A message that is received at most this long before its time waits in the process, seconds.
 _EARLY_S: Final = 1.5
+#: How long after its time a delayed message may still be on its way to its queue, seconds.
+_LATE_S: Final = 2.0
+
+
+class SentDelays:
+    """The last time of a delayed message that this process has sent to each queue."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def note(self, queue: str, due: float | None) -> None:
+        """Note a message that is sent; :param due: its time in Unix seconds; None: at once."""
+        if due is not None:
+            self._last[queue] = max(due, self._last.get(queue, 0.0))
+
+    def are_over(self, queue: str) -> bool:
+        """Whether all delayed messages of a queue have arrived in it."""
+        return time.time() > self._last.get(queue, 0.0) + _LATE_S
 
 
 def delivery_time(due: float | None, options: QueueOptions) -> float | None:

@@ -32,6 +32,11 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     #: The number of attempts after which a message becomes a dead letter.
     max_attempts: int = 16
 
+    @property
+    def topic_attributes(self) -> dict[str, str]:
+        """The attributes of a new topic."""
+        return {}
+
     def __post_init__(self) -> None:
         for name, low in self.LEAST.items():
             if getattr(self, name) < low:

@@ -142,7 +142,9 @@ class QueueReader:
         if due is not None and is_too_early(due):
             self._postpone(message, due)
             return
-        task = Task(self.queue, message, self._consumer, value, due or 0.0)
+        # A message whose time has come has its place by its arrival.
+        ready_at = due if due is not None and due > time.time() else 0.0
+        task = Task(self.queue, message, self._consumer, value, ready_at)
         self._holder.hold(task)
         with self._changed:
             self.unfinished_count += 1

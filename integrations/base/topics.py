@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from twistmq.client import (
@@ -32,11 +33,15 @@ class KnownTopics:
     """The topics that a connection has found or created.
 
     :param queues: the number of queues of a new topic on each broker.
+    :param attributes: the attributes of a new topic.
     """
 
-    def __init__(self, client: Client, queues: int) -> None:
+    def __init__(
+        self, client: Client, queues: int, attributes: Mapping[str, str] | None = None
+    ) -> None:
         self._client = client
         self._queues = queues
+        self._attributes = attributes
         self._names: set[str] = set()
 
     def has_topic(self, topic: str) -> bool:
@@ -52,7 +57,8 @@ class KnownTopics:
     def ensure_topic(self, topic: str) -> None:
         """Create a topic unless it exists; :raises ClientError: when that fails."""
         if not self.has_topic(topic):
-            self._client.create_topic(topic, queues=self._queues)
+            self._client.create_topic(
+                topic, queues=self._queues, attributes=self._attributes)
             self._names.add(topic)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dramatiq.broker import Broker, Consumer
 from dramatiq.common import current_millis, q_name
@@ -14,6 +14,7 @@ from dramatiq.message import Message
 from dramatiq.middleware import Middleware
 
 from twistmq.integrations.base.connection import Connection
+from twistmq.integrations.base.delays import SentDelays
 from twistmq.integrations.base.options import QueueOptions
 from twistmq.integrations.dramatiq.consumer import QueueConsumer, TaskProxy, message_of
 from twistmq.integrations.dramatiq.errors import dramatiq_errors
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from twistmq.client.shell.options import NameServers
 
 __all__ = ["TwistmqBroker"]
-
-#: How long after its time a delayed message may still be on its way to its queue, seconds.
-_LATE_S: Final = 2.0
 
 
 class TwistmqBroker(Broker):
@@ -66,8 +64,7 @@ class TwistmqBroker(Broker):
         self._client_options = client_options
         self._lock = threading.Lock()
         self._connection: Connection | None = None
-        #: The last time of a delayed message that this process has sent, by queue, Unix seconds.
-        self._last_due: dict[str, float] = {}
+        self._delays = SentDelays()
 
     def _connect(self) -> Connection:
         """Return the connection of this process."""
@@ -143,8 +140,7 @@ class TwistmqBroker(Broker):
     def _send(self, queue: str, message: Message[Any]) -> None:
         eta = message.options.get("eta")
         due = eta / 1000 if isinstance(eta, int | float) else None
-        if due is not None:
-            self._last_due[queue] = max(due, self._last_due.get(queue, 0.0))
+        self._delays.note(queue, due)
         connection = self._connect()
         with dramatiq_errors():
             connection.send(queue, message.encode(), message.message_id, due)
@@ -192,7 +188,7 @@ class TwistmqBroker(Broker):
             with dramatiq_errors():
                 count = connection.unfinished_count(queue)
             # The time is looked at last, because the actor of a message may have sent another one.
-            if not count and time.time() > self._last_due.get(queue, 0.0) + _LATE_S:
+            if not count and self._delays.are_over(queue):
                 return
             if end is not None and time.monotonic() >= end:
                 raise QueueJoinTimeout(queue_name)

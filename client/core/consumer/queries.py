@@ -5,7 +5,7 @@ All offsets are logical offsets in a queue. Source: MQAdminImpl, MQClientAPIImpl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from twistmq.client.base.answers import checked_offset
@@ -80,7 +80,9 @@ class Queries:
         reply = await self._client.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return KVTable.decode_reply(reply.body).table
 
-    async def create_topic(self, topic: str, queues: int) -> None:
+    async def create_topic(
+        self, topic: str, queues: int, attributes: Mapping[str, str] | None = None
+    ) -> None:
         """Create a topic on each master, or change it, and wait until the name servers know it.
 
         :raises NoRoute: when the name servers know no master, or do not know the topic in time.
@@ -97,7 +99,9 @@ class Queries:
         header = CreateTopicRequestHeader(
             topic=topic, default_topic=_DEFAULT_TOPIC, read_queue_nums=queues,
             write_queue_nums=queues, perm=PERM_READ_WRITE, topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0)
+            topic_sys_flag=0,
+            attributes=",".join(f"+{name}={value}" for name, value in (attributes or {}).items())
+            or None)
         for address in masters:
             await client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
         end_ms = client.tasks.now_ms + client.options.timeout_ms

@@ -115,6 +115,13 @@ class ClientTests(RolesCase):
                     await got(client.create_topic("no topic"))
                 with self.assertRaises(OptionError):
                     await got(client.create_topic(topic, queues=0))
+                typed = f"typed-{style.name}"
+                await got(client.create_topic(typed, attributes={"message.type": "PRIORITY"}))
+                made = self.broker.call(lambda: self.broker.kernel.topic_config.get(typed))
+                self.assertEqual(made.attributes, {"message.type": "PRIORITY"})
+                for wrong in ({"message.type": "A,B"}, {"": "A"}, "message.type=FIFO"):
+                    with self.assertRaises(OptionError):
+                        await got(client.create_topic(topic, attributes=wrong))
 
         return in_each_style(main)
 
