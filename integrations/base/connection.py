@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.client import Client, ClientError, Producer, ReceivedMessage
 from twistmq.integrations.base.delays import delivery_time, due_properties
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from twistmq.client.shell.options import NameServers
 
 __all__ = ["Connection"]
+
+#: The properties that connect a message with its trace.
+_CONTEXT: Final[tuple[str, ...]] = ("traceparent", "tracestate", "baggage")
 
 
 class Connection:
@@ -73,9 +76,12 @@ class Connection:
 
     def _send_again(self, queue: str, message: ReceivedMessage[Any], due: float) -> None:
         """Send a message that has arrived before its time, with what it was sent with."""
+        context = {name: message.properties[name] for name in _CONTEXT
+                   if name in message.properties}
         self._producer.send(
             self._topic(queue), message.body, keys=message.keys, tags=message.tags,
-            properties=due_properties(due), deliver_at=delivery_time(due, self._options))
+            properties={**context, **due_properties(due)},
+            deliver_at=delivery_time(due, self._options))
 
     def reader(self, queue: str) -> QueueReader:
         """Return the reader of a queue; :raises ClientError: when its topic cannot be made."""

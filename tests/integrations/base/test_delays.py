@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.integrations.base.delays import (
+    SentDelays,
     delivery_time,
     due_of,
     due_properties,
@@ -58,3 +60,18 @@ class OptionTests(SynchronousTestCase):
         for name in ("topic_queues", "invisible_s", "delay_max_s", "max_attempts"):
             error = self.assertRaises(ValueError, QueueOptions, prefix="t", **{name: 0})
             self.assertIn(f"{name} is 0: give at least 1", str(error))
+
+
+class SentDelayTests(SynchronousTestCase):
+    """The delayed messages that a process has sent."""
+
+    def test_the_last_one_of_a_queue_decides(self) -> None:
+        """A message may still be on its way for two seconds after its time."""
+        delays, now = SentDelays(), time.time()
+        self.assertTrue(delays.are_over("q"))
+        for due in (now + 60, now + 30, None):
+            delays.note("q", due)
+        self.assertTrue(delays.are_over("other"))
+        for at, is_over in ((now + 61, False), (now + 63, True)):
+            with mock.patch("time.time", return_value=at):
+                self.assertEqual(delays.are_over("q"), is_over)

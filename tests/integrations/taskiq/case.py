@@ -15,6 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.interop.kept import kept
 from twistmq.broker.testing import running_broker
 from twistmq.broker.testing.in_process_broker import RunningBroker
+from twistmq.client import Client, ReceivedMessage
+from twistmq.client.core.consumer.pull_request import messages_of
 from twistmq.integrations.taskiq import TwistmqBroker
 from twistmq.integrations.taskiq.testing import running_worker
 
@@ -89,6 +91,12 @@ class TaskiqCase(SynchronousTestCase):
         """The number of messages of a queue at the broker."""
         return self.server.call(
             lambda: self.server.kernel.store.queues.max_offset(topic, queue_id))
+
+    def messages(self) -> list[ReceivedMessage[Any]]:
+        """All messages of the queue of this test."""
+        with Client(self.server.namesrv_address) as client:
+            queue, = client.read_queues(f"taskiq-{self.queue}")
+            return messages_of(client.pull(queue, 0), queue, damaged=[])
 
     def dead_letter_count(self) -> int:
         """The number of dead letters of the queue of this test."""

@@ -14,8 +14,7 @@ from taskiq.exceptions import SendTaskError
 from taskiq.utils import maybe_awaitable
 
 from tests.integrations.taskiq.case import TaskiqCase, until
-from twistmq.client import Client, ClientError, Producer
-from twistmq.client.core.consumer.pull_request import messages_of
+from twistmq.client import ClientError, Interceptor, Producer
 from twistmq.integrations.taskiq import TwistmqBroker
 
 
@@ -81,6 +80,30 @@ class BrokerTests(TaskiqCase):
 
         self.run_async(main())
 
+    def test_a_delay_beyond_the_limit_is_divided(self) -> None:
+        """Each part has the keys, the tag and the trace of the task."""
+        traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+        class Tracing(Interceptor):
+            def before_send(self, topic: str, properties: dict[str, str]) -> None:
+                properties.setdefault("traceparent", traceparent)
+
+        async def main() -> None:
+            async with self.open_broker(delay_max_s=1) as broker, \
+                    self.open_broker(interceptors=[Tracing()], delay_max_s=1) as sender:
+                self.noting(broker)
+                begin = time.time()
+                await sender.kick(message(sender, delay="2.2", message_tag="eu"))
+                await maybe_awaitable((await self.take(broker)).ack())
+                self.assertGreaterEqual(time.time(), begin + 2.2)
+
+        self.run_async(main())
+        sent = self.messages()
+        self.assertGreaterEqual(len(sent), 2)
+        for each in sent:
+            self.assertEqual((each.keys, each.tags, each.properties["traceparent"]),
+                             (["17"], "eu", traceparent))
+
     def test_many_are_sent_at_once(self) -> None:
         """The topic is made by the first of them."""
         async def main() -> None:
@@ -137,9 +160,7 @@ class LabelTests(TaskiqCase):
                     message_keys="order-17 shop-3").kiq(1)
 
         self.run_async(main())
-        with Client(self.server.namesrv_address) as client:
-            queue, = client.read_queues(f"taskiq-{self.queue}")
-            sent, = messages_of(client.pull(queue, 0), queue, damaged=[])
+        sent, = self.messages()
         self.assertEqual((sent.keys, sent.tags), (["t-1", "order-17", "shop-3"], "eu"))
 
     def test_another_queue_has_its_own_workers(self) -> None:
