@@ -126,7 +126,8 @@ class LayoutTests(SynchronousTestCase):
         extras = config["options.extras_require"]
         lines = [line for text in (config["options"]["install_requires"], extras["arrow"],
                                    extras["celery"], extras["compression"], extras["console"],
-                                   extras["dramatiq"], extras["taskiq"], extras["tls"],
+                                   extras["dramatiq"], extras["opentelemetry"],
+                                   extras["otlp"], extras["taskiq"], extras["tls"],
                                    extras["test"])
                  for line in text.splitlines()]
         bounds = {line.replace(">=", "==") for line in lines if ">=" in line}

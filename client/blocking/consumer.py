@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import ReceivedMessage
@@ -177,7 +177,8 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         not an ``Exception``, such as KeyboardInterrupt, ends the run.
         """
         check_run(handler, workers, 1, is_awaited=False)
-        self._work(lambda batch: run_steps(self._handling.one_by_one(batch), handler),
+        call = self._intercepted(handler)
+        self._work(lambda batch: run_steps(self._handling.one_by_one(batch), call),
                    workers, self._handling.size)
 
     def run_batches(
@@ -190,7 +191,11 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
             them. When it raises an error, all messages are delivered again.
         """
         check_run(handler, workers, size, is_awaited=False)
-        self._work(lambda batch: run_steps(self._handling.as_list(batch), handler), workers, size)
+        call = self._intercepted(handler)
+        self._work(lambda batch: run_steps(self._handling.as_list(batch), call), workers, size)
+
+    def _intercepted(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
+        return self.client._core.interceptors.wrap_handler(self._member.options.group, handler)
 
     def _work(
         self, work: Callable[[Batch[Value]], None], workers: int, size: int

@@ -147,7 +147,8 @@ class LoopConsumer(AsyncOnlyLoop, LoopMember[C, T], BaseConsumer[T]):
         """Run workers until the consumer stops."""
         check_run(handler, workers, size, is_awaited=True)
         await self.start()
-        call = self.client._shell.wrap_handler(handler)
+        call = self.client._core.interceptors.wrap_awaited(
+            self._member.options.group, self.client._shell.wrap_handler(handler))
         is_wanted = True
 
         async def worker() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from twistmq.client.base.interceptors import Interceptors
+from twistmq.client.base.interceptors import Interceptors, installed_interceptors
 from twistmq.client.core.connection.client import ClientCore, ClientOptions
 from twistmq.client.core.connection.tasks import Clock
 from twistmq.client.shell.identity import new_client_id, randrange
@@ -42,5 +42,5 @@ def build_client(name_servers: NameServers, clock: Clock, arguments: Mapping[str
         connect_timeout_ms=values["connect_timeout_s"] * 1000, retries=values["retries"],
         retry_wait_ms=values["retry_wait_s"] * 1000)
     core = ClientCore(options, clock, randrange, fetch_name_servers,
-                      Interceptors(values["interceptors"]))
+                      Interceptors((*values["interceptors"], *installed_interceptors())))
     return Built(core, values["tls"])

@@ -206,6 +206,8 @@ class Preparer:
         if extra is not None:
             properties.update(extra)
         if self._is_intercepted:
+            if UNIQ_KEY not in properties:
+                properties[UNIQ_KEY] = self.new_id()
             self._client.interceptors.call("before_send", message.topic, properties)
             try:
                 check_properties(properties)

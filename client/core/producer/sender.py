@@ -698,6 +698,7 @@ class Sender:
         """
         client = self.client
         client.check_open()
+        begin_ms = client.tasks.now_ms
         fault = None if queue is None else self._queue_fault(message, queue)
         if fault is not None:
             raise fault
@@ -710,6 +711,10 @@ class Sender:
             await self.check_timer(address, self.options.timeout_ms)
         client.engine.send_oneway(address, message.code, self.header(message, target.queue_id),
                                   message.body)
+        if client.interceptors:
+            client.interceptors.call(
+                "after_send", client.namespace.without(message.topic), message.ids,
+                client.tasks.now_ms - begin_ms, None, None)
 
     async def check_timer(self, address: str, timeout_ms: float) -> None:
         """Check, by the response to a heartbeat, that a broker can deliver timed messages.

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
+from unittest.mock import AsyncMock
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Box, route, routes
+from twistmq.client import aio
 from twistmq.client.base.errors import OptionError
-from twistmq.client.base.interceptors import Interceptor, Interceptors
-from twistmq.client.base.messages import Message
+from twistmq.client.base.interceptors import (
+    Interceptor,
+    Interceptors,
+    install_interceptor,
+    uninstall_interceptor,
+)
+from twistmq.client.base.messages import Message, ReceivedMessage
 from twistmq.client.roles.parts import build_producer
 from twistmq.protocol.properties import parse_properties
 
@@ -80,3 +90,108 @@ class ChangeTests(SynchronousTestCase):
         error = self.assertRaises(OptionError, preparer.prepare, message)
         self.assertIn("property 'x' is 5", str(error))
         self.assertEqual(self.lines, [])
+
+
+class Entering(Interceptor):
+    """Notes the begin and the end of a handler.
+
+    :param fails: where it fails: "call", "enter", "exit" or nowhere.
+    """
+
+    def __init__(self, steps: list[Any], fails: str = "") -> None:
+        self.steps = steps
+        self.fails = fails
+
+    def around_handler(
+        self, group: str, messages: Sequence[ReceivedMessage[Any]]
+    ) -> AbstractContextManager[object]:
+        """See ``Interceptor``."""
+        if self.fails == "call":
+            raise ZeroDivisionError("call")
+        return self.entered(group, messages)
+
+    @contextmanager
+    def entered(self, group: str, messages: Any) -> Iterator[None]:
+        """Note the steps."""
+        if self.fails == "enter":
+            raise ZeroDivisionError("enter")
+        self.steps.append(("begin", group, messages))
+        try:
+            yield
+        except KeyError as error:
+            self.steps.append(("error", error))
+        else:
+            self.steps.append("end")
+        if self.fails == "exit":
+            raise ZeroDivisionError("exit")
+
+
+class HandlerTests(SynchronousTestCase):
+    """Context managers around handlers."""
+
+    def wrap_handler(self, steps: list[Any], fails: str, handler: Callable[[Any], Any]) -> Any:
+        """A handler inside an interceptor that fails and one that does not."""
+        return Interceptors([Interceptor(), Entering([], fails), Entering(steps)]).wrap_handler(
+            "g", handler)
+
+    def test_a_handler_without_such_an_interceptor_is_unchanged(self) -> None:
+        """It costs nothing."""
+        self.assertIs(Interceptors([Interceptor()]).wrap_handler("g", print), print)
+        self.assertIs(Interceptors([Changer({})]).wrap_awaited("g", AsyncMock), AsyncMock)
+
+    def test_a_failing_interceptor_affects_neither_the_handler_nor_another_one(self) -> None:
+        """Its failure is logged; a message and a list are both given as a list."""
+        for fails in ("", "call", "enter", "exit"):
+            steps: list[Any] = []
+            with self.assertLogs("twistmq.client", logging.ERROR) as logged:
+                logging.getLogger("twistmq.client").error("one line at least")
+                handler = self.wrap_handler(steps, fails, lambda argument: argument)
+                self.assertEqual((handler("m"), handler(["a", "b"])), ("m", ["a", "b"]))
+            self.assertEqual(steps, [("begin", "g", ["m"]), "end", ("begin", "g", ["a", "b"]),
+                                     "end"], msg=fails)
+            lines = logged.output[1:]
+            self.assertEqual(len(lines), 2 if fails else 0)
+            for line in lines:
+                self.assertIn("the interceptor Entering failed in around_handler", line)
+
+    def test_an_error_of_the_handler_is_not_suppressed(self) -> None:
+        """Also if a context manager does not raise it again."""
+        def handle(_: object) -> None:
+            raise fault
+
+        for fails in ("", "exit"):
+            steps: list[Any] = []
+            fault = KeyError("x")
+            handler = self.wrap_handler(steps, fails, handle)
+            self.assertIs(self.assertRaises(KeyError, handler, "m"), fault)
+            self.assertEqual(steps, [("begin", "g", ["m"]), ("error", fault)])
+
+    def test_a_handler_that_is_awaited_ends_inside(self) -> None:
+        """And not when it returns its coroutine."""
+        steps: list[Any] = []
+
+        async def handle(_: object) -> str:
+            await asyncio.sleep(0)
+            steps.append("handled")
+            return "result"
+
+        handler = Interceptors([Entering(steps)]).wrap_awaited("g", handle)
+        self.assertEqual(asyncio.run(handler("m")), "result")  # type: ignore[arg-type]
+        self.assertEqual(steps, [("begin", "g", ["m"]), "handled", "end"])
+
+
+class InstalledTests(SynchronousTestCase):
+    """Interceptors of all clients of the process."""
+
+    def test_new_clients_get_an_installed_interceptor_once(self) -> None:
+        """After their own; clients that exist keep theirs."""
+        own, installed = Interceptor(), Changer({})
+        for _ in range(2):
+            install_interceptor(installed)
+        self.addCleanup(uninstall_interceptor, installed)
+        clients = [aio.Client("127.0.0.1:9", interceptors=[own])]
+        for _ in range(2):
+            uninstall_interceptor(installed)
+        clients.append(aio.Client("127.0.0.1:9"))
+        self.assertEqual([client._core.interceptors._all for client in clients],
+                         [(own, installed), ()])
