@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDERS: Final = ("acl", "broker", "client", "console", "integrations", "plugins", "protocol",
                   "spark_bridge", "raft", "tools", "trace", "transaction")
 #: Modules that need what an environment for the tests may lack, and that read no JSON.
-PARTS_MISSING: Final = ("pyspark", "pyarrow", "taskiq")
+PARTS_MISSING: Final = ("pyspark", "pyarrow", "taskiq", "opentelemetry")
 #: Structs that are states of a part, which no bytes are read into, and whose sets are its own.
 NEVER_READ: Final = ("twistmq.client.core.producer.sender.PendingSend",)
 #: Largest number that a key or a stored number may be: a Java long.

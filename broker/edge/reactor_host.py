@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.edge.clock import monotonic_ms, now_ms
@@ -71,6 +71,13 @@ class ReactorHost:
 
     def serve_http(self, resource: Any, port: int, interface: str) -> OpenHttpPort:
         return serve_http(self._reactor, resource, port, interface)
+
+    async def post_http(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_ms: int
+    ) -> int:
+        from twistmq.broker.client.http_posts import post_http  # twisted.web uses much memory
+
+        return await post_http(self._reactor, url, headers, body, timeout_ms)
 
     def serve_stream(
         self, factory: IProtocolFactory, port: int, interface: str | None = None, *,

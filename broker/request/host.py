@@ -6,7 +6,7 @@ provides the host of a running process, and ``testing.local_host`` a host withou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twistmq.broker.scheduling.steady_clock import SteadyClock
@@ -68,6 +68,16 @@ class Host(Protocol):
         """Serve a resource of twisted.web on a separate port.
 
         :raises OSError: when the port cannot be opened.
+        """
+
+    async def post_http(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_ms: int
+    ) -> int:
+        """Send a body by an HTTP request to another server.
+
+        :param url: an address that begins with http: or https:; the latter needs pyOpenSSL.
+        :returns: the HTTP status of the answer.
+        :raises RemotingError: when there is no answer in time.
         """
 
     def serve_stream(

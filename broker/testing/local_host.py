@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from twistmq.broker.scheduling.steady_clock import SteadyClock
-from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.errors import BrokerError, RemotingConnectError
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall, IProtocol, IProtocolFactory
@@ -91,6 +91,12 @@ class LocalHost:
         """Keep the resource in ``pages``; no port is opened."""
         self.pages[port] = resource
         return _ClosedPort(port)
+
+    async def post_http(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_ms: int
+    ) -> int:
+        """:raises RemotingConnectError: always, because it has no network."""
+        raise RemotingConnectError("there is no network")
 
     def serve_stream(
         self, factory: IProtocolFactory, port: int, interface: str | None = None, *,

@@ -3,7 +3,8 @@
     GET /metrics   the numbers, in Prometheus's text format
     GET /health    200, or 503 with the reasons, as JSON
 
-The setting ``metricsExporterType=PROM`` turns the pages on; without it none of this code is
+The setting ``metricsExporterType=PROM`` turns the pages on. A broker also sends its metrics to a
+collector over OTLP/HTTP if ``metrics.otlp.endpoint`` names one. Without both, none of this code is
 imported. The numbers are read when they are requested, from counters that the broker keeps anyway.
 Names and labels are Apache's, with the units of its exporter: ``tests/plugins/metrics`` lists the
 metrics that exist and explains why others do not. Names that begin with ``twistmq_`` are specific
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from twistmq.broker.api.observe import BrokerPages, SupervisorPages
     from twistmq.plugins.metrics.exporter import Exporter
     from twistmq.plugins.metrics.namesrv_families import RequestCounts
+    from twistmq.plugins.metrics.otlp_exporter import OtlpExporter
     from twistmq.plugins.metrics.rpc_latency import RpcLatency
 
 __all__ = ["NameServerPlugin", "Plugin"]
@@ -49,6 +51,14 @@ def _require_port(settings: Settings) -> None:
         from twistmq.plugins.metrics.setting_checks import require_port_of_pages
 
         require_port_of_pages(settings)
+
+
+def _require_otlp(settings: Settings) -> None:
+    """:raises SettingsError: when the library is missing, or a setting of the export is wrong."""
+    if settings.text("metrics.otlp.endpoint"):
+        from twistmq.plugins.metrics.setting_checks import require_otlp
+
+        require_otlp(settings)
 
 
 _PORT_SETTINGS: Final = ("metricsExporterType", "metricsPromExporterPort",
@@ -76,6 +86,27 @@ _SETTINGS: Final = (
 )
 
 
+_CHECKS: Final = (
+    SettingCheck(("metricsExporterType", "metricsLabel"), _require_library),
+    SettingCheck(_PORT_SETTINGS, _require_port, "port"),
+)
+_OTLP_SETTINGS: Final = (
+    Setting("metrics.otlp.endpoint", "text", "",
+            "The address of a collector to which the broker sends its metrics over OTLP/HTTP, such "
+            "as http://127.0.0.1:4318/v1/metrics; independent of metricsExporterType. Needs `pip "
+            "install 'twistmq[otlp]'`.", default_text="none", at_start=True),
+    Setting("metrics.otlp.interval", "int", 60_000,
+            "The time between two exports, as Apache's metricGrpcExporterIntervalInMills.",
+            unit="ms", least=100, at_start=True),
+    Setting("metrics.otlp.timeout", "int", 10_000,
+            "The time that the collector may take to answer.",
+            unit="ms", least=1, at_start=True),
+    Setting("metrics.otlp.headers", "text", "",
+            "HTTP headers that are sent to the collector, such as a token: name:value, separated "
+            "by commas.", default_text="none", at_start=True, is_secret=True),
+)
+
+
 class _WithSettings:
     """Registers the settings, which are the same for both kinds of server."""
 
@@ -87,14 +118,22 @@ class _WithSettings:
     @staticmethod
     @hookimpl
     def register_setting_checks() -> Sequence[SettingCheck]:
-        return (
-            SettingCheck(("metricsExporterType", "metricsLabel"), _require_library),
-            SettingCheck(_PORT_SETTINGS, _require_port, "port"),
-        )
+        return _CHECKS
 
 
 class Plugin(_WithSettings):
     """The metrics plugin of one broker."""
+
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return (*_SETTINGS, *_OTLP_SETTINGS)
+
+    @staticmethod
+    @hookimpl
+    def register_setting_checks() -> Sequence[SettingCheck]:
+        names = [row.name for row in _OTLP_SETTINGS]
+        return (*_CHECKS, SettingCheck((*names, "metricsLabel"), _require_otlp))
 
     @staticmethod
     @hookimpl
@@ -119,19 +158,35 @@ class Plugin(_WithSettings):
         self._broker = broker
         #: The exporter, while the pages are served.
         self.exporter: Exporter | None = None
+        #: Sends the metrics to a collector; None: no collector is named.
+        self.otlp: OtlpExporter | None = None
 
     @hookimpl
     def on_start(self) -> None:
         """:raises SettingsError: when a setting is not valid, or the port is not available."""
         broker = self._broker
-        if broker.settings.text("metricsExporterType") != "PROM":
+        is_served = broker.settings.text("metricsExporterType") == "PROM"
+        endpoint = broker.settings.text("metrics.otlp.endpoint")
+        if not is_served and not endpoint:
             return
-        from twistmq.plugins.metrics.exporter import broker_exporter  # it needs some megabytes
+        # It needs some megabytes.
+        from twistmq.plugins.metrics.collection import broker_collecting
 
-        self.exporter = broker_exporter(broker, broker.host.serve_http)
+        collecting = broker_collecting(broker)
+        if is_served:
+            from twistmq.plugins.metrics.exporter import broker_exporter
+
+            self.exporter = broker_exporter(broker, collecting)
+        if endpoint:
+            from twistmq.plugins.metrics.otlp_exporter import OtlpExporter
+
+            self.otlp = OtlpExporter(broker, collecting)
 
     @hookimpl
     def on_stop(self) -> Deferred[None] | None:
+        otlp, self.otlp = self.otlp, None
+        if otlp is not None:
+            otlp.stop()
         exporter, self.exporter = self.exporter, None
         return None if exporter is None else exporter.stop()
 

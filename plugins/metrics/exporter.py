@@ -6,19 +6,19 @@ page. A name server has few numbers, so its page is made in one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
 from twistmq.broker.api import MetricFamily, Settings, SettingsError
 from twistmq.broker.api.requests import run_to_completion
-from twistmq.plugins.metrics import broker_families, lag_families, process_families
+from twistmq.plugins.metrics import process_families
 from twistmq.plugins.metrics.coalescer import Coalescer
+from twistmq.plugins.metrics.collection import APACHES, Collecting, Making, broker_labels
 from twistmq.plugins.metrics.namesrv_families import PREFIX as NAMESRV_PREFIX
 from twistmq.plugins.metrics.pages import HealthChecks, root_page
-from twistmq.plugins.metrics.rpc_latency import RpcLatency
 from twistmq.plugins.metrics.setting_checks import MISSING, interface_of, read_labels
 
 if TYPE_CHECKING:
@@ -27,15 +27,6 @@ if TYPE_CHECKING:
     from twistmq.plugins.metrics.exposition import Exposition
 
 __all__ = ["Exporter", "broker_exporter", "namesrv_exporter"]
-
-T = TypeVar("T")
-
-#: A generator that makes a page and yields wherever it can pause.
-Making = Generator[None, None, T]
-
-_RPC_LATENCY: Final = "metrics_rpc_latency"
-#: The prefix of Apache's metric names; these metrics have the broker's labels.
-_APACHES: Final = "rocketmq_"
 
 
 class Exporter:
@@ -53,7 +44,7 @@ class Exporter:
 
     def __init__(
         self, settings: Settings, serve_http: ServeHttp, exposition: Exposition,
-        collecting: Callable[[], Making[dict[str, MetricFamily]]],
+        collecting: Collecting,
         run: Callable[[Making[bytes]], Deferred[bytes]],
         name: dict[str, Callable[[], str]], checks: Callable[[], HealthChecks],
     ) -> None:
@@ -91,32 +82,12 @@ class Exporter:
         return b"".join(parts)
 
 
-def broker_exporter(broker: Broker, serve_http: ServeHttp) -> Exporter:
+def broker_exporter(broker: Broker, collecting: Collecting) -> Exporter:
     """Make the exporter of a broker, and of the name server in the same process.
 
     :raises SettingsError: when a setting is not valid, or the port is not available.
     """
-    labels = {"cluster": broker.cluster_name, "node_type": "broker", "node_id": broker.broker_name}
-    exposition = _exposition(broker.settings, labels, _APACHES)
-    latency: RpcLatency | None = None
-    if broker.settings.flag("metrics.rpc_latency"):
-        latency = RpcLatency(broker.now_ms)
-        broker.hooks.add(_RPC_LATENCY, latency)
-
-    def collecting() -> Making[dict[str, MetricFamily]]:
-        families = {family.name: family for family in (
-            *broker_families.collect(broker), *process_families.collect(broker),
-            *process_families.of_store(broker))}
-        yield
-        for family in (yield from lag_families.collecting(broker)):
-            families[family.name] = family
-        if latency is not None:
-            family = latency.family()
-            families[family.name] = family
-        if broker.host.name_server is not None:
-            families.update(broker.host.name_server.hooks.namesrv_metrics())
-        families.update(broker.hooks.metrics())
-        return families
+    exposition = _exposition(broker_labels(broker), APACHES)
 
     def checks() -> HealthChecks:
         if broker.host.name_server is None:
@@ -126,7 +97,8 @@ def broker_exporter(broker: Broker, serve_http: ServeHttp) -> Exporter:
             f"name server: {name}": check
             for name, check in broker.host.name_server.health_checks.items()}
 
-    return Exporter(broker.settings, serve_http, exposition, collecting, broker.slices.run,
+    return Exporter(broker.settings, broker.host.serve_http, exposition, collecting,
+                    broker.slices.run,
                     {"broker": lambda: broker.broker_name}, checks)
 
 
@@ -135,7 +107,7 @@ def namesrv_exporter(name_server: NameServer, serve_http: ServeHttp) -> Exporter
 
     :raises SettingsError: when a setting is not valid, or the port is not available.
     """
-    exposition = _exposition(name_server.settings, {}, NAMESRV_PREFIX)
+    exposition = _exposition(read_labels(name_server.settings, {}), NAMESRV_PREFIX)
 
     def collecting() -> Making[dict[str, MetricFamily]]:
         families = {family.name: family for family in process_families.collect(name_server)}
@@ -149,15 +121,14 @@ def namesrv_exporter(name_server: NameServer, serve_http: ServeHttp) -> Exporter
                     lambda: name_server.health_checks)
 
 
-def _exposition(settings: Settings, own: dict[str, str], labelled: str) -> Exposition:
+def _exposition(labels: dict[str, str], labelled: str) -> Exposition:
     """Make the writer for the pages of a server.
 
-    :param own: labels that identify the server.
-    :param labelled: how the names of the metrics that get all labels begin.
-    :raises SettingsError: when the client library is not installed, or a label is not valid.
+    :param labelled: how the names of the metrics that get the labels begin.
+    :raises SettingsError: when the client library is not installed.
     """
     try:
         from twistmq.plugins.metrics.exposition import Exposition
     except ImportError:
         raise SettingsError(MISSING) from None
-    return Exposition(read_labels(settings, own), labelled)
+    return Exposition(labels, labelled)

@@ -6,15 +6,22 @@ import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
+from urllib.parse import urlsplit
 
 from twistmq.broker.api import BrokerError, Settings, SettingsError
 from twistmq.broker.api.config import ports_of, require_number, require_port
 
-__all__ = ["MISSING", "interface_of", "read_labels", "require_library", "require_port_of_pages"]
+__all__ = ["MISSING", "interface_of", "read_headers", "read_labels", "require_library",
+           "require_otlp", "require_port_of_pages"]
 
 _LABELS: Final = "metricsLabel"
 _PORT: Final = "metricsPromExporterPort"
 _HOST: Final = "metricsPromExporterHost"
+_ENDPOINT: Final = "metrics.otlp.endpoint"
+_HEADERS: Final = "metrics.otlp.headers"
+#: A name of a header, as a token of HTTP, and a value of one line.
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 #: The labels that a broker sets itself.
 _OWN: Final = ("cluster", "node_type", "node_id")
@@ -66,3 +73,42 @@ def require_port_of_pages(settings: Settings) -> None:
         reason = str(error).rpartition(": ")[2]
         raise settings.error(
             _PORT, f"cannot be listened on at {interface}: {reason}") from None
+
+
+def read_headers(settings: Settings) -> dict[str, str]:
+    """Return the headers that are sent to the collector.
+
+    :raises SettingsError: when one is not valid; the text does not contain it, because it may be a
+        secret.
+    """
+    headers = {}
+    for number, pair in enumerate(filter(None, settings.text(_HEADERS).split(",")), 1):
+        name, _, value = (part.strip() for part in pair.partition(":"))
+        if not (_HEADER.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
+            raise SettingsError(f"{_HEADERS}: the header {number} is not name:value")
+        headers[name] = value
+    return headers
+
+
+def require_otlp(settings: Settings) -> None:
+    """:raises SettingsError: when the library is missing, or a setting of the export is wrong."""
+    try:
+        is_missing = find_spec("opentelemetry.proto") is None
+    except ModuleNotFoundError:
+        is_missing = True
+    if is_missing:
+        raise settings.error(_ENDPOINT, "needs OpenTelemetry's protocol: pip install "
+                                        "'twistmq[otlp]'")
+    text = settings.text(_ENDPOINT)
+    try:
+        url = urlsplit(text)
+        is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or not text.isascii() or not text.isprintable() or " " in text:
+        raise settings.error(_ENDPOINT, "is not an address such as "
+                                        "http://127.0.0.1:4318/v1/metrics")
+    if url.scheme == "https" and find_spec("OpenSSL") is None:
+        raise settings.error(_ENDPOINT, "needs TLS: pip install 'twistmq[tls]'")
+    read_headers(settings)
+    read_labels(settings, dict.fromkeys(_OWN, ""))

@@ -13,11 +13,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.testing import RunningBroker, running_broker
 from twistmq.plugins.metrics import Plugin
 
-__all__ = ["NO_LIBRARY", "MetricsTestCase", "Samples", "samples_of"]
+__all__ = ["NO_LIBRARY", "NO_OTLP", "MetricsTestCase", "Samples", "samples_of"]
 
 #: Why tests are skipped; empty: they are not.
 NO_LIBRARY = "" if find_spec("prometheus_client") else "prometheus_client is an extra: [metrics]"
 
+try:
+    NO_OTLP = "" if find_spec("opentelemetry.proto") else "opentelemetry-proto is an extra: [otlp]"
+except ModuleNotFoundError:
+    NO_OTLP = "opentelemetry-proto is an extra: [otlp]"
 #: By name and labels, those that all of them have left out.
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 _COMMON = {"cluster", "node_type", "node_id", "zone", "rack"}
