@@ -77,7 +77,9 @@ class VoteRound:
         if self._count(VoteResult.REJECT_ALREADY_HAS_LEADER):
             return Outcome.LEADER_EXISTS
         accepted = self._count(VoteResult.ACCEPT) + own_vote
-        if self.is_standing and accepted >= self._quorum:
+        if own_vote and self.is_standing and accepted >= self._quorum:
+            # Votes of others alone do not win, because a candidate that crashes now may forget
+            # that it has stood in this term.
             return Outcome.WON
         if self._waiting and not is_over:
             return None

@@ -62,6 +62,14 @@ class VoteRoundTests(SynchronousTestCase):
         self.assertIs(vote_round.find_outcome(own_vote=False, is_over=False), Outcome.ASK_AGAIN)
         self.assertIs(vote_round.find_outcome(own_vote=True, is_over=False), Outcome.WON)
 
+    def test_votes_of_others_alone_do_not_win(self) -> None:
+        """The state of the candidate is saved again while the others vote for it."""
+        vote_round = self._round([ACCEPT, ACCEPT], is_standing=True)
+        self.assertIs(vote_round.find_outcome(own_vote=False, is_over=False), Outcome.ASK_AGAIN)
+        self.assertIs(vote_round.find_outcome(own_vote=True, is_over=False), Outcome.WON)
+        vote_round = self._round([ACCEPT, ACCEPT, ACCEPT], is_standing=True)
+        self.assertIsNone(vote_round.find_outcome(own_vote=False, is_over=False))
+
     def test_a_higher_term_comes_first(self) -> None:
         """Votes beside it do not win."""
         vote_round = self._round([ACCEPT], is_standing=True, term=6)

@@ -41,12 +41,14 @@ class Faults:
             self._kill, self._kill, self._stop, self._cut_one, self._cut_off, self._divide,
             self._bridge, self._lose_messages, self._copy_messages, self._slow_link,
             self._reorder, self._skew_clock, self._slow_disk, self._fail_disk, self._transfer,
-            self._retain, self._stray, self._wipe, self._kill_all]
+            self._retain, self._stray, self._wipe, self._kill_all, self._strand,
+            self._cut_transferee]
         if durable:
             kinds += [self._lose_power, self._lose_power, self._lose_all_power]
         draw = self._world.random
         self._kinds = draw.sample(kinds, 1 + int(draw.random() * _KINDS_MAX))
         self.counts: dict[str, int] = {}
+        self._is_over = False
 
     def make_one(self) -> None:
         """Make a fault of a kind of this seed, or repair the links."""
@@ -62,6 +64,7 @@ class Faults:
 
     def repair_all(self) -> None:
         """Repair everything and start every process."""
+        self._is_over = True
         self._links.repair()
         for machine in self._machines:
             machine.disk.latency_ms_max = 2
@@ -151,6 +154,40 @@ class Faults:
         self._cut(names[:middle], names[middle + 1:])
         self._cut(names[middle + 1:], names[:middle])
 
+    def _strand(self) -> None:
+        """A leader is cut off with a minority, appends entries, and later leads again.
+
+        Answers of the minority may need so long that they arrive in the second lead.
+        """
+        draw = self._world.random
+        leaders = [machine for machine in self._machines if machine.role is Role.LEADER]
+        if not leaders:
+            return
+        leader = draw.choice(leaders)
+        others = [name for name in self._names() if name != leader.name]
+        draw.shuffle(others)
+        followers = others[:(len(others) - 2) // 2]
+        minority, majority = [leader.name, *followers], others[len(followers):]
+        self._cut(minority, majority)
+        self._cut(majority, minority)
+        for follower in followers:
+            if draw.random() < 0.7:
+                self._links.slow_ms[follower, leader.name] = draw.choice((0, 7000, 9000, 11_000))
+        for _ in range(2 + draw.randrange(4)):
+            self._simulation.clients.send("a", leader)
+        heal_ms = 7000 + draw.randrange(2500)
+        self._world.call_later(heal_ms, self._heal)
+        self._world.call_later(heal_ms + 200 + draw.randrange(2500), self._give_lead, leader.name)
+
+    def _heal(self) -> None:
+        self._world.note("the cuts are repaired")
+        self._links.cuts.clear()
+
+    def _give_lead(self, name: str) -> None:
+        for machine in self._machines:
+            if machine.role is Role.LEADER and machine.name != name and not self._is_over:
+                machine.transfer(name)
+
     def _lose_messages(self) -> None:
         self._links.loss = self._world.random.choice((0.02, 0.1, 0.3))
 
@@ -188,6 +225,16 @@ class Faults:
     def _transfer(self) -> None:
         names = self._names()
         self._machines[self._one()].transfer(self._world.random.choice(names))
+
+    def _cut_transferee(self) -> None:
+        """A member gets the lead, and nothing of what it says arrives."""
+        draw = self._world.random
+        leaders = [machine for machine in self._machines if machine.role is Role.LEADER]
+        name = draw.choice(self._names())
+        for leader in leaders:
+            if leader.name != name:
+                leader.transfer(name)
+                self._cut([name], self._names())
 
     def _stray(self) -> None:
         """A request that is not for this member, or not of this group."""

@@ -17,6 +17,7 @@
 | I18 | without faults, the group soon has one leader, equal logs, and accepts entries |
 | I19 | a member whose disk was replaced neither votes nor stands before it has caught up |
 | I20 | a request with a wrong group, receiver or sender changes nothing |
+| I21 | what a leader counts as a member's is what the member has durably; a majority votes for it |
 
 Committed, for the simulator, is an entry that a majority had durably while all of them were in the
 term of the entry, and each entry before such a one (Raft, section 5.4.2). The other rules of the
@@ -156,11 +157,30 @@ class Ghosts:
                                         f"and its log ends at {machine.log.end_index}")
         if member.committed_index != machine.committed_index:
             raise InvariantBroken("I6", f"{machine.name} changed its committed index silently")
-        if machine.role is not Role.LEADER:
+        if machine.role is Role.LEADER:
+            self.check_counted(machine)
+        else:
             if machine.has_waiting:
                 raise InvariantBroken("I13", f"{machine.name} does not lead, and clients wait")
             if member.is_appendable:
                 raise InvariantBroken("I13", f"{machine.name} does not lead, and takes entries")
+
+    def check_counted(self, machine: Machine) -> None:
+        """A leader counts what others have: rule I21."""
+        for peer, index in machine.take_counted():
+            other = machine.machines[peer]
+            if other.was_wiped or other.term > machine.term:
+                # It may have lost what it had, and the leader learns that later.
+                continue
+            entries = other.disk.synced if self._durable else other.disk.entries
+            if entries and index < entries[0].index:
+                continue
+            offset = index - entries[0].index if entries else -1
+            log = machine.log
+            if index > log.end_index or not 0 <= offset < len(entries) or (
+                    index >= log.begin_index and entries[offset] != log.entry_at(index)):
+                raise InvariantBroken("I21", f"{machine.name} counts {index} of {peer}, which does "
+                                             f"not have that entry durably")
 
     def note_leader(self, machine: Machine) -> None:
         """A member leads: rules I1, I2, I5 and I19."""
@@ -175,6 +195,9 @@ class Ghosts:
             raise InvariantBroken("I2", f"{machine.name} leads the term {term} with {state}")
         self._check_whole(machine, "I19", "leads")
         self._vote(machine.name, term, machine.name)
+        votes = sum(self._votes.get((name, term)) == machine.name for name in machine.machines)
+        if votes < self._quorum:
+            raise InvariantBroken("I21", f"{machine.name} leads the term {term} by {votes} votes")
         last = len(self.committed) - 1
         # A member may win an old term late, and learn afterwards that others have gone on.
         while last >= 0 and self._commit_terms[last] >= term:

@@ -98,6 +98,10 @@ class Machine:
         self.committed_index = -1
         #: Whether the disk was replaced and the member has not caught up since.
         self.is_wiped = False
+        #: Whether the disk was replaced at any time.
+        self.was_wiped = False
+        #: By peer, the last entry that this leader was seen to count.
+        self._counted: dict[str, int] = {}
         #: The number of entries that were known to be committed when the disk was replaced.
         self.wiped_count = 0
         #: Whether the present actions may be messages of an earlier event, which waited for the
@@ -182,7 +186,7 @@ class Machine:
             self.disk.kill(self.world.random)
         if wipe:
             self.disk.wipe()
-            self.is_wiped = True
+            self.is_wiped = self.was_wiped = True
             self.wiped_count = self.ghosts.known_count
 
     def stop(self) -> None:
@@ -213,6 +217,16 @@ class Machine:
         """The time of the machine's steady clock."""
         begin_ms, local_ms = self._clock_begin
         return local_ms + int((self.world.now_ms - begin_ms) * self._rate)
+
+    def take_counted(self) -> list[tuple[str, int]]:
+        """The last entry that this leader counts of each peer, if that has changed."""
+        leader, counted = self.member._leader, self._counted
+        if leader is None:
+            return []
+        changed = [(peer, pusher.match_index) for peer, pusher in leader._pushers.items()
+                   if pusher.match_index >= 0 and counted.get(peer) != pusher.match_index]
+        counted.update(changed)
+        return changed
 
     def handle(self, event: Event) -> None:
         """Pass an event to the member and carry out what it wants."""
@@ -361,6 +375,7 @@ class Machine:
 
     def _change_role(self, action: RoleChanged) -> None:
         was_leader = self.role is Role.LEADER
+        self._counted.clear()
         self.role, self.term, self.leader = action.role, action.term, action.leader
         self.established_term = -1
         if was_leader:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from tests.raft.simulation.disk import DiskLog
 from tests.raft.simulation.machine import Machine
@@ -32,7 +33,7 @@ from twistmq.raft.follower import Follower
 from twistmq.raft.hard_state import HardState
 from twistmq.raft.leader import Leader
 from twistmq.raft.member_state import MemberState
-from twistmq.raft.messages import PushType, ResponseCode, VoteResult
+from twistmq.raft.messages import PushResponse, PushType, ResponseCode, VoteResult
 from twistmq.raft.outbox import Outbox
 from twistmq.raft.parked_pushes import ParkedPush, ParkedPushes
 from twistmq.raft.pusher import Pusher, _Phase
@@ -220,21 +221,26 @@ def _answer_before_append(replace: Replace) -> None:
 
 
 def _old_answers_counted(replace: Replace) -> None:
-    true_init = Leader.__init__
+    """Each answer to a push counts for the peer that was asked, in whatever reign it arrives."""
+    true_ask, true_note = MemberState.ask_peer, Leader.note_answer
+    asked: WeakKeyDictionary[MemberState, dict[int, str]] = WeakKeyDictionary()
 
-    def init(self: Leader, state: MemberState) -> None:
-        state._calls = 0
-        true_init(self, state)
-    replace(Leader, "__init__", init)
-    true_note = Pusher.note_answer
+    def ask(self: MemberState, peer: str, request: Any, *, bulk: bool = False) -> int:
+        number = true_ask(self, peer, request, bulk=bulk)
+        if bulk and request.type is PushType.APPEND:
+            asked.setdefault(self, {})[number] = peer
+        return number
 
-    def note(self: Pusher, number: int, response: Any) -> int | None:
-        if response is not None and hasattr(response, "count"):
-            response = type(response)(response.code, self._state.term, response.leader,
-                                      response.index, response.count, response.begin_index,
-                                      response.end_index)
-        return true_note(self, number, response)
-    replace(Pusher, "note_answer", note)
+    def note(self: Leader, number: int, response: Any) -> bool:
+        is_ours = true_note(self, number, response)
+        peer = asked.get(self._state, {}).get(number)
+        if (not is_ours and peer and isinstance(response, PushResponse)
+                and response.code is ResponseCode.SUCCESS and response.term < self._state.term):
+            pusher = self._pushers[peer]
+            pusher.match_index = max(pusher.match_index, response.index + response.count - 1)
+        return is_ours
+    replace(MemberState, "ask_peer", ask)
+    replace(Leader, "note_answer", note)
 
 
 def _batch_off_by_one(replace: Replace) -> None:
@@ -454,13 +460,13 @@ PLANTED: Final = (
                is_quick=True),
     PlantedBug("M9", "a follower answers before the append", ("I8",), _answer_before_append,
                is_quick=True),
-    PlantedBug("M10", "answers of an older term are counted", ("I6", "I9", "I12"),
-               _old_answers_counted),
-    PlantedBug("M11", "an answer that comes twice is counted twice", ("I1", "I2", "I5"),
-               _answers_counted_twice),
+    PlantedBug("M10", "answers of an older term are counted", ("I21", "I6", "I9", "I12"),
+               _old_answers_counted, member_count=5),
+    PlantedBug("M11", "an answer that comes twice is counted twice", ("I21", "I1", "I2", "I5"),
+               _answers_counted_twice, member_count=5),
     PlantedBug("M12", "the last index of a batch is one too high", ("I6", "I9", "I12"),
                _batch_off_by_one, is_quick=True),
-    PlantedBug("M13", "watermarks are kept over a new term", ("I6", "I9", "I12"),
+    PlantedBug("M13", "watermarks are kept over a new term", ("I21", "I6", "I9", "I12"),
                _watermarks_kept, member_count=5),
     PlantedBug("M14", "a follower commits entries that were not compared", ("I6",),
                _commit_beyond_compared),

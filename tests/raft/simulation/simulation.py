@@ -124,7 +124,7 @@ class Simulation:
                                              f"{self._describe()}")
 
     def _work_without_one(self) -> None:
-        """While one member is down, the others accept entries. Then it is started again."""
+        """While one member is down, stopped or cut off, the others accept entries."""
         world, machines = self.world, list(self.machines.values())
         begin_ms = world.now_ms
         while not all(machine.has_joined for machine in machines):
@@ -132,7 +132,13 @@ class Simulation:
                 raise InvariantBroken("I18", f"a member does not join: {self._describe()}")
             world.run_until(world.now_ms + _LOOK_MS)
         absent = world.random.choice(machines)
-        absent.end()
+        kind = world.random.random()
+        if kind < 0.5:
+            absent.end()
+        elif kind < 0.75:
+            absent.stop()
+        else:
+            self.links.cut_off(absent.name, self.machines)
         acknowledged, begin_ms = self.clients.acknowledged, world.now_ms
         while self.clients.acknowledged == acknowledged:
             for leader in (machine for machine in machines if machine.role is Role.LEADER):
@@ -141,6 +147,8 @@ class Simulation:
             if world.now_ms - begin_ms > WHOLE_MS:
                 raise InvariantBroken("I18", f"no send succeeds without {absent.name}: "
                                              f"{self._describe()}")
+        self.links.repair()
+        absent.resume()
         absent.start()
 
     def _append_one(self) -> None:

@@ -18,7 +18,8 @@ class SimulationTests(SynchronousTestCase):
         """No invariant is broken, and no kind of fault is left out."""
         missing = {"kill", "kill_all", "lose_power", "lose_all_power", "wipe", "stop", "cut_one",
                    "cut_off", "divide", "bridge", "lose_messages", "copy_messages", "slow_link",
-                   "reorder", "skew_clock", "slow_disk", "fail_disk", "transfer", "retain", "stray"}
+                   "reorder", "skew_clock", "slow_disk", "fail_disk", "transfer", "retain", "stray",
+                   "strand", "cut_transferee"}
         done = {"elections", "established", "acknowledged", "cuts"}
         for seed in SEEDS:
             simulation = Simulation(seed)

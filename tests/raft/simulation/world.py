@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 __all__ = ["InvariantBroken", "Links", "World"]
@@ -85,6 +85,10 @@ class Links:
         self.delay_ms_max = 4
         self.cuts.clear()
         self.slow_ms.clear()
+
+    def cut_off(self, name: str, others: Iterable[str]) -> None:
+        """Carry nothing from and to a machine."""
+        self.cuts |= {pair for other in others for pair in ((name, other), (other, name))}
 
     def carry(self, sender: str, receiver: str, function: Callable[..., object], *args: Any
               ) -> bool:
