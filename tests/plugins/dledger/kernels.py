@@ -9,7 +9,7 @@ All of them are on one clock. A message from one member to another needs a milli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -102,7 +102,7 @@ class Machine:
         port = 10911 + 10 * NAMES.index(self.name)
         self.box = KernelBox(
             [("admin", admin.Plugin), ("dledger", MemoryPlugin), ("schedule", schedule.Plugin),
-             ("timer", timer.Plugin)],
+             ("timer", timer.Plugin), *self.group.plugins],
             {**_SETTINGS, "dLegerSelfId": self.name, "listenPort": str(port), **settings},
             self.disk, self.group.now_ms)
         host: Any = self.box.host
@@ -113,6 +113,8 @@ class Machine:
     def run_tasks(self) -> None:
         """Run the periodic tasks that are due."""
         now_ms = self.group.now_ms()
+        assert self.box is not None
+        self.box.now_ms = now_ms
         for task in self.kernel.periodic_tasks:
             if self._due[task] <= now_ms:
                 period = task.period_ms
@@ -123,10 +125,15 @@ class Machine:
 
 
 class KernelGroup:
-    """A group of three brokers."""
+    """A group of three brokers.
 
-    def __init__(self, test: SynchronousTestCase, **settings: str) -> None:
+    :param plugins: plugins beside those that every broker of these tests has.
+    """
+
+    def __init__(self, test: SynchronousTestCase, plugins: Sequence[tuple[str, object]] = (),
+                 **settings: str) -> None:
         self.test = test
+        self.plugins = plugins
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
         self.settings = {name.replace("__", "."): text for name, text in settings.items()}
@@ -242,11 +249,16 @@ class KernelGroup:
         properties: Mapping[str, str] | None = None,
     ) -> Callable[[], RemotingCommand | None]:
         """Send a message; the returned function gives the reply, or None until there is a reply."""
+        return self.begin(machine, RequestCode.SEND_MESSAGE_V2, send_header(
+            topic, self.now_ms(), properties=properties), body)
+
+    def begin(self, machine: Machine, code: int, header: CommandHeader, body: bytes = b""
+              ) -> Callable[[], RemotingCommand | None]:
+        """Send a request; the returned function gives the reply, or None until there is a reply."""
         box = machine.box
         assert box is not None
         peer: Peer = box.peer()
-        header = send_header(topic, self.now_ms(), properties=properties)
-        reply = box.send(peer, RequestCode.SEND_MESSAGE_V2, header, body)
+        reply = box.send(peer, code, header, body)
         return lambda: reply or next(iter(box.late_replies(peer)), None)
 
     def send(
@@ -254,8 +266,16 @@ class KernelGroup:
         properties: Mapping[str, str] | None = None,
     ) -> RemotingCommand:
         """Send a message and wait for the reply."""
-        reply = self.begin_send(machine, body, topic, properties)
-        self.until(reply, "no reply to a send")
+        return self.reply(self.begin_send(machine, body, topic, properties))
+
+    def request(self, machine: Machine, code: int, header: CommandHeader, body: bytes = b""
+                ) -> RemotingCommand:
+        """Send a request and wait for the reply."""
+        return self.reply(self.begin(machine, code, header, body))
+
+    def reply(self, reply: Callable[[], RemotingCommand | None]) -> RemotingCommand:
+        """Wait for a reply."""
+        self.until(reply, "no reply")
         answer = reply()
         assert answer is not None
         return answer

@@ -1,0 +1,153 @@
+"""A DLedger group of whole brokers in processes of their own, which mixes ours with Apache's.
+
+    with LedgerGroup(folder, "5.5.0", ours={"n2"}) as group:
+        group.start()
+        group.give_lead("n2")
+
+The members know each other's ports from the start, so any of them can be killed and started again.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final, Self
+
+from tests.interop.ledger_members import peers_text
+from tests.interop.ports import free_port
+from tests.interop.replicas import ApacheReplica, Group, OurReplica, same_log
+from tests.interop.servers import wait_until
+from twistmq.broker.testing import RawClient
+from twistmq.protocol.bodies.dledger import (
+    LeadershipTransferRequest,
+    LeadershipTransferResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
+
+__all__ = ["IDS", "LedgerGroup", "LedgerMember"]
+
+IDS: Final = ("n0", "n1", "n2")
+_GROUP: Final = "G0"
+#: How long an election and its consequences may take, on a busy machine, seconds.
+_PATIENCE_SECONDS: Final = 90.0
+#: How long a member may take to answer, seconds: a transfer is answered after it has ended.
+_ANSWER_SECONDS: Final = 10.0
+
+
+class _Ours(OurReplica):
+    """Our broker, whose log is a ledger."""
+
+    @property
+    def log_folder(self) -> Path:
+        return self.data / "store" / f"dledger-{self.settings['dLegerSelfId']}" / "data"
+
+
+class _Apache(ApacheReplica):
+    """Apache's broker, whose log is a ledger."""
+
+    @property
+    def log_folder(self) -> Path:
+        return (self.peer.home / "store" / f"dledger-{self.peer.settings['dLegerSelfId']}"
+                / "data")
+
+
+LedgerMember = _Ours | _Apache
+
+
+class LedgerGroup(Group):
+    """Three brokers of one group, beside our name server.
+
+    :param version: of Apache's brokers.
+    :param ours: the ids of the members that are ours.
+    """
+
+    def __init__(self, folder: Path, version: str, ours: Collection[str]) -> None:
+        super().__init__(folder)
+        self.ours_ids = frozenset(ours)
+        self._version = version
+        self._ports = {member: free_port() for member in IDS}
+        self.members: dict[str, LedgerMember] = {}
+        self._running: set[str] = set()
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        for member in IDS:
+            settings = {"enableDLegerCommitLog": "true", "dLegerGroup": _GROUP,
+                        "dLegerPeers": peers_text(self._ports), "dLegerSelfId": member}
+            replica: LedgerMember = (
+                _Ours(self.folder / member, self.namesrv.address, settings)
+                if member in self.ours_ids else
+                _Apache(self.folder / member, self._version, self.namesrv.address, settings))
+            self._stack.callback(replica.end, signal.SIGKILL)
+            self.members[member] = replica
+        return self
+
+    def start(self, *members: str) -> None:
+        """Start members; all of them without arguments."""
+        for member in members or IDS:
+            self.members[member].start()
+            self._running.add(member)
+
+    def kill(self, member: str) -> None:
+        """End the process of a member at once."""
+        self._running.discard(member)
+        self.members[member].end(signal.SIGKILL)
+
+    def leader_of(self, member: str) -> str:
+        """Return the leader that a member follows; empty if it knows none or does not answer."""
+        try:
+            with RawClient(f"127.0.0.1:{self._ports[member]}", _ANSWER_SECONDS) as client:
+                reply = client.request(RequestCode.METADATA, None, MetadataRequest(
+                    group=_GROUP, remote_id=member).encode())
+        except (BrokerError, OSError):
+            return ""
+        return MetadataResponse.decode(reply.body).leader_id or ""
+
+    def leader(self) -> str:
+        """Return the leader that all running members follow; empty while they do not agree."""
+        leaders = {self.leader_of(member) for member in self._running}
+        leader = leaders.pop() if len(leaders) == 1 else ""
+        return leader if leader in self._running else ""
+
+    def wait_for_leader(self) -> str:
+        """Wait until all running members follow one of them."""
+        wait_until("the running members follow one leader", lambda: bool(self.leader()),
+                   _PATIENCE_SECONDS)
+        return self.leader() or self.wait_for_leader()
+
+    def give_lead(self, member: str) -> None:
+        """Let a member lead, as Apache's tool does it. Members that lag are asked again."""
+        def leads() -> bool:
+            leader = self.leader()
+            if leader and leader != member:
+                self._transfer(leader, member)
+            return leader == member
+
+        wait_until(f"{member} leads", leads, _PATIENCE_SECONDS)
+
+    def _transfer(self, leader: str, member: str) -> int:
+        """Ask a leader to transfer the lead; :returns: the code of the answer."""
+        lines = (self.members[leader].log_folder.parent / "currterm").read_text().splitlines()
+        term = dict(line.split("=", 1) for line in lines if "=" in line)["currTerm"]
+        request = LeadershipTransferRequest(
+            group=_GROUP, remote_id=leader, term=int(term), transfer_id=leader,
+            transferee_id=member)
+        try:
+            with RawClient(f"127.0.0.1:{self._ports[leader]}", _ANSWER_SECONDS) as client:
+                reply = client.request(RequestCode.LEADERSHIP_TRANSFER, None, request.encode())
+        except (BrokerError, OSError):
+            return -1
+        return LeadershipTransferResponse.decode(reply.body).code
+
+    def wait_for_equal_logs(self) -> int:
+        """Wait until all members have the leader's log; :returns: where it ends.
+
+        :raises AssertionError: when the files are not the same.
+        """
+        leader = self.wait_for_leader()
+        return same_log(self.members[leader], [
+            self.members[member] for member in IDS if member != leader])

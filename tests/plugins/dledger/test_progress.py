@@ -1,0 +1,278 @@
+"""Timed, popped, transactional and retried messages across a change of the leader.
+
+Their progress counts only as far as the group has agreed: a leader that is cut off works in vain,
+and the next leader does the same work once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from tests.plugins.dledger.kernels import NAMES, TOPIC, KernelGroup, Machine
+from tests.plugins.dledger.test_group_broker import GroupCase
+from tests.plugins.pop.case import Popped, popped_of
+from tests.plugins.timer.case import shrink_wheel
+from tests.transaction.case import COMMIT, Asked, questions
+from twistmq.broker.request.client_table import Client
+from twistmq.broker.testing.kernel import Peer
+from twistmq.broker.testing.raw_client import send_header
+from twistmq.plugins import orderly, pop, retry
+from twistmq.plugins.pop.names import REVIVE_GROUP, pop_retry_topic
+from twistmq.protocol.bodies import SubscriptionGroupConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pop import AckMessageRequestHeader, PopMessageRequestHeader
+from twistmq.protocol.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageResponseHeader,
+)
+from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.record import SYS_TRANSACTION_PREPARED
+from twistmq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
+from twistmq.transaction import plugin as transaction
+from twistmq.transaction.service import SYSTEM_GROUP
+
+GROUP: Final = "cg"
+RETRY: Final = f"%RETRY%{GROUP}"
+POP_RETRY: Final = pop_retry_topic(TOPIC, GROUP, False)
+REVIVE_TOPIC: Final = "rmq_sys_REVIVE_LOG_DefaultCluster"
+INVISIBLE_MS: Final = 5000
+#: In this time a leader that is cut off has given up, and its group has elected another one.
+ELECTED_SECONDS: Final = 12.0
+
+
+class ProgressCase(GroupCase):
+    """A group with every plugin that derives messages from others, and one group of consumers."""
+
+    def make_group(self) -> KernelGroup:
+        shrink_wheel(self)
+        return KernelGroup(
+            self, [("orderly", orderly.Plugin), ("pop", pop.Plugin), ("retry", retry.Plugin),
+                   ("transaction", transaction.Plugin)],
+            transactionTimeOut="1000", transactionCheckInterval="2000", popFromRetryProbability="0",
+            reviveQueueNum="1", transactionOpBatchInterval="100")
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.leader.kernel.subscription_group.update(SubscriptionGroupConfig(GROUP), {})
+        self.group.until(lambda: all(
+            GROUP in machine.kernel.subscription_group.table for machine in self.group.alive),
+            "the group of consumers")
+
+    def kill_leader(self) -> None:
+        """The leader dies, and another one takes over; the dead one comes back."""
+        dead = self.leader
+        self.group.kill(dead.name)
+        self.leader = self.group.elect()
+        self.group.start(dead.name)
+
+    def replace_leader(self) -> Machine:
+        """The leader was cut off; the group goes on without it, and later with it."""
+        old = self.leader
+        self.leader = self.group.elect(besides=old.name)
+        self.group.until(lambda: old.kernel.is_slave, "it stays master", ELECTED_SECONDS)
+        self.group.cut.clear()
+        return old
+
+    def cut_off_until_it_writes(self) -> None:
+        """Cut the leader off, and wait until it has written something in vain."""
+        log = self.leader.kernel.store.commit_log
+        self.group.isolate(self.leader.name)
+        end = log.max_offset
+        self.group.until(lambda: log.max_offset > end, "it writes nothing", 5.5)
+
+    def assert_everywhere(self, bodies: list[bytes], topic: str = TOPIC) -> None:
+        """All members have exactly these messages, each once."""
+        self.group.until(lambda: all(
+            len(self.group.bodies(name, topic)) >= len(bodies) for name in NAMES),
+            f"all members have {bodies} in {topic}", 30)
+        self.group.run(5)
+        for name in NAMES:
+            self.assertEqual(self.group.bodies(name, topic), bodies)
+
+
+class TimedTests(ProgressCase):
+    """Messages with a time."""
+
+    def send_timed(self, delay_ms: int) -> None:
+        reply = self.group.send(self.leader, b"later", properties={"TIMER_DELAY_MS": str(delay_ms)})
+        self.assertEqual((reply.code, reply.remark), (0, None))
+
+    def test_the_next_leader_delivers_at_the_time(self) -> None:
+        """Not before it, and once."""
+        self.send_timed(20_000)
+        self.group.run(3)
+        due_ms = self.group.now_ms() + 17_000
+        self.kill_leader()
+        self.group.until(lambda: self.group.now_ms() >= due_ms - 2000, "time passes", 40)
+        self.assertEqual(self.group.bodies(self.leader.name), [])
+        self.assert_everywhere([b"later"])
+
+    def test_a_delivery_in_vain_is_made_again(self) -> None:
+        """What the leader that was cut off says of its progress does not count the delivery."""
+        self.send_timed(5000)
+        self.group.run(3)
+        self.cut_off_until_it_writes()
+        self.replace_leader()
+        self.assert_everywhere([b"later"])
+
+
+class RetriedTests(ProgressCase):
+    """Messages that a consumer has sent back."""
+
+    def send_back(self) -> None:
+        self.send(b"a")
+        box = self.box(self.leader)
+        [message] = box.stored(TOPIC, 0)
+        reply = self.group.request(
+            self.leader, RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader(
+                delay_level=2, origin_topic=TOPIC, origin_msg_id="0", group=GROUP,
+                offset=message.physical_offset))
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+
+    def test_the_next_leader_brings_it_back(self) -> None:
+        """Once."""
+        self.send_back()
+        self.kill_leader()
+        self.assert_everywhere([b"a"], RETRY)
+
+    def test_a_retry_in_vain_is_made_again(self) -> None:
+        """The progress of delays that the old leader answers and saves names no such delivery."""
+        self.send_back()
+        self.group.run(2)
+        self.cut_off_until_it_writes()
+        self.group.run(1)
+        answer = self.box(self.leader).ask(RequestCode.GET_ALL_DELAY_OFFSET)
+        self.assertNotIn('"2":1', answer.body.decode().replace(" ", ""))
+        disk = self.leader.disk
+        saved = (json.loads(disk.read_file("/store/config/delayOffset.json"))
+                 if disk.exists("/store/config/delayOffset.json") else {"offsetTable": {}})
+        self.assertNotEqual(saved["offsetTable"].get("2"), 1)
+        self.replace_leader()
+        self.assert_everywhere([b"a"], RETRY)
+
+
+class PoppedTests(ProgressCase):
+    """Messages that were popped and not acknowledged, or acknowledged."""
+
+    def pop(self) -> list[Popped]:
+        reply = self.group.request(
+            self.leader, RequestCode.POP_MESSAGE, PopMessageRequestHeader(
+                consumer_group=GROUP, topic=TOPIC, queue_id=0, max_msg_nums=32,
+                invisible_time=INVISIBLE_MS, poll_time=0, born_time=self.group.now_ms(),
+                init_mode=0, exp_type="TAG", exp="*", order=False))
+        return popped_of(reply, TOPIC, GROUP)
+
+    def ack(self, popped: Popped) -> None:
+        reply = self.group.request(
+            self.leader, RequestCode.ACK_MESSAGE, AckMessageRequestHeader(
+                consumer_group=GROUP, topic=popped.topic, queue_id=popped.queue_id,
+                extra_info=popped.receipt, offset=popped.offset))
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+
+    def revived(self, machine: Machine) -> int:
+        """How far a broker says that the revive topic was read."""
+        answer = self.box(machine).ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        table = json.loads(answer.body)["offsetTable"].get(f"{REVIVE_TOPIC}@{REVIVE_GROUP}", {})
+        return max(map(int, table.values()), default=-1)
+
+    def test_the_next_leader_revives_what_was_not_acknowledged(self) -> None:
+        """An acknowledged message does not come back."""
+        for body in (b"kept", b"gone"):
+            self.send(body)
+        popped = {each.body: each for each in self.pop()}
+        self.assertEqual(set(popped), {b"kept", b"gone"})
+        self.ack(popped[b"gone"])
+        self.kill_leader()
+        self.assert_everywhere([b"kept"], POP_RETRY)
+
+    def test_a_revival_in_vain_is_made_again(self) -> None:
+        """The offset of the revive topic that the old leader answers stays where it was."""
+        self.send(b"a")
+        self.assertEqual([each.body for each in self.pop()], [b"a"])
+        self.group.run(3)
+        before = self.revived(self.leader)
+        self.cut_off_until_it_writes()
+        self.group.run(1)
+        self.assertEqual(self.revived(self.leader), before)
+        self.replace_leader()
+        self.assert_everywhere([b"a"], POP_RETRY)
+
+
+class TransactionTests(ProgressCase):
+    """Half messages whose producer is asked by the next leader."""
+
+    def producer(self) -> Peer:
+        """A connection of the producer to the leader."""
+        box = self.box(self.leader)
+        peer = box.peer()
+        box.kernel.clients.register_producer("g", Client(
+            "producer", peer, "JAVA", 479, self.group.now_ms(), self.group.now_ms()))
+        return peer
+
+    def send_half(self) -> SendMessageResponseHeader:
+        header = send_header(TOPIC, self.group.now_ms(), properties={
+            "TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "U"})
+        header.sys_flag = SYS_TRANSACTION_PREPARED
+        reply = self.group.request(self.leader, RequestCode.SEND_MESSAGE_V2, header, b"half")
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        return reply.header(SendMessageResponseHeader)
+
+    def commit(self, half: SendMessageResponseHeader) -> None:
+        reply = self.group.request(
+            self.leader, RequestCode.END_TRANSACTION, EndTransactionRequestHeader(
+                producer_group="g", tran_state_table_offset=half.queue_offset,
+                commit_log_offset=parse_offset_message_id(half.msg_id)[2],
+                commit_or_rollback=COMMIT, msg_id=half.msg_id))
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+
+    def wait_for_question(self, peer: Peer) -> Asked:
+        self.group.until(lambda: peer.requests, "the producer is not asked")
+        return questions(peer)[0]
+
+    def ended(self, machine: Machine) -> tuple[int, int]:
+        """How far a broker says that half messages and their ends were read."""
+        table = machine.kernel.consumer_offset
+        return (table.query(SYSTEM_GROUP, HALF_TOPIC, 0),
+                table.query(SYSTEM_GROUP, OP_HALF_TOPIC, 0))
+
+    def test_the_next_leader_asks_and_delivers(self) -> None:
+        """A commit that answers the question makes the message visible, once."""
+        self.send_half()
+        self.kill_leader()
+        peer = self.producer()
+        asked = self.wait_for_question(peer)
+        self.assertEqual(asked.message.body, b"half")
+        header = asked.header
+        reply = self.group.request(
+            self.leader, RequestCode.END_TRANSACTION, EndTransactionRequestHeader(
+                producer_group="g", tran_state_table_offset=header.tran_state_table_offset,
+                commit_log_offset=header.commit_log_offset, commit_or_rollback=COMMIT,
+                from_transaction_check=True, msg_id=header.msg_id or "",
+                transaction_id=header.transaction_id))
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        self.assert_everywhere([b"half"])
+
+    def test_an_end_that_the_group_knows_is_not_asked_for_again(self) -> None:
+        """The message stays visible once, and the producer is left alone."""
+        half = self.send_half()
+        self.commit(half)
+        self.group.run(1)
+        self.kill_leader()
+        peer = self.producer()
+        self.group.run(6)
+        self.assertEqual(questions(peer), [])
+        self.assert_everywhere([b"half"])
+
+    def test_progress_of_a_leader_that_is_cut_off(self) -> None:
+        """A half message that it puts back in vain is asked for by the next leader."""
+        self.send_half()
+        self.producer()
+        before = self.ended(self.leader)
+        self.cut_off_until_it_writes()
+        self.group.run(1)
+        self.assertEqual(self.ended(self.leader), before)
+        self.replace_leader()
+        asked = self.wait_for_question(self.producer())
+        self.assertEqual(asked.message.body, b"half")
