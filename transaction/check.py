@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.broker.api.requests import Client
     from twistmq.transaction.metrics import TransactionMetrics
+    from twistmq.transaction.questions import Questions
 
 __all__ = ["HalfQueue"]
 
@@ -94,13 +95,14 @@ class HalfQueue:
     log = Logger()
 
     def __init__(
-        self, broker: Broker, batches: OpBatches, metrics: TransactionMetrics, queue_id: int,
-        offset: int, op_offset: int,
+        self, broker: Broker, batches: OpBatches, metrics: TransactionMetrics,
+        questions: Questions, queue_id: int, offset: int, op_offset: int,
     ) -> None:
         self._broker = broker
         self._lines = LimitedLog(self.log)
         self._batches = batches
         self._metrics = metrics
+        self._questions = questions
         self.queue_id = queue_id
         self.offset = offset
         self.ops = KnownOps(broker, queue_id, op_offset)
@@ -340,7 +342,9 @@ class HalfQueue:
             return
         self.log.debug("{group} is asked how {key} ended, check {checks}", group=group,
                        key=unique_key, checks=checks)
-        producer.channel.send_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, body)
+        channel = producer.channel
+        self._questions.ask(copy.physical_offset, lambda: channel.send_oneway(
+            RequestCode.CHECK_TRANSACTION_STATE, header, body))
 
     def _discard(self, message: StoredMessage, properties: dict[str, str]) -> bool:
         """Give a half message up; :returns: False when that cannot be stored now."""

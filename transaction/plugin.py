@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["Plugin"]
 
 
+#: How often it is looked whether replicas have confirmed what producers are to be asked about, ms.
+_ASK_PERIOD_MS: Final = 200
+
 _SETTINGS: Final = (
     Setting("transactionTimeOut", "int", 6000,
             "The age at which the producer of a half message is first asked for the outcome, "
@@ -109,6 +112,8 @@ class Plugin:
         return (
             PeriodicTask("check half messages", settings.int("transactionCheckInterval"),
                          service.period_ms, service.step),
+            PeriodicTask("ask producers about confirmed half messages", _ASK_PERIOD_MS,
+                         _ASK_PERIOD_MS, service.questions.ask_readable),
             PeriodicTask("write ends of half messages", settings.int("transactionOpBatchInterval"),
                          lambda: settings.int("transactionOpBatchInterval"), service.write_ends),
             PeriodicTask("save the counts of open half messages",

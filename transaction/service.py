@@ -26,6 +26,7 @@ from twistmq.transaction.check import HalfQueue
 from twistmq.transaction.half_message import make_half
 from twistmq.transaction.metrics import TransactionMetrics
 from twistmq.transaction.ops import OpBatches
+from twistmq.transaction.questions import Questions
 from twistmq.transaction.recent import RecentHalves
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class TransactionService:
         self.recent = RecentHalves()
         #: (half queue, queue offset of the original half message) to the outcome.
         self._ended: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self.questions = Questions(broker)
         self._queues: dict[int, HalfQueue] = {}
         #: Queues whose check is running or still to come; None between two checks.
         self._checking: list[HalfQueue] | None = None
@@ -162,6 +164,7 @@ class TransactionService:
     def _forget_checks(self) -> None:
         """Forget how far the checks are; they continue at the committed offsets."""
         self._queues.clear()
+        self.questions.clear()
         self._checking = None
         self._progress.reset({})
 
@@ -203,7 +206,8 @@ class TransactionService:
         if queue is None:
             offset, op_offset = self._saved_offsets(queue_id)
             queue = self._queues[queue_id] = HalfQueue(
-                self._broker, self.batches, self.metrics, queue_id, offset, op_offset)
+                self._broker, self.batches, self.metrics, self.questions, queue_id, offset,
+                op_offset)
         return queue
 
     def _saved_offsets(self, queue_id: int) -> tuple[int, int]:
