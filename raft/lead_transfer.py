@@ -7,7 +7,7 @@ from twistmq.raft.leader import Leader
 from twistmq.raft.member_state import MemberState
 from twistmq.raft.messages import Response, ResponseCode, TransferRequest
 
-__all__ = ["LeadTransfer", "choose_preferred"]
+__all__ = ["LeadTransfer", "choose_preferred", "choose_successor"]
 
 
 class LeadTransfer:
@@ -84,6 +84,15 @@ def choose_preferred(state: MemberState, leader: Leader) -> str | None:
     able = [peer for peer in settings.preferred_leaders
             if peer in settings.peers and _is_able(state, leader, peer)]
     return min(able, key=leader.find_lag, default=None)
+
+
+def choose_successor(state: MemberState, leader: Leader) -> str | None:
+    """Return the member to which a leader that stops should give the lead; None: to no member."""
+    if not leader.is_established:
+        return None
+    preferred = state.settings.preferred_leaders
+    able = [peer for peer in state.settings.peers if _is_able(state, leader, peer)]
+    return min(able, key=lambda peer: (peer not in preferred, leader.find_lag(peer)), default=None)
 
 
 def _is_able(state: MemberState, leader: Leader, peer: str) -> bool:

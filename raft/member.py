@@ -25,7 +25,7 @@ from twistmq.raft.events import (
 from twistmq.raft.follower import Follower
 from twistmq.raft.hard_state import HardState
 from twistmq.raft.lead_takeover import LeadTakeover
-from twistmq.raft.lead_transfer import LeadTransfer, choose_preferred
+from twistmq.raft.lead_transfer import LeadTransfer, choose_preferred, choose_successor
 from twistmq.raft.leader import Leader
 from twistmq.raft.log import Log
 from twistmq.raft.member_state import MemberState
@@ -125,6 +125,10 @@ class Member:
     def is_appendable(self) -> bool:
         """Whether the driver may append entries of the current term to the log at present."""
         return self._leader is not None and self._leader.find_refusal() is None
+
+    def find_successor(self) -> str | None:
+        """Return the member to which this leader should give the lead before it stops, if any."""
+        return None if self._leader is None else choose_successor(self._state, self._leader)
 
     @property
     def next_tick(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from twistmq.broker.api import AnyHandler, BrokerError, MessageRecord, PeriodicTask, hookimpl
 from twistmq.broker.api.ledger import EntryLog, Ledger
@@ -40,6 +41,8 @@ __all__ = ["ConnectGroup", "GroupBroker"]
 _COPY_PERIOD_MS: Final = 250
 #: How often the sends that wait are checked, ms.
 _EXPIRE_PERIOD_MS: Final = 100
+#: How long a leader that stops may take to give the lead to another member, s.
+_TRANSFER_SECONDS: Final = 1.0
 #: The rows of the runtime table that describe the group.
 _LEADER_ROW: Final = "dledgerLeader"
 _TERM_ROW: Final = "dledgerTerm"
@@ -67,6 +70,8 @@ class GroupBroker:
 
     :param connect: opens the port for the other members.
     """
+
+    log = Logger()
 
     def __init__(
         self, broker: Broker, settings: GroupSettings, connect: ConnectGroup
@@ -117,10 +122,31 @@ class GroupBroker:
         node.start()
 
     @hookimpl
-    def on_stop(self) -> Deferred[None] | None:
+    def on_stop(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
         if self.node is not None:
+            await self._give_lead(self.node)
             self.node.stop()
-        return None if self._links is None else self._links.close()
+        closed = None if self._links is None else self._links.close()
+        if closed is not None:
+            await closed
+
+    async def _give_lead(self, node: GroupNode) -> None:
+        """Give the lead to the member that is best prepared, so that the group need not notice
+        that this member is gone.
+        """
+        successor = node.member.find_successor()
+        if successor is None:
+            return
+        # A node that stops ends all transfers.
+        timer = self._broker.host.call_later(_TRANSFER_SECONDS, node.stop)
+        code = await node.transfer_lead(successor)
+        if timer.active():
+            timer.cancel()
+        self.log.info("before the stop, the lead was offered to {peer}: {code}", peer=successor,
+                      code=code.name)
 
     def _fail(self, reason: str) -> None:
         """Give up the lead, because the store cannot be used."""

@@ -97,6 +97,25 @@ class TransferTests(SynchronousTestCase):
                           if isinstance(action, Answer)], [ResponseCode.SUCCESS])
 
 
+class SuccessorTests(SynchronousTestCase):
+    """A leader that is about to stop."""
+
+    def test_the_member_with_the_most_entries_is_chosen(self) -> None:
+        """A preferred leader comes first; a follower has no successor, nor has a leader that no
+        member has acknowledged.
+        """
+        state = HardState(5, "c", joined=True)
+        leader = LoneMember(terms=(5, 5), state=state).elect()
+        self.assertIsNone(leader.member.find_successor())
+        leader.acknowledge("a")
+        self.assertEqual(leader.member.find_successor(), "a")
+        leader = LoneMember(terms=(5, 5), state=state, preferred_leaders=("c",)).elect()
+        leader.acknowledge("a")
+        leader.acknowledge("c")
+        self.assertEqual(leader.member.find_successor(), "c")
+        self.assertIsNone(LoneMember(state=state).member.find_successor())
+
+
 class PreferredTests(SynchronousTestCase):
     """Groups with a preferred leader."""
 

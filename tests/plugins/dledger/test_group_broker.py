@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from twisted.internet.defer import ensureDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.dledger.kernels import NAMES, TOPIC, KernelGroup, Machine
@@ -13,6 +14,7 @@ from twistmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.raft.actions import Role
 
 LATE = "in-sync replicas not enough"
 
@@ -265,18 +267,34 @@ class FailoverTests(GroupCase):
             self.assertEqual(self.group.bodies(name), sent)
 
     def test_a_broker_that_stops_is_replaced(self) -> None:
-        """A clean stop ends the lead, and the store needs no recovery."""
+        """A leader gives the lead to another broker first, and its store needs no recovery."""
         self.send(b"a")
         old = self.leader
-        box, old.box, old.answer = self.box(old), None, None
-        box.stop()
-        self.assertEqual(box.kernel.store.stop_fault, "")
-        for machine in self.group.alive:
-            assert machine.peer_gone is not None
-            machine.peer_gone(old.name)
-        self.leader = self.group.elect()
+        self.stop(old)
+        [self.leader] = [machine for machine in self.group.alive
+                         if machine.broker.node.member.role is Role.LEADER]
+        self.group.elect()
         self.send(b"b")
         self.assertEqual(self.group.bodies(self.leader.name), [b"a", b"b"])
+
+
+    def test_a_broker_that_can_give_the_lead_to_nobody_stops_soon(self) -> None:
+        """Nobody answers its offer, and a second later it stops."""
+        self.send(b"a")
+        old = self.leader
+        self.group.isolate(old.name)
+        began_ms = self.group.now_ms()
+        self.stop(old)
+        self.assertTrue(900 <= self.group.now_ms() - began_ms <= 1200)
+
+    def stop(self, machine: Machine) -> None:
+        """Stop a broker cleanly."""
+        kernel = machine.kernel
+        stopped = ensureDeferred(kernel.stop())
+        self.group.until(lambda: stopped.called, "it does not stop", 3)
+        self.successResultOf(stopped)
+        self.assertEqual(kernel.store.stop_fault, "")
+        machine.box = machine.answer = None
 
 
 class TableTests(GroupCase):

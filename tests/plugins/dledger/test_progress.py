@@ -6,7 +6,6 @@ and the next leader does the same work once.
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from tests.plugins.dledger.kernels import NAMES, TOPIC, KernelGroup, Machine
@@ -19,7 +18,11 @@ from twistmq.broker.testing.kernel import Peer
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.plugins import orderly, pop, retry
 from twistmq.plugins.pop.names import REVIVE_GROUP, pop_retry_topic
-from twistmq.protocol.bodies import SubscriptionGroupConfig
+from twistmq.protocol.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupConfig,
+)
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.pop import AckMessageRequestHeader, PopMessageRequestHeader
 from twistmq.protocol.headers.send import (
@@ -143,14 +146,19 @@ class RetriedTests(ProgressCase):
         self.group.run(2)
         self.cut_off_until_it_writes()
         self.group.run(1)
-        answer = self.box(self.leader).ask(RequestCode.GET_ALL_DELAY_OFFSET)
-        self.assertNotIn('"2":1', answer.body.decode().replace(" ", ""))
-        disk = self.leader.disk
-        saved = (json.loads(disk.read_file("/store/config/delayOffset.json"))
-                 if disk.exists("/store/config/delayOffset.json") else {"offsetTable": {}})
-        self.assertNotEqual(saved["offsetTable"].get("2"), 1)
+        self.assertEqual(self.delivered(self.leader), (0, 0))
         self.replace_leader()
         self.assert_everywhere([b"a"], RETRY)
+        self.assertEqual(self.delivered(self.leader), (1, 1))
+
+    def delivered(self, machine: Machine) -> tuple[int, int]:
+        """The progress of the second delay level that a broker answers, and that of its file."""
+        answer = self.box(machine).ask(RequestCode.GET_ALL_DELAY_OFFSET)
+        path = "/store/config/delayOffset.json"
+        saved = machine.disk.read_file(path) if machine.disk.exists(path) else b"{}"
+        tables = [DelayOffsetSerializeWrapper.decode(data).offset_table
+                  for data in (answer.body, saved)]
+        return tables[0].get(2, 0), tables[1].get(2, 0)
 
 
 class PoppedTests(ProgressCase):
@@ -174,8 +182,8 @@ class PoppedTests(ProgressCase):
     def revived(self, machine: Machine) -> int:
         """How far a broker says that the revive topic was read."""
         answer = self.box(machine).ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        table = json.loads(answer.body)["offsetTable"].get(f"{REVIVE_TOPIC}@{REVIVE_GROUP}", {})
-        return max(map(int, table.values()), default=-1)
+        table = ConsumerOffsetSerializeWrapper.decode(answer.body).offset_table
+        return table.get(f"{REVIVE_TOPIC}@{REVIVE_GROUP}", {}).get(0, -1)
 
     def test_the_next_leader_revives_what_was_not_acknowledged(self) -> None:
         """An acknowledged message does not come back."""
@@ -198,6 +206,7 @@ class PoppedTests(ProgressCase):
         self.assertEqual(self.revived(self.leader), before)
         self.replace_leader()
         self.assert_everywhere([b"a"], POP_RETRY)
+        self.assertGreater(self.revived(self.leader), before)
 
 
 class TransactionTests(ProgressCase):

@@ -135,6 +135,8 @@ class Ghosts:
             machine.is_wiped = False
             for matches in self._matches.values():
                 matches.pop(machine.name, None)
+            # What it has got since counts.
+            self.note_durable(machine)
 
     # --- Machines ---
 
