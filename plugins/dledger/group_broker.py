@@ -134,9 +134,7 @@ class GroupBroker:
             await closed
 
     async def _give_lead(self, node: GroupNode) -> None:
-        """Give the lead to the member that is best prepared, so that the group need not notice
-        that this member is gone.
-        """
+        """Give the lead to the best prepared member; an election after the stop takes longer."""
         successor = node.member.find_successor()
         if successor is None:
             return

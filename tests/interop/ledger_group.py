@@ -25,7 +25,7 @@ from twistmq.protocol.bodies.dledger import (
     MetadataRequest,
     MetadataResponse,
 )
-from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.codes import DLedgerRequestCode
 from twistmq.protocol.errors import BrokerError
 
 __all__ = ["IDS", "LedgerGroup", "LedgerMember"]
@@ -101,11 +101,12 @@ class LedgerGroup(Group):
         """Return the leader that a member follows; empty if it knows none or does not answer."""
         try:
             with RawClient(f"127.0.0.1:{self._ports[member]}", _ANSWER_SECONDS) as client:
-                reply = client.request(RequestCode.METADATA, None, MetadataRequest(
+                reply = client.request(DLedgerRequestCode.METADATA, None, MetadataRequest(
                     group=_GROUP, remote_id=member).encode())
         except (BrokerError, OSError):
             return ""
-        return MetadataResponse.decode(reply.body).leader_id or ""
+        leader = MetadataResponse.decode(reply.body).leader_id
+        return leader if isinstance(leader, str) else ""
 
     def leader(self) -> str:
         """Return the leader that all running members follow; empty while they do not agree."""
@@ -138,7 +139,8 @@ class LedgerGroup(Group):
             transferee_id=member)
         try:
             with RawClient(f"127.0.0.1:{self._ports[leader]}", _ANSWER_SECONDS) as client:
-                reply = client.request(RequestCode.LEADERSHIP_TRANSFER, None, request.encode())
+                reply = client.request(
+                    DLedgerRequestCode.LEADERSHIP_TRANSFER, None, request.encode())
         except (BrokerError, OSError):
             return -1
         return LeadershipTransferResponse.decode(reply.body).code

@@ -159,6 +159,15 @@ class PushTests(_Case):
         actions = self.member.wait(1)
         self.assertEqual([action.response.code for action in actions], [INCONSISTENT])
 
+    def test_a_longer_push_takes_the_place_of_a_parked_one(self) -> None:
+        """All of its entries are there when it is acknowledged."""
+        self.compared()
+        self.assertEqual(self.codes(APPEND, 5, *entries_of(5, first=4)), [])
+        self.assertEqual(self.codes(APPEND, 5, *entries_of(5, 5, first=4)),
+                         [ResponseCode.REPEATED_PUSH])
+        self.assertEqual(self.codes(APPEND, 5, *entries_of(5, first=3)), [SUCCESS, SUCCESS])
+        self.assertEqual(self.log.end_index, 5)
+
     def test_repeated_pushes(self) -> None:
         """What is there already is acknowledged again; the rest is appended."""
         self.compared()

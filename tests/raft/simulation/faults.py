@@ -49,6 +49,8 @@ class Faults:
         self._kinds = draw.sample(kinds, 1 + int(draw.random() * _KINDS_MAX))
         self.counts: dict[str, int] = {}
         self._is_over = False
+        #: Until this time, a history of several steps goes on.
+        self.busy_until_ms = 0
 
     def make_one(self) -> None:
         """Make a fault of a kind of this seed, or repair the links."""
@@ -161,7 +163,8 @@ class Faults:
         """
         draw = self._world.random
         leaders = [machine for machine in self._machines if machine.role is Role.LEADER]
-        if not leaders:
+        if not leaders or self.busy_until_ms:
+            # Once in a seed, which lasts longer for it.
             return
         leader = draw.choice(leaders)
         others = [name for name in self._names() if name != leader.name]
@@ -177,7 +180,9 @@ class Faults:
             self._simulation.clients.send("a", leader)
         heal_ms = 7000 + draw.randrange(2500)
         self._world.call_later(heal_ms, self._heal)
-        self._world.call_later(heal_ms + 200 + draw.randrange(2500), self._give_lead, leader.name)
+        lead_ms = heal_ms + 200 + draw.randrange(2500)
+        self._world.call_later(lead_ms, self._give_lead, leader.name)
+        self.busy_until_ms = self._world.now_ms + lead_ms + 500
 
     def _heal(self) -> None:
         self._world.note("the cuts are repaired")

@@ -82,7 +82,7 @@ class Simulation:
         world.run_until(draw.choice((0, 1000, 4000)))
         end_ms = world.now_ms + draw.choice((3000, 8000, 15_000))
         fault_ms = draw.choice((100, 500, 1500))
-        while world.now_ms < end_ms:
+        while world.now_ms < max(end_ms, self.faults.busy_until_ms):
             for _ in range(draw.randrange(4)):
                 world.run_until(world.now_ms + draw.randrange(100))
                 self.clients.run_one()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import unittest
 from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.draw import drawn
-from tests.raft.simulation.planted import PLANTED, find_bug
+from tests.raft.simulation.planted import PLANTED, find_bug, planted
 from twistmq.raft.outbox import Outbox
 
 #: Seeds until a bug that is called quick is found, at most. Most are found in the first ten.
@@ -24,6 +25,20 @@ class PlantedTests(SynchronousTestCase):
             self.assertIsNotNone(found, msg=f"{bug.name}: {bug.text}")
             assert found is not None
             self.assertIn(found[1].partition(":")[0], bug.rules, msg=f"{bug.name}: {found}")
+
+    def test_other_bugs_are_noticed_by_their_tests(self) -> None:
+        """Each test fails with its bug, and only then."""
+        for bug in PLANTED:
+            if bug.noticed_by:
+                self.assertTrue(self.passes(bug.noticed_by), msg=bug.name)
+                with planted(bug):
+                    self.assertFalse(self.passes(bug.noticed_by), msg=bug.name)
+
+    def passes(self, name: str) -> bool:
+        """Run a test of another module."""
+        result = unittest.TestResult()
+        unittest.TestLoader().loadTestsFromName(name).run(result)
+        return result.testsRun == 1 and result.wasSuccessful()
 
     def test_a_bug_is_gone_afterwards(self) -> None:
         """The core is whole again after the search."""
