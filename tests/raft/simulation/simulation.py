@@ -29,6 +29,8 @@ QUIET_MS: Final = 10_000
 #: One seed in so many waits for the whole time after the faults.
 _LONG: Final = 16
 _LOOK_MS: Final = 250
+#: The time between two sends of a group without one member, in ms.
+_SETTLED_MS: Final = 2000
 #: The chance that a majority has to work alone after the faults.
 _MAJORITY: Final = 0.25
 
@@ -139,17 +141,26 @@ class Simulation:
             absent.stop()
         else:
             self.links.cut_off(absent.name, self.machines)
+        self._send_without(absent)
+        # A group that gives up again after its election is not whole.
+        world.run_until(world.now_ms + _SETTLED_MS)
+        self._send_without(absent)
+        self.links.repair()
+        absent.resume()
+        absent.start()
+
+    def _send_without(self, absent: Machine) -> None:
+        """A send of the others succeeds."""
+        world = self.world
         acknowledged, begin_ms = self.clients.acknowledged, world.now_ms
         while self.clients.acknowledged == acknowledged:
-            for leader in (machine for machine in machines if machine.role is Role.LEADER):
-                self.clients.send("a", leader)
+            for machine in self.machines.values():
+                if machine.role is Role.LEADER:
+                    self.clients.send("a", machine)
             world.run_until(world.now_ms + _LOOK_MS)
             if world.now_ms - begin_ms > WHOLE_MS:
                 raise InvariantBroken("I18", f"no send succeeds without {absent.name}: "
                                              f"{self._describe()}")
-        self.links.repair()
-        absent.resume()
-        absent.start()
 
     def _append_one(self) -> None:
         """A send succeeds, and all members have it."""
