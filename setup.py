@@ -77,8 +77,8 @@ def translated(build: Path) -> list[Extension]:
     files = [str(stage / (name.replace(".", "/") + ".py")) for name in names]
     os.environ["MYPYPATH"] = str(stage)
     flags = [*build_list["TYPE_FLAGS"], f"--cache-dir={build / 'mypy_cache'}"]
-    announce(f"compiling {len(names)} modules, which takes half a minute or more on two cores, and up to "
-             "a minute on slow ones; TWISTMQ_PURE=1 skips it")
+    announce(f"compiling {len(names)} modules, which takes half a minute or more on two cores, and "
+             "up to a minute on slow ones; TWISTMQ_PURE=1 skips it")
     try:
         from mypyc.build import mypycify
 
