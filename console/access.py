@@ -39,7 +39,7 @@ class Login:
 
     :ivar csrf: the text that each form of this browser contains.
     :ivar account: the name for the log.
-    :ivar sessions: the sessions that sign as this account; None: those of the console.
+    :ivar sessions: the sessions that sign as this account; None: the sessions of the console.
     :ivar message: the result of the newest change, for the next page.
     """
 

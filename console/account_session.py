@@ -1,9 +1,10 @@
 """The requests of a visitor who has logged in with the keys of an account.
 
-Each request is signed with these keys, so the brokers decide what the visitor may do. That is only
-safe if they check keys at all. A broker without access control, or one that exempts the address of
-the console from it, would let every visitor do everything. Therefore each broker has to refuse a
-request with a wrong signature of the account before the console sends requests of the visitor.
+Each request is signed with these keys, so the brokers decide about the rights of the visitor. That
+is only safe if they check keys at all. A broker without access control, or one that exempts the
+address of the console from it, would let every visitor do everything. Therefore each broker has to
+refuse a request with a wrong signature of the account before the console sends requests of the
+visitor.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class KeysRefused(BrokerError):
 
 
 class KeysNotChecked(BrokerError):
-    """Whether the keys are right is unknown; the text says why."""
+    """Whether the keys are right is unknown; the text names the reason."""
 
 
 class _WrongSignatureHeader(CommandHeader):

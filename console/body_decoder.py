@@ -23,10 +23,10 @@ TEXT_CHARS_MAX: Final = 65_536
 PARSED_BYTES_MAX: Final = 1024 * 1024
 #: The length of the text in a list.
 PREVIEW_CHARS: Final = 160
-#: The bytes of a body that are shown as hexadecimal numbers, and those of one line.
+#: The bytes of a body that are shown as hexadecimal numbers, and the bytes of one line.
 _HEX_BYTES_MAX: Final = 4_096
 _HEX_LINE: Final = 16
-#: The first bytes of MessagePack's maps and arrays. Other values look like texts or random bytes.
+#: The first bytes of maps and arrays in MessagePack. Other values look like texts or random bytes.
 _PACKED: Final = frozenset((*range(0x80, 0xa0), *range(0xdc, 0xe0)))
 _BLANKS: Final = "\n\r\t"
 

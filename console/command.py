@@ -1,7 +1,7 @@
 """The command ``twistmq console``, which serves the console of one or more clusters.
 
-Exit statuses are those of the servers: 1 for a bad command line or a start that fails, 0 after a
-signal.
+The exit statuses are the same as for the servers: 1 for a bad command line or a start that fails,
+0 after a signal.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def console(
     Set TWISTMQ_CONSOLE_TOKEN to use the same token at each start.
 
     With --login account, the console has no account. It signs the requests of each visitor with the
-    visitor's own keys, so the brokers decide what a visitor may do.
+    visitor's own keys, so the brokers decide about the rights of each visitor.
     """
     check_loopback(host)
     from twistmq.tools.admin.command_line import account_keys, tls_context
@@ -94,7 +94,7 @@ def check_loopback(host: str) -> None:
 
 
 def check_no_account() -> None:
-    """:raises click.UsageError: when the command line has an account beside those of visitors.
+    """:raises click.UsageError: when an account is given although visitors have accounts.
 
     The variable ROCKETMQ_ACCESS_KEY, which is for other commands too, is only ignored.
     """

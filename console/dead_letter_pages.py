@@ -1,4 +1,4 @@
-"""The pages of dead letters: the groups that have some, those of one group, and a resend of them.
+"""The pages of dead letters: the groups with dead letters, the letters of one group, and a resend.
 
 The list of groups needs one request for each master, and one for each dead-letter topic on it.
 """
@@ -146,7 +146,7 @@ def _selection(query: Query) -> list[Position]:
 
 
 def resend_page(session: PageSession, query: Query) -> Page:
-    """Show what a resend would do.
+    """Show the effect of a resend before it happens.
 
     ``select`` names a message as BROKER:QUEUE:OFFSET in the dead-letter topic and may occur several
     times; ``to`` is one of ``DESTINATIONS``.

@@ -54,7 +54,7 @@ _OF_DELIVERY: Final = frozenset({
 #: The properties by which a client replaces the retry topic with the topic of the message.
 _OF_RETRY: Final = frozenset({names.RETRY_TOPIC, names.ORIGIN_MESSAGE_ID})
 
-#: The properties that have members of their own in a line, or that a producer sets itself.
+#: The properties that have separate members in a line, or that a producer sets itself.
 _WRITTEN: Final = frozenset({names.TAGS, names.KEYS, names.WAIT, names.UNIQ_KEY, names.CLUSTER,
                              names.MSG_REGION, names.TRACE_ON})
 
@@ -250,7 +250,7 @@ class LetterReader:
         self._brokers = {each.name: each for each in _brokers_of(session, self._topic)}
 
     def read_letter(self, position: Position) -> Letter | None:
-        """Return the letter at a position; None: there is no such letter any more."""
+        """Return the letter at a position; None: the letter no longer exists."""
         broker = self._brokers.get(position.broker)
         if broker is None:
             return None

@@ -1,4 +1,4 @@
-"""Runs ``twistmq doctor`` as a process of its own.
+"""Runs ``twistmq doctor`` as a separate process.
 
 In the process of a broker, the look of the doctor at the lock of the store would release this lock.
 """

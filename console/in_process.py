@@ -125,7 +125,7 @@ class ConsoleOpener:
     :param doctor_arguments: the arguments of ``twistmq doctor`` that describe the servers.
     :param accounts: whether the servers check accounts, with which visitors then log in.
     :param can_print: whether the address with its token is printed; otherwise the token has to come
-        from the environment, because what is printed ends in a log.
+        from the environment, because printed lines end in a log.
     :raises click.UsageError: when the token of the environment is missing or too short.
     """
 

@@ -117,7 +117,7 @@ class Page:
 
     :param name: its kind, which is also the name of its template.
     :param facts: single values by name; HTML shows those that its template names.
-    :param file: what is sent in place of HTML; None: the page has a template.
+    :param file: the content that is sent in place of HTML; None: the page has a template.
     """
 
     name: str

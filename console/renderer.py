@@ -29,7 +29,7 @@ _UNKNOWN: Final = "\u2013"
 MENU: Final = (("", "Overview"), ("topics", "Topics"), ("groups", "Groups"),
                ("messages", "Messages"), ("dead-letters", "Dead letters"), ("traces", "Traces"),
                ("brokers", "Brokers"), ("doctor", "Doctor"))
-#: The spans by which the age of a time is told, seconds; the first one that is exceeded counts.
+#: The spans by which the age of a time is shown, seconds; the first one that is exceeded counts.
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -147,7 +147,7 @@ def bytes_text(value: float | None) -> str:
 
 
 def time_text(at_ms: int | None) -> str:
-    """Return a time of the console's time zone, to the millisecond."""
+    """Return a time in the time zone of the console, to the millisecond."""
     return output.time_text(at_ms, ".") if at_ms else _UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""The reset of a group's offsets, with each queue before and after it.
+"""The reset of the offsets of a group, with each queue before and after it.
 
 The reset itself is the code of ``twistmq admin resetOffsetByTime``: the broker moves a group with
 clients and informs them, and a group without clients gets new commits.
@@ -58,7 +58,7 @@ class _Move:
 
 
 def reset_page(session: PageSession, query: Query) -> Page:
-    """Show what a reset would do.
+    """Show the effect of a reset before it happens.
 
     ``topic`` is the topic, ``to`` one of ``WAYS``, and ``value`` a time, or offsets as
     "BROKER:QUEUE=OFFSET,...". ``undo`` marks the page that follows a reset and leads back.

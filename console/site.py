@@ -42,7 +42,7 @@ from twistmq.tools.admin.session import AdminError
 
 __all__ = ["ConsoleResource", "make_site"]
 
-#: The size of a request's body, bytes: a message of 256 KiB in which each byte is escaped.
+#: The size of the body of a request, bytes: a message of 256 KiB in which each byte is escaped.
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 #: A page that is not made this long after its deadline is given up, seconds. A page with the
 #: answers that have arrived is better than none, also on a busy machine that renders it slowly.
@@ -344,7 +344,7 @@ class ConsoleResource(Resource):
         cluster = self._cluster_of(visitor)
         if cluster is None:
             return self._refuse(visitor, 404, "The console has no such cluster.", login)
-        # Without the sessions of its account, a request must not be sent by those of the console.
+        # Without the sessions of its account, a request must not be sent by those the console has.
         sessions = login.sessions if self._options.accounts else self._sessions
         if sessions is None:
             return self._ask_to_log_in(visitor)

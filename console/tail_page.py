@@ -1,6 +1,6 @@
 """The live tail of a topic: the messages that were stored since the last look.
 
-The page asks once in a while for what is new since a mark, an offset for each queue. A look costs
+The page asks once in a while for the messages since a mark, an offset for each queue. A look costs
 one request for each broker, and further ones only for queues with new messages. No group and no
 offset is involved, and nothing remains on a server when the page is closed.
 """
@@ -29,7 +29,7 @@ __all__ = ["tail_page"]
 
 #: The time between two looks, ms.
 PERIOD_MS: Final = 600
-#: The messages with which a tail begins, and those of one look at most.
+#: The number of messages with which a tail begins, and the most that one look adds.
 _FIRST_COUNT: Final = 10
 _COUNT_MAX: Final = 200
 
@@ -37,9 +37,9 @@ _COUNT_MAX: Final = 200
 def tail_page(session: PageSession, query: Query) -> Page:
     """Show the messages of ``topic`` since ``from``, the newest first.
 
-    ``tag``, ``sql`` and ``text`` are those of :class:`MessageFilter`. Without ``from``, the page
-    shows the newest messages. The fact ``from`` is the mark for the next look, and ``skipped`` is
-    the number of messages that were too many for this look.
+    ``tag``, ``sql`` and ``text`` have the meaning that :class:`MessageFilter` gives them. Without
+    ``from``, the page shows the newest messages. The fact ``from`` is the mark for the next look,
+    and ``skipped`` is the number of messages that were too many for this look.
 
     :raises TooManyTails: when too many tails look at the same time.
     """

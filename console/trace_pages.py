@@ -1,7 +1,7 @@
 """The timeline of a message, compiled from its traces.
 
-Clients write traces if they are told to, and the plugin ``trace`` of a broker writes them for
-clients that do not. Each attempt of a group to consume the message is an event of its own.
+Clients write traces if an option asks for them, and the plugin ``trace`` of a broker writes them
+for clients that do not. Each attempt of a group to consume the message is a separate event.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _events(session: PageSession, message_id: str, topic: str) -> list[_Event]:
 
 
 def _records_of(body: bytes, message_id: str) -> Iterable[TraceRecord]:
-    """Return the records of a message; those of a batch name several messages."""
+    """Return the records of a message; a record of a batch names several messages."""
     return [record for record in decode_records(body).records
             if message_id in record.message_id.split(",")]
 

@@ -36,7 +36,7 @@ def console_companion(
 ) -> Companion:
     """Return the function that opens the console once the servers answer.
 
-    :param settings: the settings of the broker, with those of the TLS client.
+    :param settings: the settings of the broker, with the settings of the TLS client.
     :param port: 0: any free port; None: the usual one.
     :param arguments: see :func:`doctor_arguments`.
     :param can_print: whether lines go to a terminal and not to a log.

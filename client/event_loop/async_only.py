@@ -1,7 +1,7 @@
 """Errors for ``with`` and ``for`` on objects of an event loop, which need ``async with`` and so on.
 
 Python's own error says that the object "does not support the context manager protocol", which does
-not help somebody who has just replaced a blocking producer.
+not help a user who has just replaced a blocking producer.
 """
 
 from __future__ import annotations

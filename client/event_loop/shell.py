@@ -302,7 +302,7 @@ class _Watch:
 
 @atexit.register
 def _finish_all() -> None:
-    """Finish the work of clients whose loop did not report its end, or log what is lost."""
+    """Finish the work of clients whose loop did not report its end, or log the lost messages."""
     for shell in list(_open):
         shell.finish_at_exit()
 

@@ -95,7 +95,7 @@ def read_traces(name_servers: str = "", *, path: str | os.PathLike[str] | None =
 
     :param name_servers: as in :func:`read_messages`.
     :param path: the store; without it, the name servers are asked.
-    :param options: the options of :func:`read_messages`, or with a path those of
+    :param options: the options of :func:`read_messages`, or with a path the options of
         :func:`read_store`. ``topic`` names another topic than the system's.
     :returns: a reader whose batches have a row for each event. It raises what the readers of
         messages raise. Records that cannot be decoded are counted in a warning.

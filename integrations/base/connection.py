@@ -75,7 +75,7 @@ class Connection:
             deliver_at=delivery_time(due, self._options))
 
     def _send_again(self, queue: str, message: ReceivedMessage[Any], due: float) -> None:
-        """Send a message that has arrived before its time, with what it was sent with."""
+        """Send a message that has arrived before its time, with its keys, tags and trace."""
         context = {name: message.properties[name] for name in _CONTEXT
                    if name in message.properties}
         self._producer.send(
@@ -118,7 +118,7 @@ class Connection:
         return max(held, unfinished_count(self._client, self._topic(queue)))
 
     def close(self) -> None:
-        """Send the last acknowledgements; what is not finished becomes visible to others."""
+        """Send the last acknowledgements; unfinished messages become visible to other consumers."""
         if self.process != os.getpid():
             # A forked child leaves the connection of its parent alone.
             return

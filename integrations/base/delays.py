@@ -1,7 +1,8 @@
 """The delays of tasks, which the broker's timer keeps.
 
 A delay above the broker's limit is divided: a reader that receives a message before its time sends
-it again. The timer may deliver a message up to a second early, and the reader keeps it meanwhile.
+it again. The timer may deliver a message up to a second early, and the reader keeps it until
+then.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _KEY_MAX: Final = 128
 
 
 def queue_topic(prefix: str, queue: str) -> str:
-    """Return the name of a queue's topic, which is also the name of its group."""
+    """Return the name of the topic of a queue, which is also the name of its group."""
     return prefixed_topic(f"{prefix}-", queue)
 
 

@@ -56,7 +56,7 @@ class TaskProxy(MessageProxy):
 
     @property
     def is_over(self) -> bool:
-        """Whether its actor has failed, so that what is sent now in its name is a retry."""
+        """Whether its actor has failed, so that a message sent now in its name is a retry."""
         return getattr(self, "_exception", None) is not None
 
 
@@ -108,5 +108,5 @@ class QueueConsumer(Consumer):
             self._reader.give_back(message.task)
 
     def close(self) -> None:
-        """Give back what the worker has not taken."""
+        """Give back the messages that the worker did not take."""
         self._connection.release(self._reader)

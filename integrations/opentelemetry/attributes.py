@@ -74,7 +74,7 @@ def result_attributes(result: SendResult) -> Attributes:
 def consumer_attributes(
     operation: str, kind: str, group: str, messages: Sequence[ReceivedMessage[Any]]
 ) -> Attributes:
-    """Return the attributes of a receive or of a handler's call.
+    """Return the attributes of a receive or of a call of a handler.
 
     :param operation: its name, such as "receive".
     :param kind: its type in the conventions, such as "process".

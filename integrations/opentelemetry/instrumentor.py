@@ -40,8 +40,8 @@ class TwistmqInstrumentor:
         """Trace all clients that are made from now on; a second call does nothing.
 
         :param tracer_provider: makes the spans; None: the provider of the process.
-        :param receive_spans: whether messages that are received have a span of their own; None:
-            unless the environment variable of Java's agent is "false".
+        :param receive_spans: whether messages that are received have their own span; None:
+            unless the environment variable of the Java agent is "false".
         """
         cls = type(self)
         if cls._tracing is None:

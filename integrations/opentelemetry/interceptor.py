@@ -42,7 +42,7 @@ class TracingInterceptor(Interceptor):
     """Makes the spans of a client: ``Producer(..., interceptors=[TracingInterceptor()])``.
 
     :param provider: makes the spans; None: the provider of the process.
-    :param receive_spans: whether messages that are received have a span of their own.
+    :param receive_spans: whether messages that are received have their own span.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TracingInterceptor(Interceptor):
     def around_handler(
         self, group: str, messages: Sequence[ReceivedMessage[Any]]
     ) -> AbstractContextManager[object]:
-        """Return the span of a handler's call; it is the current one while the handler runs."""
+        """Return the span of a call of a handler; it is the current one while the handler runs."""
         return self.process_span(messages, group)
 
     @contextmanager

@@ -57,7 +57,7 @@ class TwistmqBroker(AsyncBroker):
         seconds.
     :param delay_max_s: the longest delay that the broker accepts, seconds; longer ones are divided.
     :param max_attempts: the number of attempts after which a message that no attempt finishes
-        becomes a dead letter. The retries of Taskiq's middlewares are not counted.
+        becomes a dead letter. The retries of Taskiq middlewares are not counted.
     :param client_options: options of :class:`twistmq.client.Client`, such as ``credentials``,
         ``tls`` and ``namespace``.
     :raises ValueError: when an option is not valid.
@@ -152,7 +152,7 @@ class TwistmqBroker(AsyncBroker):
     def _task_of(self, queue: str, received: ReceivedMessage[Any]) -> TaskiqMessage:
         """Return the task of a message.
 
-        :raises Undecodable: when the message is no task that this worker knows.
+        :raises Undecodable: when the message is not a task that this worker knows.
         """
         try:
             message: TaskiqMessage = self.formatter.loads(received.body)

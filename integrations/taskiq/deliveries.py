@@ -47,7 +47,7 @@ class Delivery:
             try:
                 await asyncio.to_thread(self._reader.bury, self._task)
             except ClientError as error:
-                # The message stays hidden meanwhile, so that the task does not run again.
+                # The message stays hidden until then, so that the task does not run again.
                 log.warning("queue %s: %r is not sent to the dead letters yet: %s",
                             self._task.queue, self._task.message, error)
                 await asyncio.sleep(_AGAIN_S)
@@ -66,8 +66,8 @@ _current: ContextVar[Delivery | None] = ContextVar("delivery", default=None)
 class Deliveries(TaskiqMiddleware):
     """The deliveries that were handed out; the first middleware of a broker.
 
-    Its ``on_error`` runs after those of all other middlewares, so it sees whether one of them has
-    sent a retry.
+    Its ``on_error`` runs after the hooks of all other middlewares, so it sees whether one of
+    them has sent a retry.
     """
 
     def __init__(self, bury_failed: bool) -> None:

@@ -1,9 +1,9 @@
-"""A group of brokers that agrees on one log, elects its master, and replaces a lost one by itself.
+"""A group of brokers that agrees on one log, elects its master, and replaces a lost one at once.
 
 The log of each broker is a ledger in Apache's file format. The members of the group agree on its
-entries by Raft, in the dialect of Apache's DLedger (``twistmq.raft``). The plugin connects the
+entries by Raft, in the dialect of DLedger by Apache (``twistmq.raft``). The plugin connects the
 agreement to the broker: the elected leader becomes the master and acknowledges a message when a
-majority has it; the others follow as slaves and copy the leader's tables.
+majority has it; the others follow as slaves and copy the tables of the leader.
 
 Source: DLedgerCommitLog, DLedgerRoleChangeHandler @5.3.3, dledger-0.3.1.2.
 """

@@ -32,7 +32,7 @@ class LeaderAddress:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._address = ""
-        #: Whether this member follows a leader, as the group says.
+        #: Whether this member follows a leader, as far as the group knows.
         self._follows = False
         #: Rises with each change of the leader, so that late answers are ignored.
         self._version = 0

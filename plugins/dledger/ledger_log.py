@@ -1,4 +1,4 @@
-"""The log of a member as the agreement sees it: the ledger of the broker's store.
+"""The log of a member as the agreement sees it: the ledger in the store of the broker.
 
 Only the forms differ. An entry of the ledger becomes an entry of the agreement, and an error of the
 store becomes the error that the agreement expects: a refused entry leaves the log unchanged, any

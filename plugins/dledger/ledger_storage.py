@@ -1,4 +1,4 @@
-"""The disk of a member: the file with its term and vote, and the syncs of the broker's log."""
+"""The disk of a member: the file with its term and vote, and the syncs of the log of the broker."""
 
 from __future__ import annotations
 

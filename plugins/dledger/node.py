@@ -82,7 +82,7 @@ class GroupListener(Protocol):
     def entries_committed(self, index: int) -> None:
         """Use the entries up to this index.
 
-        :raises LogError: when the log cannot be used any more.
+        :raises LogError: when the log can no longer be used.
         """
 
     def node_failed(self) -> None:
@@ -118,7 +118,7 @@ class GroupNode:
         self._now_ms, self._call_later, self._draw = now_ms, call_later, draw
         self._events: deque[Event] = deque()
         self._runs = self._is_busy = False
-        #: Whether the listener accepts work, and was not told to stop.
+        #: Whether the listener accepts work, and has not begun to stop.
         self._is_established = False
         self._questions: dict[int, Deferred[Response]] = {}
         self._last_question = self._last_transfer = 0
@@ -136,7 +136,7 @@ class GroupNode:
         self.pass_event(Started())
 
     def stop(self) -> None:
-        """Take no part in the group any more, as a process that was killed."""
+        """Leave the group at once, as a process does that was killed."""
         self._runs = False
         self._events.clear()
         if self._tick is not None:

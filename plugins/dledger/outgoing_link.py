@@ -210,7 +210,7 @@ class OutgoingLink:
         call.answer.callback(response)
 
     def _read_response(self, request: Request, command: RemotingCommand) -> Response:
-        """:raises WireError: when it is no response of a member."""
+        """:raises WireError: when it is not a response of a member."""
         if command.code != ANSWER_CODE:
             remark = one_line((command.remark or "")[:_SHOWN_MAX])
             raise WireError(f"the code {command.code}, {remark}")

@@ -1,6 +1,6 @@
 """The other members of the group: the port for them, and two connections to each of them.
 
-Votes, heartbeats and transfers have a connection of their own, so they never wait for pushes of
+Votes, heartbeats and transfers have a separate connection, so they never wait for pushes of
 entries. Apache's members accept any number of connections, and answer over the one that asked.
 """
 
@@ -82,7 +82,7 @@ def connect_group(
     broker: Broker, group: PeerGroup, answer: Callable[[Request], Deferred[Response]],
     peer_gone: Callable[[str], None], find_leader: Callable[[], str],
 ) -> Peers:
-    """Open the port of a member; the parameters and errors are those of ``Peers``.
+    """Open the port of a member; ``Peers`` describes the parameters and errors.
 
     :raises SettingsError: also when the port cannot be opened.
     """

@@ -65,7 +65,7 @@ class StorageDriver:
         self._now_ms = now_ms
         #: The state that waits for the end of the save that runs.
         self._unsaved: tuple[int, HardState] | None = None
-        #: When the save and each sync began that have not ended yet, in their order.
+        #: When the unfinished save and each unfinished sync began, in their order.
         self._save_began_ms: int | None = None
         self._flushes: dict[int, int] = {}
         self._retry_ms: int | None = None
@@ -114,7 +114,7 @@ class StorageDriver:
 
     @property
     def _oldest_ms(self) -> int:
-        """When the oldest save or sync began that has not ended."""
+        """When the oldest unfinished save or sync began."""
         save_ms = _NEVER_MS if self._save_began_ms is None else self._save_began_ms
         return min(save_ms, next(iter(self._flushes.values()), _NEVER_MS))
 

@@ -38,7 +38,7 @@ __all__ = ["READERS", "OtherVersion", "read_request", "read_response", "write_en
 _PUSH_TYPES: Final = {push_type.value: push_type for push_type in PushType}
 _VOTE_RESULTS: Final = {result.value: result for result in VoteResult}
 _CODES: Final = {code.value: code for code in ResponseCode}
-#: The largest number of characters of a peer's text that an error shows.
+#: The largest number of characters of the text of a peer that an error shows.
 _SHOWN_MAX: Final = 40
 
 
@@ -83,7 +83,7 @@ def _read_entry(entry: bodies.DLedgerEntry) -> Entry:
 def write_request(request: Request) -> tuple[DLedgerRequestCode, bytes]:
     """Return the remoting code and the body of a request, as a member of 5.5.0 writes it.
 
-    :raises TypeError: when it is no request of a group.
+    :raises TypeError: when it is not a request of a group.
     """
     code, body = _request_body(request)
     body.group = request.group
@@ -132,7 +132,7 @@ def read_request(code: int, data: bytes) -> Request:
     """Read the body of a request with one of the codes in READERS.
 
     :raises OtherVersion: when it comes from DLedger 0.4.
-    :raises WireError: when it is no sound request.
+    :raises WireError: when it is not a sound request.
     """
     return READERS[code](data)
 
@@ -201,7 +201,7 @@ def write_response(request: Request, response: Response) -> bytes:
     Like Apache's members, it repeats the group to a candidate and to a leader that pushes, and the
     members to a candidate only.
 
-    :raises TypeError: when it is no response of a group.
+    :raises TypeError: when it is not a response of a group.
     """
     body = _response_body(response)
     body.code = response.code.value
@@ -258,7 +258,7 @@ def _response_body(response: Response) -> bodies.DLedgerBody:
 def read_response(request: Request, data: bytes) -> Response:
     """Read the body of the response to one of this member's requests.
 
-    :raises WireError: when it is no sound response.
+    :raises WireError: when it is not a sound response.
     """
     match request:
         case VoteRequest():

@@ -1,8 +1,8 @@
 """Encodes families in OpenTelemetry's protocol, with the library of its messages.
 
-Names and labels are those of the page for Prometheus. A counter is a monotonic, cumulative sum
-since the start of the broker, so an export that fails loses no count. A label with an empty value
-is left out.
+Names and labels are the same as on the page for Prometheus. A counter is a monotonic, cumulative
+sum since the start of the broker, so an export that fails loses no count. A label with an empty
+value is left out.
 """
 
 from __future__ import annotations

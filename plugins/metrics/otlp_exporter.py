@@ -71,7 +71,7 @@ class OtlpExporter:
         exporting.addCallback(lambda _: self._wait())
 
     def _failed(self, failure: Failure) -> None:
-        """Log an unexpected error; the next export is tried all the same."""
+        """Log an unexpected error; the next export is still tried."""
         if not failure.check(CancelledError) and self._outage.begins():
             self.log.failure("the metrics cannot be exported", failure)
 
