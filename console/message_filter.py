@@ -28,7 +28,7 @@ class MessageFilter:
     """
 
     def __init__(self, query: Query) -> None:
-        #: The tags of messages, for the broker.
+        #: The tags by which the broker selects messages.
         self.tags = query.text("tag", "*")
         self._text = query.text("text").lower()
         sql = query.text("sql")

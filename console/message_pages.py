@@ -1,7 +1,7 @@
 """The page of messages: the newest of a topic, or those with a key, an id, an offset or a time.
 
-Reading does not move the offset of any group. A search reads a bounded number of messages, names
-the offset at which it stopped, and offers to go on from there.
+Reading does not move the offset of any group. A search reads a bounded number of messages,
+names the offset at which it stopped, and offers to go on from there.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def messages_page(session: PageSession, query: Query) -> Page:
     """Show messages.
 
     ``topic`` is their topic and ``by`` one of ``WAYS``. ``value`` is the key, the id, the time or
-    the offset; an offset also has ``broker`` and ``queue``. ``tag``, ``sql`` and ``text`` have
-    the meaning that :class:`MessageFilter` gives them, and ``count`` is the number of
-    messages. If the fact ``from`` is not empty, the search can go on: the same address with the
-    parameter ``from`` shows the following messages.
+    the offset; an offset also has ``broker`` and ``queue``. ``tag``, ``sql`` and ``text`` belong
+    to the :class:`MessageFilter`, and ``count`` is the number of messages. If the fact ``from``
+    is not empty, the search can go on: the same address with the parameter ``from`` shows the
+    following messages.
     """
     by, topic = query.one_of("by", WAYS), query.text("topic")
     page = Page("messages", topic or "Messages", {"messages": Table(

@@ -1,8 +1,8 @@
 """The limit of the requests of live tails, so that tabs that were left open leave threads to pages.
 
 A tail asks for the messages since its last request about once in a second. Beyond the limit, a
-request is refused at once, and the page of the tail asks more slowly. Any number of tails can
-therefore go on.
+request is refused at once, and the page of the tail asks more slowly. All tails therefore go on,
+whatever their number is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 __all__ = ["TailLimit", "TooManyTails"]
 
-#: Requests of tails that are served at one time, and requests of one second.
+#: The requests that are served at one time, and the requests of one second.
 SERVED_MAX: Final = 3
 RATE_MAX: Final = 30.0
 

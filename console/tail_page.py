@@ -29,7 +29,7 @@ __all__ = ["tail_page"]
 
 #: The time between two looks, ms.
 PERIOD_MS: Final = 600
-#: The number of messages with which a tail begins, and the most that one look adds.
+#: The number of messages with which a tail begins, and the largest number of one look.
 _FIRST_COUNT: Final = 10
 _COUNT_MAX: Final = 200
 
@@ -37,9 +37,9 @@ _COUNT_MAX: Final = 200
 def tail_page(session: PageSession, query: Query) -> Page:
     """Show the messages of ``topic`` since ``from``, the newest first.
 
-    ``tag``, ``sql`` and ``text`` have the meaning that :class:`MessageFilter` gives them. Without
-    ``from``, the page shows the newest messages. The fact ``from`` is the mark for the next look,
-    and ``skipped`` is the number of messages that were too many for this look.
+    ``tag``, ``sql`` and ``text`` belong to the :class:`MessageFilter`. Without ``from``, the page
+    shows the newest messages. The fact ``from`` is the mark for the next look, and ``skipped`` is
+    the number of messages that were too many for this look.
 
     :raises TooManyTails: when too many tails look at the same time.
     """

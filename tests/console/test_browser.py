@@ -143,7 +143,7 @@ class BrowserTests(ConsoleCase):
         self.expect("Download the body")
 
     def follow_tail(self) -> None:
-        """Open the tail: a message is shown by itself, and a pause stops the looks."""
+        """Open the tail: a new message is shown without a key, and a pause stops the looks."""
         self.open("/tail?topic=orders")
         self.expect("live")
         with self.running.client() as client:

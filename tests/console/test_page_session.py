@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.scripted_server import Script, ScriptedServer, answer
+from twistmq.client.blocking.client import Client
 from twistmq.console.broker_pages import brokers_page, overview_page
 from twistmq.console.group_pages import groups_page
 from twistmq.console.page import Page
@@ -136,6 +138,17 @@ class TwoBrokersTests(SynchronousTestCase):
                 (RemotingTimeout(acl_1_0), False))
         for error, expected in cases:
             self.assertEqual(is_denial(error), expected, msg=repr(error))
+
+    def test_a_slow_broker_has_the_whole_time_of_the_next_page(self) -> None:
+        """A broker that needs a second for its groups does not stay unanswered from then on."""
+        session = PageSession("127.0.0.1:1")
+        self.addCleanup(session.close)
+        with patch.object(Client, "ask", side_effect=RemotingTimeout("no answer")) as ask:
+            for _ in range(2):
+                self.assertRaises(RemotingTimeout, session.for_page(DEADLINE_S).ask, "127.0.0.1:2",
+                                  RequestCode.GET_BROKER_RUNTIME_INFO)
+        self.assertEqual(ask.call_count, 2)
+        self.assertGreater(ask.call_args.kwargs["timeout_s"], 0.8 * DEADLINE_S)
 
     def test_nothing_is_asked_after_the_deadline(self) -> None:
         """A page that is late asks no further server."""
