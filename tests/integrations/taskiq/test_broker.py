@@ -93,9 +93,9 @@ class BrokerTests(TaskiqCase):
                     self.open_broker(interceptors=[Tracing()], delay_max_s=1) as sender:
                 self.noting(broker)
                 begin = time.time()
-                await sender.kick(message(sender, delay="2.8", message_tag="eu"))
+                await sender.kick(message(sender, delay="3.6", message_tag="eu"))
                 await maybe_awaitable((await self.take(broker)).ack())
-                self.assertGreaterEqual(time.time(), begin + 2.8)
+                self.assertGreaterEqual(time.time(), begin + 3.6)
 
         self.run_async(main())
         sent = self.messages()
