@@ -89,14 +89,12 @@ class AccountCase(ConsoleCase):
         self.assertIn("refuses a request of this account", self.get("/groups").text)
         self.assertEqual(self.browser.json("/brokers").rows["brokers"][0]["role"], "denied")
         self.assertIn("body of orders", self.get("/messages?topic=orders").text)
-        for path in ("/messages?topic=salaries", "/topics/salaries"):
+        at_offset = "/messages?topic=salaries&by=offset&broker=broker-a&queue=0&value=0"
+        for path in ("/messages?topic=salaries", "/topics/salaries", at_offset):
             text = self.get(path).text
             self.assertIn("refuses a request of this account", text)
             self.assertNotIn("body of salaries", text)
         self.assertEqual(self.browser.json("/messages?topic=salaries").rows["messages"], [])
-        denied = self.get("/messages?topic=salaries&by=offset&broker=broker-a&queue=0&value=0")
-        self.assertEqual(denied.status, 403)
-        self.assertIn(f"The account {self.shop[0]} may not do this: ", denied.text)
         for path, form in (("/topics/orders", {"act": "delete", "confirm": "orders"}),
                            ("/topics/orders", {"act": "send", "body": "forged"}),
                            ("/topics", {"topic": "made"})):

@@ -28,9 +28,10 @@ def start_chromium(case: ConsoleCase) -> Any:
 
     :raises SkipTest: when this machine has no Chromium, or this environment no selenium.
     """
-    for program in ("chromium", "chromedriver"):
-        if shutil.which(program) is None:
-            raise SkipTest(f"{program} is not installed")
+    if shutil.which("chromium") is None:
+        raise SkipTest("chromium is not installed")
+    if shutil.which("chromedriver") is None:
+        raise SkipTest("chromedriver is not installed")
     if importlib.util.find_spec("selenium") is None:
         raise SkipTest("the extra browser is not installed")
     webdriver: Any = importlib.import_module("selenium.webdriver")
