@@ -472,7 +472,7 @@ PLANTED: Final = (
                _old_answers_counted, member_count=5),
     PlantedBug("M11", "an answer that comes twice is counted twice", ("I21", "I1", "I2", "I5"),
                _answers_counted_twice, member_count=5),
-    PlantedBug("M12", "the last index of a batch is one too high", ("I6", "I9", "I12"),
+    PlantedBug("M12", "the last index of a batch is one too high", ("I21", "I6", "I9", "I12"),
                _batch_off_by_one, is_quick=True),
     PlantedBug("M13", "watermarks are kept over a new term", ("I21", "I6", "I9", "I12"),
                _watermarks_kept, member_count=5),
@@ -504,7 +504,7 @@ PLANTED: Final = (
     PlantedBug("M28", "waiting clients are forgotten at the end of a lead", ("I13",),
                _clients_forgotten, is_quick=True),
     PlantedBug("M30", "a failing disk is ignored", ("I18", "I8"), _failed_disk_ignored),
-    PlantedBug("M39", "the comparison ends one entry too high", ("I6", "I9", "I12"),
+    PlantedBug("M39", "the comparison ends one entry too high", ("I21", "I6", "I9", "I12"),
                _divergence_too_high),
     PlantedBug("M40", "two parked pushes with one first index are merged", ("I8",),
                _parked_merged, noticed_by="tests.raft.test_follower.PushTests."
