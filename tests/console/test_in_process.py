@@ -131,11 +131,11 @@ class LateSiteTests(SynchronousTestCase):
 
         _, port = self.listen(fail)
         for _ in range(2):
-            with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
-                # The close may come before the request is sent, or before it is read.
-                with contextlib.suppress(ConnectionError):
-                    connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-                    self.assertEqual(connection.recv(1), b"")
+            # The close may come before the request is sent, or before it is read.
+            with contextlib.suppress(ConnectionError), socket.create_connection(
+                    ("127.0.0.1", port), PATIENCE_S) as connection:
+                connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                self.assertEqual(connection.recv(1), b"")
         self.assertEqual(len(attempts), 2)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
 
