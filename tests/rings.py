@@ -236,19 +236,26 @@ SLOWEST_FIRST: Final = (
     "interop/test_rules.py", "broker/store/test_simulation_mutations.py",
     "hostile/test_full_tables.py", "hostile/test_clocks.py",
 )
-#: Files of the ring ``interop`` that take a minute or more, most of it in waits of Apache's clients
-#: and servers. A run that selects rings draws half of these files, and names the other half in its
+#: Files of outer rings that take from forty seconds to four minutes, most of it in starts of Java
+#: and in waits. A run that selects rings draws half of these files, and names the other half in its
 #: last lines. ``TWISTMQ_TESTS=whole`` and a run of named files leave out none.
 DRAWN: Final = (
+    "broker/store/test_simulation_mutations.py",
     "interop/test_acl.py", "interop/test_acting_pair.py", "interop/test_auth_proxy.py",
-    "interop/test_client_answers.py", "interop/test_client_groups.py",
-    "interop/test_client_members.py", "interop/test_client_pairs.py", "interop/test_client_pop.py",
-    "interop/test_client_tools.py", "interop/test_exchange.py", "interop/test_filter.py",
-    "interop/test_pair_consumers.py", "interop/test_pop.py", "interop/test_redelivery_kill.py",
+    "interop/test_auth_tools.py", "interop/test_clean.py", "interop/test_client_answers.py",
+    "interop/test_client_groups.py", "interop/test_client_members.py",
+    "interop/test_client_pairs.py", "interop/test_client_pop.py",
+    "interop/test_client_retries.py", "interop/test_client_sends.py",
+    "interop/test_client_tools.py", "interop/test_exchange.py", "interop/test_extension.py",
+    "interop/test_filter.py", "interop/test_index_rounds.py", "interop/test_mqadmin.py",
+    "interop/test_pair_consumers.py", "interop/test_pair_contents.py", "interop/test_pop.py",
+    "interop/test_pop_kills.py", "interop/test_proxy.py", "interop/test_redelivery_kill.py",
     "interop/test_replica_stores.py", "interop/test_replica_tables.py",
     "interop/test_replica_times.py", "interop/test_replication.py", "interop/test_slave_reads.py",
     "interop/test_static_topics.py", "interop/test_timer_kills.py", "interop/test_timers.py",
     "interop/test_trace.py", "interop/test_transactions.py",
+    "plugins/ha/test_removed_range.py", "plugins/ha/test_strain.py",
+    "spark_bridge/test_faults.py", "spark_bridge/test_kill.py", "spark_bridge/test_tls.py",
 )
 #: Files whose tests share a thing that is long to start, by that thing: one worker runs them all.
 TOGETHER: Final = {
