@@ -66,7 +66,7 @@ class PageSession(Session):
     :param credentials: the account that signs the requests; None: requests are not signed.
     :param tls: the TLS context; None: connections are not encrypted.
     :param timeout_s: the time-out of one request, seconds.
-    :param pool: the threads of another session, which its owner closes; None: it starts some.
+    :param pool: the threads of another session, which its owner closes; None: it starts threads.
     :param doctor: returns the findings about the servers; None: they run on other hosts.
     :ivar denying: the addresses of the brokers that denied a request of the page to the account.
     """

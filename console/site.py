@@ -344,7 +344,8 @@ class ConsoleResource(Resource):
         cluster = self._cluster_of(visitor)
         if cluster is None:
             return self._refuse(visitor, 404, "The console has no such cluster.", login)
-        # Without the sessions of its account, a request must not be sent by those the console has.
+        # A request without the sessions of its account must not be sent by the sessions of the
+        # console.
         sessions = login.sessions if self._options.accounts else self._sessions
         if sessions is None:
             return self._ask_to_log_in(visitor)

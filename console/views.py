@@ -40,7 +40,7 @@ class View:
 
     :param path: its parts; a part in capitals is a parameter of this name in lower case.
     :param read: makes the page, on a worker thread.
-    :param change: carries out a form and returns a sentence about it; None: the page has none.
+    :param change: carries out a form and returns a sentence about it; None: the page has no form.
     :param extra_s: the time that the page may take in addition to the usual one, seconds.
     """
 

@@ -48,7 +48,7 @@ _DIRECTORY: Final[click.Path] = click.Path(path_type=Path)
 
 @click.group()
 def store() -> None:
-    """Inspect the files of a store of this broker or of the Apache broker, running or not.
+    """Inspect the files of a store, written by twistmq or by Apache RocketMQ, in use or not.
 
     DIR is the value of storePathRootDir, the directory that contains commitlog, or dledger-ID for
     a member of a group that keeps its log by DLedger. Nothing in it is changed.

@@ -3,9 +3,8 @@
 An interceptor inherits from :class:`Interceptor` and overrides the methods that it needs.
 ``before_send`` is called by the thread or task that sends, ``around_handler`` by the one that calls
 a handler, and all other methods by the client's thread or loop, so they must not block and cannot
-be coroutine functions. An interceptor stops
-neither a send nor a handler: an error that it raises is logged, and so is a property that it sets
-and that cannot be sent.
+be coroutine functions. An interceptor stops neither a send nor a handler: an error that it raises
+is logged, and so is a property that it sets and that cannot be sent.
 
 Source: SendMessageHook, ConsumeMessageHook, CheckForbiddenHook, RPCHook @5.3.3.
 """

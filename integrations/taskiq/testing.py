@@ -19,7 +19,8 @@ __all__ = ["running_worker"]
 async def running_worker(broker: TwistmqBroker, **options: Any) -> AsyncIterator[None]:
     """Run a worker in the event loop of the test while the block runs; then close the broker.
 
-    :param options: options of the ``Receiver`` of Taskiq, such as ``max_async_tasks``.
+    :param options: options of the ``Receiver`` of Taskiq, such as ``max_async_tasks`` and
+        ``ack_type``.
     """
     await broker.start_worker()
     finish = asyncio.Event()

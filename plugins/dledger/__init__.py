@@ -1,7 +1,7 @@
-"""A group of brokers that agrees on one log, elects its master, and replaces a lost one at once.
+"""A group of brokers that agrees on one log and elects its master, also when the master is lost.
 
 The log of each broker is a ledger in Apache's file format. The members of the group agree on its
-entries by Raft, in the dialect of DLedger by Apache (``twistmq.raft``). The plugin connects the
+entries by Raft, in the dialect of Apache's DLedger (``twistmq.raft``). The plugin connects the
 agreement to the broker: the elected leader becomes the master and acknowledges a message when a
 majority has it; the others follow as slaves and copy the tables of the leader.
 

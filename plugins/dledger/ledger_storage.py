@@ -1,4 +1,4 @@
-"""The disk of a member: the file with its term and vote, and the syncs of the log of the broker."""
+"""The disk of a member: the file with its term and vote, and the syncs of its log."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class GroupNode:
         self.pass_event(Started())
 
     def stop(self) -> None:
-        """Leave the group at once, as a process does that was killed."""
+        """Leave the group at once, like a process that is killed."""
         self._runs = False
         self._events.clear()
         if self._tick is not None:

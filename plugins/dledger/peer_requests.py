@@ -120,7 +120,7 @@ class PeerRequests:
             code = messages.ResponseCode.UNKNOWN_GROUP
             why = f"it is for the group {request.group}, and this is {group.name}"
         elif not group.is_peer(request.sender) and not isinstance(request, TransferRequest):
-            # The tool of an operator that asks for a transfer is not a member.
+            # A tool with which an operator asks for a transfer is not a member.
             code = messages.ResponseCode.UNKNOWN_MEMBER
             why = f"it is from the member {request.sender}, which is not another one of this group"
         else:

@@ -38,7 +38,7 @@ __all__ = ["READERS", "OtherVersion", "read_request", "read_response", "write_en
 _PUSH_TYPES: Final = {push_type.value: push_type for push_type in PushType}
 _VOTE_RESULTS: Final = {result.value: result for result in VoteResult}
 _CODES: Final = {code.value: code for code in ResponseCode}
-#: The largest number of characters of the text of a peer that an error shows.
+#: An error shows this number of characters of a peer's text at most.
 _SHOWN_MAX: Final = 40
 
 

@@ -79,7 +79,7 @@ class AccountCase(ConsoleCase):
         self.assertTrue(self.answers)
 
     def check_small_account(self) -> None:
-        """An account that may read one topic sees no more than that, and changes nothing."""
+        """An account with permission to read one topic sees only this topic and changes nothing."""
         answer = self.log_in(self.shop)
         self.assertEqual((answer.status, answer.headers["location"]), (303, "/"))
         self.assertIn(self.shop[0], self.get("/").text)
@@ -126,7 +126,7 @@ class UserTests(AccountCase):
                   "-r", "Topic:orders,Group:TOOLS_CONSUMER", "-a", "Sub,Get")
 
     def test_a_small_account(self) -> None:
-        """Brokers decide what it sees and changes, and each page says what was denied."""
+        """The brokers decide about its rights, and each page names the denied requests."""
         self.check_small_account()
         self.assert_no_secret()
 
@@ -227,7 +227,7 @@ class OldAccountTests(AccountCase):
         super().setUp()
 
     def test_a_small_account(self) -> None:
-        """Brokers decide what it sees and changes, and each page says what was denied."""
+        """The brokers decide about its rights, and each page names the denied requests."""
         self.check_small_account()
         self.assert_no_secret()
 

@@ -208,7 +208,7 @@ class ResendTests(DeadLetterCase):
         self.assertIn("not sent, topic orders cannot be written to", str(answer["details"]))
 
     def test_a_resend_stops_before_its_deadline(self) -> None:
-        """The outcomes are shown, and what was not sent can be sent later."""
+        """The page shows each outcome, and a letter that was not sent can be sent later."""
         rows = self.letters()[:2]
         self.patch(dead_letter_pages, "_SPARE_S", 1_000)
         answer = self.resend(rows)

@@ -111,7 +111,7 @@ class WithoutTopicTests(ConsoleCase):
     """A broker that traces nothing."""
 
     def test_the_page_says_so(self) -> None:
-        """The topic of traces is missing, which is no error."""
+        """A topic of traces that does not exist is not an error."""
         self.browser.log_in()
         answer = self.browser.get(f"/traces/{NAME}")
         self.assertEqual(answer.status, 200, msg=answer.text)

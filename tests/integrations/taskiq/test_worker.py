@@ -33,7 +33,7 @@ class TaskTests(TaskiqCase):
         self.addCleanup(logging.getLogger("taskiq").setLevel, logging.NOTSET)
 
     def test_tasks_run_once_in_their_order_and_have_results(self) -> None:
-        """Results are those of Taskiq's result backends."""
+        """The results come from the result backends of Taskiq."""
         async def main() -> None:
             broker = self.broker().with_result_backend(InmemoryResultBackend())
             note = self.noting(broker)
