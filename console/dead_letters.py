@@ -6,7 +6,6 @@ again stays in this topic as well, because a broker removes messages by age only
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from twistmq.client.base.codecs import decompress
 from twistmq.client.base.errors import Undecodable
+from twistmq.client.base.json_body import body_members, damage_members
 from twistmq.console.page_session import PageSession
 from twistmq.console.query import BadQuery
 from twistmq.console.queue_offsets import QueueOffsets
@@ -328,13 +328,9 @@ def letter_line(group: str, letter: Letter) -> bytes:
             name: text for name, text in properties.items()
             if name not in _OF_DELIVERY | _OF_RETRY | _WRITTEN}}
     try:
-        body = bytes(decompress(message.body, message.sys_flag))
-        try:
-            row["body"] = body.decode()
-        except UnicodeDecodeError:
-            row["body64"] = base64.b64encode(body).decode()
+        row |= body_members(bytes(decompress(message.body, message.sys_flag)))
     except Undecodable as error:
-        row["damage"], row["raw64"] = str(error), base64.b64encode(message.body).decode()
+        row |= damage_members(str(error), bytes(message.body))
     return json.dumps(row).encode() + b"\n"
 
 

@@ -11,11 +11,12 @@ from typing import Final
 
 import msgspec
 
-from twistmq.console.page import Cell, Column, Page, Table
+from twistmq.console.page import Cell, Column, Page, Table, column_sum
 from twistmq.console.page_session import Answers, PageSession
 from twistmq.console.progress_table import (
     Progress,
     begin_progress,
+    group_stats,
     joined_progress,
     progress_by_group,
 )
@@ -27,9 +28,7 @@ from twistmq.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
-from twistmq.protocol.codes import RequestCode, ResponseCode
-from twistmq.protocol.errors import RequestRefused
-from twistmq.protocol.headers.topic import GetConsumeStatsRequestHeader
+from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.topic_names import is_system_group
 from twistmq.tools.admin.clients import connected_clients, version_name
 from twistmq.tools.admin.groups import consumer_status
@@ -90,7 +89,8 @@ def group_page(session: PageSession, query: Query) -> Page:
     group = query.required_text("group")
     masters = session.brokers()
     all_stats, all_clients, all_settings = (
-        _begin_stats(session, masters, group), _begin_clients(session, masters, group),
+        session.begin(masters, lambda broker: group_stats(session, broker, group)),
+        _begin_clients(session, masters, group),
         _begin_configs(session, masters))
     queues = _queues(all_stats)
     clients, subscriptions, mode = _clients(all_clients)
@@ -102,34 +102,14 @@ def group_page(session: PageSession, query: Query) -> Page:
                         "The group has not committed an offset yet."),
         "clients": clients, "subscriptions": subscriptions, "settings": settings})
     page.facts = {
-        "group": group, "lag": _sum(queues, 5), "in_flight": _sum(queues, 6),
+        "group": group, "lag": column_sum(queues, 5), "in_flight": column_sum(queues, 6),
         "clients": len(clients.rows), "mode": mode,
         "topics": sorted({str(row[0]) for row in queues})}
-    samples = session.sample(("group", group), page.facts["lag"], _sum(queues, 3), _sum(queues, 4))
+    samples = session.sample(
+        ("group", group), page.facts["lag"], column_sum(queues, 3), column_sum(queues, 4))
     page.charts = {"lag": line_chart("Lag", samples, lag=0),
                    "rate": rate_chart("Messages per second", samples, stored=1, consumed=2)}
     return page
-
-
-def _sum(rows: list[tuple[Cell, ...]], at: int) -> int:
-    return sum(cell for row in rows if isinstance(cell := row[at], int))
-
-
-def _begin_stats(
-    session: PageSession, masters: list[Broker], group: str
-) -> Answers[ConsumeStats]:
-    header = GetConsumeStatsRequestHeader(consumer_group=group)
-
-    def stats(broker: Broker) -> ConsumeStats:
-        try:
-            return ConsumeStats.decode_reply(session.ask(
-                broker.address, RequestCode.GET_CONSUME_STATS, header).body)
-        except RequestRefused as error:
-            if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
-                raise
-            return ConsumeStats()
-
-    return session.begin(masters, stats)
 
 
 def _queues(answers: Answers[ConsumeStats]) -> list[tuple[Cell, ...]]:

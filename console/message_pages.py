@@ -6,9 +6,7 @@ names the offset at which it stopped, and offers to go on from there.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Final
 
 from twistmq.client.base.codecs import decompress
@@ -27,7 +25,7 @@ from twistmq.console.message_scan import (
 )
 from twistmq.console.page import Cell, Column, Download, Page, Table
 from twistmq.console.page_session import PageSession
-from twistmq.console.query import BadQuery, Query
+from twistmq.console.query import BadQuery, Query, read_time_ms
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.record import StoredMessage, host_text
 from twistmq.tools.admin.messages import by_either_id, find_messages
@@ -90,7 +88,7 @@ def _search(session: PageSession, query: Query, by: str, topic: str, page: Page)
     broker_name = query.required_text("broker") if by == "offset" else ""
     if by == "offset" and not mark:
         mark = {(broker_name, query.number("queue", 0)): query.number("value", 0)}
-    begin_ms = _time_ms(query.required_text("value")) if by == "time" and not mark else 0
+    begin_ms = read_time_ms(query.required_text("value")) if by == "time" and not mark else 0
 
     def scan(broker: Broker) -> list[QueueScan]:
         scans = []
@@ -160,16 +158,3 @@ def _add_details(page: Page, message: StoredMessage) -> None:
     page.tables["details"] = Table(_DETAILS, rows, "Properties")
     page.facts |= {"id": message_id_of(message), "body": body.text, "body_kind": body.kind,
                    "body_bytes": body.size, "is_body_cut": body.is_cut}
-
-
-def _time_ms(text: str) -> int:
-    """Read a time: Unix ms, or a local date and time.
-
-    :raises BadQuery: when it is neither.
-    """
-    if re.fullmatch(r"[0-9]{1,18}", text):
-        return int(text)
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise BadQuery("value is not a time such as 2026-11-30 14:05") from None

@@ -11,7 +11,7 @@ little memory, whatever the size of the messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, unquote
@@ -21,6 +21,7 @@ from twistmq.console.message_filter import MessageFilter
 from twistmq.console.page import Cell, Column
 from twistmq.console.page_session import PageSession
 from twistmq.console.query import BadQuery
+from twistmq.console.queue_offsets import QueueOffsets
 from twistmq.protocol.bodies import MessageQueue, TopicOffset
 from twistmq.protocol.properties import KEYS, TAGS
 from twistmq.protocol.record import StoredMessage
@@ -46,9 +47,6 @@ _MARK_MAX: Final = 12_000
 _OFFSET_MAX: Final = 2**63 - 1
 #: The queues that are named in notes.
 _NOTES_MAX: Final = 8
-
-#: The offset at which each queue goes on, by the name of its broker and the id of the queue.
-Mark = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +193,7 @@ def stop_notes(scans: Iterable[QueueScan], count: int) -> list[str]:
         *notes[:_NOTES_MAX], f"The search stopped in {more} more queues in the same way."]
 
 
-def mark_text(mark: Mark) -> str:
+def mark_text(mark: QueueOffsets) -> str:
     """Return the text of a mark; an empty text if it is empty.
 
     :raises BadQuery: when it has too many queues for an address.

@@ -27,7 +27,7 @@ milliseconds, sizes are bytes, rates are per second.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -90,6 +90,11 @@ class Table:
         """Return the rows by column name."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+
+def column_sum(rows: Iterable[tuple[Cell, ...]], index: int) -> int:
+    """Return the sum of the whole numbers in a column; other cells do not count."""
+    return sum(cell for row in rows if isinstance(cell := row[index], int))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,14 @@ import msgspec
 
 from twistmq.console.page_session import Answers, PageSession
 from twistmq.protocol.bodies import ConsumeStats, ConsumeStatsList
-from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.header import Int64
 from twistmq.protocol.headers.admin import GetConsumeStatsInBrokerHeader
+from twistmq.protocol.headers.topic import GetConsumeStatsRequestHeader
 from twistmq.tools.admin.session import Broker
 
-__all__ = ["Progress", "ProgressTable", "begin_progress", "joined_progress",
+__all__ = ["Progress", "ProgressTable", "begin_progress", "group_stats", "joined_progress",
            "progress_by_group", "read_progress"]
 
 #: The replacements, in their order. The end of a map is the end of its last value and its own; no
@@ -160,3 +162,20 @@ def progress_by_group(table: ProgressTable) -> dict[str, Progress]:
     for (group, _), each in table.items():
         sums.setdefault(group, Progress()).add(each)
     return sums
+
+
+def group_stats(
+    session: PageSession, broker: Broker, group: str, topic: str | None = None
+) -> ConsumeStats:
+    """Return the progress of one group on a broker; it is empty if the broker knows none.
+
+    :param topic: the only topic that is included; None: all topics of the group.
+    """
+    header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+    try:
+        return ConsumeStats.decode_reply(session.ask(
+            broker.address, RequestCode.GET_CONSUME_STATS, header).body)
+    except RequestRefused as error:
+        if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return ConsumeStats()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from twistmq.console.page import Cell, Table
 
-__all__ = ["SIZE_MAX", "BadQuery", "Query", "cut_table"]
+__all__ = ["SIZE_MAX", "BadQuery", "Query", "cut_table", "read_time_ms"]
 
 #: The rows of a table on one page: as a default, and at most.
 _SIZE: Final = 100
@@ -101,3 +102,18 @@ def _order(cell: Cell) -> tuple[int, float, str]:
     if isinstance(cell, int | float):
         return 1, float(cell), ""
     return 2, 0.0, str(cell)
+
+
+def read_time_ms(text: str, digits_max: int = 18) -> int:
+    """Read a time: Unix ms, or a local date and time in ISO 8601.
+
+    :param digits_max: the largest number of digits of a time in Unix ms.
+    :raises BadQuery: when it is neither.
+    """
+    if text.isascii() and text.isdigit() and len(text) <= digits_max:
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise BadQuery(
+            "value is not a time such as 2026-11-30 14:05, or Unix milliseconds") from None

@@ -6,20 +6,16 @@ clients and informs them, and a group without clients gets new commits.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from twistmq.console.page import Cell, Column, Page, Table
 from twistmq.console.page_session import PageSession
-from twistmq.console.query import BadQuery, Query
+from twistmq.console.progress_table import group_stats
+from twistmq.console.query import BadQuery, Query, read_time_ms
 from twistmq.console.queue_offsets import QueueOffsets, offsets_text, read_offsets
-from twistmq.protocol.bodies import ConsumeStats, MessageQueue
-from twistmq.protocol.codes import RequestCode, ResponseCode
-from twistmq.protocol.errors import RequestRefused
-from twistmq.protocol.headers.topic import GetConsumeStatsRequestHeader
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.tools.admin.brokers import runtime_table
 from twistmq.tools.admin.clients import connected_clients
 from twistmq.tools.admin.offsets import offset_at, reset_offsets
@@ -33,6 +29,8 @@ WAYS: Final = ("time", "begin", "end", "offsets")
 #: The times that stand for the first message and for the end of a queue.
 _BEGIN_MS: Final = 0
 _END_MS: Final = -1
+#: The digits of a time in Unix milliseconds at most.
+_TIME_DIGITS_MAX: Final = 15
 _QUEUES: Final = (
     Column("broker", "code"), Column("queue", "number"), Column("first_offset", "number"),
     Column("end_offset", "number"), Column("before", "number"), Column("after", "number"),
@@ -109,22 +107,8 @@ def _offsets_text(moves: Iterable[_Move]) -> str:
 
 def _topics_of(session: PageSession, group: str) -> list[str]:
     """Return the topics in which a group has offsets."""
-    answers = session.begin(session.brokers(), lambda broker: _stats(session, broker, group, None))
+    answers = session.begin(session.brokers(), lambda broker: group_stats(session, broker, group))
     return sorted({queue.topic for _, stats in answers.collect() for queue in stats.offset_table})
-
-
-def _stats(
-    session: PageSession, broker: Broker, group: str, topic: str | None
-) -> ConsumeStats:
-    """Return the progress of a group on a broker, which may know nothing of it."""
-    header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
-    try:
-        return ConsumeStats.decode_reply(session.ask(
-            broker.address, RequestCode.GET_CONSUME_STATS, header).body)
-    except RequestRefused as error:
-        if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        return ConsumeStats()
 
 
 def _moves(
@@ -138,7 +122,7 @@ def _moves(
     at_ms = 0 if way == "offsets" else _time_of(way, value)
 
     def of_broker(broker: Broker) -> list[_Move]:
-        progress = _stats(session, broker, group, topic).offset_table
+        progress = group_stats(session, broker, group, topic).offset_table
         moves = []
         for queue, bounds in sorted(topic_stats(session, broker, topic).offset_table.items()):
             own = progress.get(MessageQueue(topic, queue.broker_name, queue.queue_id))
@@ -171,13 +155,7 @@ def _time_of(way: str, value: str) -> int:
     """Return the time of a reset, Unix ms; :raises BadQuery: when the value cannot be read."""
     if way != "time":
         return _BEGIN_MS if way == "begin" else _END_MS
-    if re.fullmatch(r"[0-9]{1,15}", value):
-        return int(value)
-    try:
-        return max(int(datetime.fromisoformat(value).timestamp() * 1000), _BEGIN_MS)
-    except (ValueError, OverflowError, OSError):
-        raise BadQuery(
-            "value is not a time such as 2026-11-30 14:05, or Unix milliseconds") from None
+    return max(read_time_ms(value, digits_max=_TIME_DIGITS_MAX), _BEGIN_MS)
 
 
 # --- the reset

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from twistmq.console.page import Cell, Column, Page, Table
+from twistmq.console.page import Cell, Column, Page, Table, column_sum
 from twistmq.console.page_session import Answers, PageSession
 from twistmq.console.progress_table import begin_progress, joined_progress
 from twistmq.console.query import BadQuery, Query, cut_table
@@ -153,17 +153,13 @@ def topic_page(session: PageSession, query: Query) -> Page:
     page.facts = {
         "topic": topic, "kind": _kind(topic), "clusters": sorted({each.cluster for each in places}),
         "brokers": sorted({each.name for each in places}), "queues": len(queues),
-        "messages": _sum(queues, 4),
+        "messages": column_sum(queues, 4),
         "in_per_s": sum(map(minute_rate, counts)), "stored_in_a_day": sum(map(day_sum, counts)),
         "lag": lag}
-    samples = session.sample(("topic", topic), _sum(queues, 3), lag)
+    samples = session.sample(("topic", topic), column_sum(queues, 3), lag)
     page.charts = {"rate": rate_chart("Stored per second", samples, stored=0),
                    "lag": line_chart("Lag of all groups", samples, lag=1)}
     return page
-
-
-def _sum(rows: Iterable[tuple[Cell, ...]], at: int) -> int:
-    return sum(cell for row in rows if isinstance(cell := row[at], int))
 
 
 # --- changes

@@ -16,6 +16,7 @@ from twistmq.console.query import Query
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.record import host_text
+from twistmq.protocol.topic_names import TRACE_TOPIC
 from twistmq.protocol.trace_records import (
     ContextCode,
     EndTransaction,
@@ -29,10 +30,8 @@ from twistmq.protocol.trace_records import (
 )
 from twistmq.tools.admin.messages import find_messages
 
-__all__ = ["TRACE_TOPIC", "trace_page", "traces_page"]
+__all__ = ["trace_page", "traces_page"]
 
-#: The topic of traces, unless the setting msgTraceTopicName names another one.
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 _EVENTS: Final = (
     Column("time", "time"), Column("ended", "time"), Column("after_ms", "number", "After, ms"),
     Column("event", "state"), Column("group", "group"), Column("client", "code"),

@@ -11,14 +11,15 @@ from urllib.parse import urljoin
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, ResponseDone, ResponseFailed
+from twisted.web.client import Agent, ResponseDone
 from twisted.web.http import OK, PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IResponse
 
 from twistmq.broker.client.bounded_query import BoundedQuery
+from twistmq.broker.client.http_errors import connect_error
 from twistmq.protocol.addresses import ANSWER_SIZE_MAX, addresses_of_answer
-from twistmq.protocol.errors import RemotingConnectError, RemotingError, RemotingTooLong
+from twistmq.protocol.errors import RemotingError, RemotingTooLong
 
 __all__ = ["AddressServer"]
 
@@ -77,8 +78,7 @@ class AddressServer:
         except ValueError as error:
             raise RemotingError(f"the answer cannot be used: {error}") from None
         except Exception as error:
-            # The errors of the library do not have a common base class.
-            raise RemotingConnectError(_reason(error)) from None
+            raise connect_error(error) from None
 
     def stop(self) -> None:
         """Stop waiting for an answer: the query in progress fails."""
@@ -99,10 +99,3 @@ class AddressServer:
             [where] = response.headers.getRawHeaders("location") or [""]
             url = urljoin(url, where)
         raise RemotingError(f"the answer is another page's address, {_MOVES_MAX + 1} times")
-
-
-def _reason(error: BaseException) -> str:
-    """Return the text of an error of the library, which may wrap other errors."""
-    while isinstance(error, ResponseFailed) and error.reasons:
-        error = error.reasons[0].value
-    return str(error) or type(error).__name__

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, ResponseFailed
+from twisted.web.client import Agent
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IBodyProducer
 from zope.interface import implementer
 
 from twistmq.broker.client.bounded_query import BoundedQuery
-from twistmq.protocol.errors import RemotingConnectError, RemotingError
+from twistmq.broker.client.http_errors import connect_error
+from twistmq.protocol.errors import RemotingError
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IConsumer
@@ -88,12 +89,4 @@ async def post_http(
     except RemotingError:
         raise
     except Exception as error:
-        # The errors of the library do not have a common base class.
-        raise RemotingConnectError(_reason(error)) from None
-
-
-def _reason(error: BaseException) -> str:
-    """Return the text of an error of the library, which may wrap other errors."""
-    while isinstance(error, ResponseFailed) and error.reasons:
-        error = error.reasons[0].value
-    return str(error) or type(error).__name__
+        raise connect_error(error) from None

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, BinaryIO, Final
 
 from twistmq.client.base.errors import Undecodable
+from twistmq.client.base.json_body import body_members, damage_members
 from twistmq.client.base.messages import Message, ReceivedMessage
 from twistmq.client.base.received_message import DamagedMessage
 from twistmq.protocol.topic_names import key_fault, tag_fault
@@ -213,10 +214,7 @@ def json_line(message: ReceivedMessage[Any], *, marked: bool = False) -> bytes:
         "stored_at": message.stored_at.isoformat(), "properties": message.properties}
     if damage:
         raw = message.raw if isinstance(message, DamagedMessage) else message.record.body
-        row["damage"], row["raw64"] = damage, base64.b64encode(raw).decode()
-        return json.dumps(row).encode() + b"\n"
-    try:
-        row["body"] = body.decode()
-    except UnicodeDecodeError:
-        row["body64"] = base64.b64encode(body).decode()
+        row |= damage_members(damage, raw)
+    else:
+        row |= body_members(body)
     return json.dumps(row).encode() + b"\n"

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import log_folder
+from twistmq.protocol.topic_names import TRACE_TOPIC
 from twistmq.tools.doctor.findings import Finding, fine, warning
 
 __all__ = ["denial_findings"]
@@ -26,7 +27,7 @@ _HOUR_MS: Final = 3_600_000
 #: The end of each log file that is read, bytes, and the number of refusals that are displayed.
 _READ_MAX: Final = 4 * 1024 * 1024
 _SHOWN_MAX: Final = 20
-_TRACE_TOPIC: Final = "Topic:RMQ_SYS_TRACE_TOPIC"
+_TRACE_TOPIC: Final = f"Topic:{TRACE_TOPIC}"
 
 
 class _Refusal(NamedTuple):

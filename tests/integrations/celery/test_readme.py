@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from tests.integrations.celery.case import KombuCase
+from tests.integrations.page_examples import option_rows, write_examples
 from tests.interop.servers import wait_until
 from twistmq.integrations.celery.options import Options
 
@@ -28,11 +29,7 @@ class ExampleTests(KombuCase):
     def test_a_worker_runs_the_tasks_of_the_page(self) -> None:
         """One at once, and one after its countdown; the worker answers a ping, and stops."""
         folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
-        folder.mkdir()
-        for name, code in re.findall(r"<!-- example: (\S+) -->\n```python\n(.*?)```", PAGE,
-                                     re.DOTALL):
-            (folder / name).write_text(
-                code.replace("127.0.0.1:9876", self.broker.namesrv_address))
+        write_examples(PAGE, folder, self.broker.namesrv_address)
         celery = [sys.executable, "-m", "celery", "-A", "shop"]
         environment = {**os.environ, "PYTHONPATH": str(folder)}
         log = folder / "worker.log"
@@ -66,8 +63,7 @@ class ExampleTests(KombuCase):
 
     def test_the_options_are_those_of_the_code(self) -> None:
         """With their defaults."""
-        section = PAGE.partition("## Options")[2]
-        rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE))
+        rows = option_rows(PAGE)
         fields = msgspec.structs.fields(Options)
         self.assertEqual(set(rows), {field.name for field in fields})
         for field in fields:

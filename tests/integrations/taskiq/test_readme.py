@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
+from tests.integrations.page_examples import option_rows, run_test_of_page, write_examples
 from tests.integrations.taskiq.case import TaskiqCase
 from tests.interop.servers import wait_until
 from twistmq.integrations.taskiq import TwistmqBroker
@@ -27,11 +27,7 @@ class ExampleTests(TaskiqCase):
     def write_examples(self) -> Path:
         """Write the examples; :returns: their folder."""
         folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
-        folder.mkdir()
-        for name, code in re.findall(r"<!-- example: (\S+) -->\n```python\n(.*?)```", PAGE,
-                                     re.DOTALL):
-            (folder / name).write_text(
-                code.replace("127.0.0.1:9876", self.server.namesrv_address))
+        write_examples(PAGE, folder, self.server.namesrv_address)
         return folder
 
     def test_a_worker_runs_the_tasks_of_the_page(self) -> None:
@@ -58,17 +54,12 @@ class ExampleTests(TaskiqCase):
 
     def test_the_test_of_the_page_passes(self) -> None:
         """The test of the page uses the fixture that is installed."""
-        folder = self.write_examples()
-        run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull,
-             "--rootdir", str(folder), str(folder / "test_shop.py")],
-            cwd=folder, capture_output=True, text=True, timeout=120)
+        run = run_test_of_page(self.write_examples())
         self.assertIn("1 passed", run.stdout, run.stdout + run.stderr)
 
     def test_the_options_are_those_of_the_code(self) -> None:
         """The page gives each option with its default."""
-        section = PAGE.partition("## Options")[2]
-        rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE))
+        rows = option_rows(PAGE)
         parameters = inspect.signature(TwistmqBroker).parameters
         named = {name: each.default for name, each in parameters.items()
                  if each.kind is inspect.Parameter.KEYWORD_ONLY}
