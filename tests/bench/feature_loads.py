@@ -113,8 +113,10 @@ class Link:
         self.connection.sendall(data)
 
 
-def refuse(header: dict) -> SystemExit:
-    return SystemExit(f"a request was refused: {str(header)[:400]}")
+def refuse(link: Link, header: dict) -> SystemExit:
+    """Return the error that names the broker by its port, because several are loaded in turn."""
+    port = link.connection.getpeername()[1]
+    return SystemExit(f"the broker on port {port} refused a request: {str(header)[:400]}")
 
 
 def drive(links: Iterable[Link], is_over: Callable[[], bool]) -> None:
@@ -175,7 +177,7 @@ class Broker:
 
         def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
             if code != SUCCESS:
-                raise refuse(header)
+                raise refuse(link, header)
             found.append(header)
             return b""
 
@@ -205,7 +207,7 @@ def stored(broker: Broker, topic: str, queue_ids: Iterable[int]) -> list[tuple[i
         if code == PULL_NOT_FOUND:
             return b""
         if code != SUCCESS:
-            raise refuse(header)
+            raise refuse(link, header)
         position = 0
         while position < len(body):
             (size,) = struct.unpack_from(">i", body, position)
@@ -237,7 +239,7 @@ def delays(broker: Broker, topic: str, count: int, seconds: float, level: int,
     """
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
         if code != SUCCESS:
-            raise refuse(header)
+            raise refuse(link, header)
         return b""
 
     links = [broker.link(replied) for _ in range(QUEUES)]
@@ -290,7 +292,7 @@ def transactions(broker: Broker, topic: str, seconds: float, window: int) -> Fig
 
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
         if code != SUCCESS:
-            raise refuse(header)
+            raise refuse(link, header)
         fields = header.get("extFields") or {}
         if "queueOffset" not in fields:
             link.count += 1
@@ -335,7 +337,7 @@ def fill(broker: Broker, topic: str, count: int, window: int = 256) -> None:
 
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
         if code != SUCCESS:
-            raise refuse(header)
+            raise refuse(link, header)
         if not left[link.number]:
             return b""
         left[link.number] -= 1
@@ -356,7 +358,7 @@ def fill(broker: Broker, topic: str, count: int, window: int = 256) -> None:
 def take_pulled(link: Link, code: int, header: dict, body: bytes) -> dict[str, str]:
     """Count the messages of a pull's reply, and note where the next begins; its fields."""
     if code not in (SUCCESS, PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY):
-        raise refuse(header)
+        raise refuse(link, header)
     position = 0
     while position < len(body):
         (size,) = struct.unpack_from(">i", body, position)
@@ -395,7 +397,7 @@ def subscribe(broker: Broker, topic: str, group: str, expression: str) -> Link:
     """A consumer's heartbeat, on a connection that has to stay open."""
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
         if code != SUCCESS:
-            raise refuse(header)
+            raise refuse(link, header)
         return b""
 
     link = broker.link(replied)
@@ -439,7 +441,7 @@ def guarded_sends(
 
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
         if code != SUCCESS:
-            raise refuse(header)
+            raise refuse(link, header)
         link.count += 1
         return frames[link.number][link.count % 4096]
 

@@ -65,7 +65,7 @@ def fill(broker: Broker, count: int) -> None:
 
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
         if code != SUCCESS:
-            raise refuse(header)
+            raise refuse(link, header)
         if sent[0] >= count:
             return b""
         sent[0] += 1
@@ -101,13 +101,13 @@ class Consumer:
         fields = header.get("extFields") or {}
         if "popTime" not in fields:
             if code != SUCCESS:
-                raise refuse(header)
+                raise refuse(link, header)
             self.acked += POP_COUNT if self.acks == "batch" else 1
             return b""
         if code == POLLING_TIMEOUT:
             return b"" if len(self.came) >= self.count else self.pop(link)
         if code != SUCCESS:
-            raise refuse(header)
+            raise refuse(link, header)
         out = (self.ack_each if self.acks == "one" else self.ack_together)(fields, body)
         # The link counts one request for this answer; there are more.
         link.in_flight += len(out) - (0 if len(self.came) < self.count else 1)
