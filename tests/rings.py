@@ -67,6 +67,7 @@ ELSEWHERE: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "long": {
         "broker/edge/test_clock.py": ("test_blocks_that_grow_side_by_side_leave_no_holes",),
+        "broker/edge/test_logs.py": ("test_each_command",),
         "tools/test_command_line.py": (
             "test_a_closed_terminal_ends_it_cleanly_and_other_signals_do_not_end_it",
             "test_a_setting_that_a_plugin_refuses_at_its_start",

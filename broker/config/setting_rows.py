@@ -444,6 +444,14 @@ TLS_ROWS: Final = (
 LOG_ROWS: Final = (
     Setting("log.dir", "path", "", "The folder of the log files.",
             default_text="logs in the folder of the data", at_start=True),
+    Setting("log.output", "text", "file",
+            "Whether the log is a file in log.dir, or is written to standard error, as containers "
+            "expect. Brokers of `--brokers` and `--group` always write files.",
+            choices=("file", "stderr"), at_start=True),
+    Setting("log.format", "text", "text",
+            "Whether an event is a line of text, or a JSON object on one line with time, level, "
+            "logger, message and, for an error, failure.",
+            choices=("text", "json"), at_start=True),
     Setting("log.level", "text", "info", "The lowest level of events that are logged.",
             choices=("debug", "info", "warn", "error", "critical")),
     Setting("log.levels", "names", (),

@@ -25,7 +25,7 @@ from twistmq.broker.config.port_checks import require_address, require_number, r
 from twistmq.broker.config.settings import SettingCheck, Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.boot import log_folder
-from twistmq.broker.edge.logs import level_filter
+from twistmq.broker.edge.logs import is_log_on_stderr, level_filter
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.disk import RealDisk
@@ -111,6 +111,8 @@ def _announced_address(settings: Settings) -> None:
 
 def _log_folder(settings: Settings) -> None:
     """:raises SettingsError: when the log cannot be written."""
+    if is_log_on_stderr(settings):
+        return
     folder = log_folder(settings)
     why = not_writable(Path(folder))
     if why:
@@ -185,5 +187,5 @@ _BIND: Final = SettingCheck(
     ("bindAddress",), lambda settings: require_address(settings, "bindAddress"), PORTS)
 _LEVELS: Final = SettingCheck(("log.level", "log.levels"), level_filter)
 _LOGS: Final = SettingCheck(
-    ("log.dir", "isolateLogEnable", "brokerName", "storePathRootDir", "kvConfigPath"), _log_folder,
-    STORE)
+    ("log.dir", "log.output", "isolateLogEnable", "brokerName", "storePathRootDir", "kvConfigPath"),
+    _log_folder, STORE)

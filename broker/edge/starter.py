@@ -35,8 +35,8 @@ class Starter:
     """Creates a service, watches its start, and determines the exit status of the process.
 
     :param kind: "up", "namesrv" or "broker"; also the name of the log file.
-    :param prints: whether to print lines to the terminal as well; twistd's log is printed there
-        already.
+    :param prints: whether to print lines to the terminal as well; twistd's log, and a log on
+        standard error, are printed there already.
     :param companion: what starts beside the servers of ``up``; a failure of it fails the start.
     """
 

@@ -90,7 +90,9 @@ def members_of(settings: Settings, count: int) -> list[Member]:
     members = []
     for index in range(count):
         name = f"{settings.text('brokerName')}-{index}"
-        values = {"log.dir": log_folder(settings), "isolateLogEnable": "true"}
+        # The supervisor reads what the brokers print.
+        values = {"log.dir": log_folder(settings), "log.output": "file",
+                  "isolateLogEnable": "true"}
         for row in settings.rows:
             if row.of_each == "one_broker" and count > 1 and settings.value(row.name):
                 raise settings.error(row.name, f"would apply to all {count} brokers, but may "

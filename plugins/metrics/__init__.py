@@ -90,6 +90,13 @@ _CHECKS: Final = (
     SettingCheck(("metricsExporterType", "metricsLabel"), _require_library),
     SettingCheck(_PORT_SETTINGS, _require_port, "port"),
 )
+#: The settings of a broker's own metrics.
+_BROKER_SETTINGS: Final = (
+    Setting("metrics.queue_lag_max", "int", 10_000,
+            "The number of queues, over all groups, for which "
+            "twistmq_consumer_queue_lag_messages has a sample; 0: none. The queues with the "
+            "largest lag are kept.", unit="queues", most=1_000_000),
+)
 _OTLP_SETTINGS: Final = (
     Setting("metrics.otlp.endpoint", "text", "",
             "The address of a collector to which the broker sends its metrics over OTLP/HTTP, such "
@@ -127,7 +134,7 @@ class Plugin(_WithSettings):
     @staticmethod
     @hookimpl
     def register_settings() -> Sequence[Setting]:
-        return (*_SETTINGS, *_OTLP_SETTINGS)
+        return (*_SETTINGS, *_BROKER_SETTINGS, *_OTLP_SETTINGS)
 
     @staticmethod
     @hookimpl

@@ -10,6 +10,7 @@ from twistmq.plugins.metrics.broker_families import collect as families_of_broke
 from twistmq.plugins.metrics.lag_families import collecting as lags_of_groups
 from twistmq.plugins.metrics.process_families import collect as families_of_process
 from twistmq.plugins.metrics.process_families import of_store as families_of_store
+from twistmq.plugins.metrics.queue_lag_families import collecting as lags_of_queues
 from twistmq.plugins.metrics.rpc_latency import RpcLatency
 from twistmq.plugins.metrics.setting_checks import read_labels
 
@@ -48,8 +49,9 @@ def broker_collecting(broker: Broker) -> Collecting:
             *families_of_broker(broker), *families_of_process(broker),
             *families_of_store(broker))}
         yield
-        for family in (yield from lags_of_groups(broker)):
-            families[family.name] = family
+        for making in (lags_of_groups(broker), lags_of_queues(broker)):
+            for family in (yield from making):
+                families[family.name] = family
         if latency is not None:
             family = latency.family()
             families[family.name] = family

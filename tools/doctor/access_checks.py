@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
+import msgspec
+
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import log_folder
+from twistmq.broker.edge.logs import is_log_on_stderr
 from twistmq.protocol.topic_names import TRACE_TOPIC
 from twistmq.tools.doctor.findings import Finding, fine, warning
 
 __all__ = ["denial_findings"]
 
 _CHECK: Final = "access"
-_LINE: Final = re.compile(
+_REFUSAL: Final = re.compile(
     r"^(\S+) .*access denied: user=(.*) action=(\S*) resource=(.*) address=(\S*) code=(\d+): "
     r"(.*?)(?: \((\d+) more before\))?$")
 _HOUR_MS: Final = 3_600_000
@@ -28,6 +31,13 @@ _HOUR_MS: Final = 3_600_000
 _READ_MAX: Final = 4 * 1024 * 1024
 _SHOWN_MAX: Final = 20
 _TRACE_TOPIC: Final = f"Topic:{TRACE_TOPIC}"
+
+
+class _JsonEvent(msgspec.Struct):
+    """The members that are read of a line under ``log.format=json``."""
+
+    time: str | None
+    message: str
 
 
 class _Refusal(NamedTuple):
@@ -49,12 +59,15 @@ def denial_findings(kind: str, settings: Settings, now_ms: int) -> Iterator[Find
     if settings.access_setting != "authenticationEnabled":
         return
     counts = Counter[_Refusal]()
+    if is_log_on_stderr(settings):
+        yield fine(_CHECK, "no refusals are known, because log.output=stderr leaves no log to read")
+        return
     log = os.path.join(log_folder(settings), f"{kind}.log")
     if not os.access(log, os.R_OK):
         yield fine(_CHECK, f"no refusals are known, because there is no log {log} to read")
         return
     for line in _lines(log):
-        match = _LINE.match(line)
+        match = _REFUSAL.match(_as_text(line))
         if match is not None and 0 <= now_ms - _time_ms(match[1]) <= _HOUR_MS:
             counts[_Refusal(*match.groups()[1:7])] += 1 + int(match[8] or 0)
     for refusal, count in counts.most_common(_SHOWN_MAX):
@@ -106,9 +119,20 @@ def _lines(path: str) -> Iterator[str]:
             continue
 
 
+def _as_text(line: str) -> str:
+    """Return time and message of a line that is a JSON object; other lines are returned as is."""
+    if not line.startswith("{"):
+        return line
+    try:
+        event = msgspec.json.decode(line, type=_JsonEvent)
+    except msgspec.MsgspecError:
+        return line
+    return f"{event.time} {event.message}"
+
+
 def _time_ms(text: str) -> int:
     """Return the time of a line, Unix ms; 0 for a line that does not begin with a time."""
     try:
-        return int(datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp() * 1000)
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         return 0

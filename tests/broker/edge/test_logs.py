@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
+import sys
 import tempfile
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, Final
 
 from twisted.logger import Logger
 from twisted.trial.unittest import SynchronousTestCase
@@ -17,10 +23,18 @@ from twistmq.broker.constants import (
     LOG_LINE_CHARS_MAX,
     LOG_TRACEBACK_LINES_MAX,
 )
-from twistmq.broker.edge.logs import file_observer, open_log
+from twistmq.broker.edge.logs import (
+    file_observer,
+    format_event_as_json,
+    open_log,
+    stderr_observer,
+)
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.testing.raw_client import RawClient
 from twistmq.protocol.codes import RequestCode
+
+#: The program ``twistmq``.
+_PROGRAM: Final = "import sys; from twistmq.tools.entry import main; sys.exit(main())"
 
 
 class FileObserverTests(SynchronousTestCase):
@@ -177,6 +191,133 @@ class FileObserverTests(SynchronousTestCase):
         signal.setitimer(signal.ITIMER_REAL, 0)
         found = [line.rpartition("] ")[2] for line in self.lines(folder)]
         self.assertEqual(set(found), {"a signal", "a line"})
+
+
+class JsonTests(SynchronousTestCase):
+    """Events as JSON objects, a line each."""
+
+    def setUp(self) -> None:
+        self.folder = Path(self.mktemp())
+        self.settings = Settings.load(LOG_ROWS, overrides={"log.format": "json"})
+        file = open_log("broker", str(self.folder), self.settings)
+        self.addCleanup(file.close)
+        self.observer = file_observer(file, self.settings)
+        self.log = Logger("twistmq.broker.store.disk", observer=self.observer)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What was written; a line that is not an object fails."""
+        data = (self.folder / "broker.log").read_bytes()
+        self.assertTrue(not data or data.endswith(b"\n"))
+        return [json.loads(line) for line in data.split(b"\n")[:-1]]
+
+    def test_the_members_of_an_event(self) -> None:
+        """Time, level, part and text; a field that the text does not name is not written."""
+        self.log.warn("the disk {name} is slow", name="\u4f60\u597d", password="secret-word")
+        [event] = self.events()
+        written = datetime.fromisoformat(event.pop("time"))
+        self.assertEqual(written.utcoffset(), timedelta(0))
+        self.assertLess(abs(written.timestamp() - datetime.now().timestamp()), 60)
+        self.assertEqual(event, {"level": "warn", "logger": "twistmq.broker.store.disk",
+                                 "message": "the disk \u4f60\u597d is slow"})
+        self.assertNotIn("secret-word", (self.folder / "broker.log").read_text())
+
+    def test_selection_by_level(self) -> None:
+        """Settings of levels hold as for text, also after a change."""
+        self.log.debug("first")
+        self.settings.update({"log.levels": "twistmq.broker.store=debug"})
+        self.log.debug("second")
+        self.log.info("")
+        self.assertEqual([(event["level"], event["message"]) for event in self.events()],
+                         [("debug", "second")])
+
+    def test_what_a_peer_sent_stays_within_its_line(self) -> None:
+        """Controls are shown as escapes in the text, so a terminal that prints it is safe."""
+        self.log.info("{name} \"said\" {other!r}", other=b"\n\x1b",
+                      name="c\n{\"level\":\"FAKE\"}\r\x1b[2J\x85\u2028\u202e\ud800\0")
+        [event] = self.events()
+        self.assertEqual(
+            event["message"], "c\\n{\"level\":\"FAKE\"}\\r\\x1b[2J\\x85\\u2028\\u202e"
+            "\\ud800\\x00 \"said\" b'\\n\\x1b'")
+
+    def test_a_failure_has_its_traceback(self) -> None:
+        """The lines are one text, whose middle is left out if it is longer than a runtime takes."""
+        for size in (10, 100_000):
+            try:
+                raise ValueError("a\x1b" + "line\n" * size + "end")
+            except ValueError:
+                self.log.failure("request {code} failed", code=size)
+        short, long = self.events()
+        for event in (short, long):
+            self.assertEqual(event["level"], "critical")
+            self.assertTrue(event["failure"].startswith("Traceback (most recent call last):\n"))
+            self.assertTrue(event["failure"].endswith("\nend"), msg=event["failure"][-80:])
+            self.assertNotIn("\x1b", event["failure"])
+            self.assertLess(len(event["failure"]), LOG_LINE_CHARS_MAX + 100)
+        self.assertEqual(short["message"], "request 10 failed")
+        self.assertIn("raise ValueError", short["failure"])
+
+    def test_an_event_without_time_or_level(self) -> None:
+        """An event that another library made still becomes an object."""
+        event = {"log_format": "{text}", "text": "plain"}
+        for system, more in (("a\n", {"system": "a\\n"}), ("-", {}), (None, {})):
+            line = format_event_as_json({**event, "log_system": system})
+            self.assertEqual(json.loads(line or ""), {
+                "time": None, "level": "info", "logger": "", "message": "plain", **more})
+
+    def test_standard_error(self) -> None:
+        """The lines go to standard error; an output that is closed stops nothing."""
+        reading, writing = os.pipe()
+        before = os.dup(2)
+        self.addCleanup(os.close, before)
+        log = Logger("part", observer=stderr_observer(self.settings))
+        os.dup2(writing, 2)
+        os.close(writing)
+        try:
+            log.info("to a pipe")
+            os.dup2(before, 2)
+            with open(reading, "rb") as output:
+                lines = output.read().splitlines()
+            os.close(2)
+            log.info("to nobody")
+        finally:
+            os.dup2(before, 2)
+        self.assertEqual([json.loads(line)["message"] for line in lines], ["to a pipe"])
+
+
+class ContainerTests(SynchronousTestCase):
+    """Servers whose log is standard error, as in a container."""
+
+    def test_each_command(self) -> None:
+        """Standard error has objects only, and nothing else is printed or written as a log."""
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-logs-")
+        self.addCleanup(folder.cleanup)
+        data, common = folder.name, ("log.output=stderr", "log.format=json")
+        commands = (
+            ("up", "--data", f"{data}/up", "--namesrv-port", "0", "--broker-port", "0", *common),
+            ("namesrv", "listenPort=0", "bindAddress=127.0.0.1",
+             f"kvConfigPath={data}/namesrv/kv.json", *common),
+            ("broker", "listenPort=0", "bindAddress=127.0.0.1", "brokerIP1=127.0.0.1",
+             f"storePathRootDir={data}/broker/store", *common))
+        processes = [subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *command], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE) for command in commands]
+        for process in processes:
+            self.addCleanup(process.kill)
+        for command, process in zip(commands, processes, strict=True):
+            assert process.stderr is not None
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if b"boot success" in line:
+                    break
+            process.terminate()
+            out, rest = process.communicate(timeout=60)
+            self.assertEqual((out, process.returncode), (b"", 0), msg=f"{command} {lines} {rest!r}")
+            events = [json.loads(line) for line in [*lines, *rest.splitlines()]]
+            self.assertIn("SIGTERM received, stopping", [each["message"] for each in events])
+            self.assertEqual({key for event in events for key in event},
+                             {"time", "level", "logger", "message"}, msg=command[0])
+        self.assertEqual(list(Path(data).rglob("*.log")), [])
 
 
 class LiveTests(SynchronousTestCase):

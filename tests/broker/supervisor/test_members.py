@@ -58,7 +58,8 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual([member.name for member in members], ["b-0", "b-1", "b-2"])
         self.assertEqual(members[2].values, {
             "brokerName": "b-2", "listenPort": "20931", "haListenPort": "20932",
-            "storePathRootDir": "/data/b-2", "log.dir": "/data/logs", "isolateLogEnable": "true",
+            "storePathRootDir": "/data/b-2", "log.dir": "/data/logs", "log.output": "file",
+            "isolateLogEnable": "true",
             "settings.own_file": "/data/b-2/config/broker.conf"})
 
     def test_the_port_0_stays(self) -> None:

@@ -9,7 +9,13 @@ from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.plugins.metrics import broker_families, lag_families, process_families
+from twistmq.plugins.metrics import (
+    Plugin,
+    broker_families,
+    lag_families,
+    process_families,
+    queue_lag_families,
+)
 from twistmq.protocol.bodies import ConsumerData, ConsumeType, SubscriptionData
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.run_to_completion import run_to_completion
@@ -93,6 +99,69 @@ class LagTests(FamiliesTestCase):
         config = self.kernel.topic_config.get("T")
         assert config is not None
         self.assertEqual(count, config.write_queue_nums)
+
+
+class QueueLagTests(FamiliesTestCase):
+    """What groups have not consumed, queue by queue."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.kernel.settings.add_rows(Plugin.register_settings())
+        for number in range(5):
+            self.sends(b"%d" % number)
+
+    def rows(self) -> Values:
+        return values(run_to_completion(queue_lag_families.collecting(self.kernel)))
+
+    def commit(self, group: str, offset: int, topic: str = "T", queue_id: int = 0) -> None:
+        self.kernel.consumer_offset.commit("here", group, topic, queue_id, offset)
+
+    def test_a_group_without_members_has_its_lag(self) -> None:
+        """All queues with an offset are there, also one that is empty; groups that are not, too."""
+        self.commit("g", 2)
+        self.commit("g", 0, queue_id=1)
+        self.commit("h", 5)
+        self.commit("h", 9, topic="no such topic")
+        self.commit("CID_RMQ_SYS_TRANS", 0)
+        self.commit("g", 0, topic="SCHEDULE_TOPIC_XXXX")
+        self.assertEqual(self.rows(), {
+            "twistmq_consumer_queue_lag_messages": {
+                ("g", "T", "0"): 3, ("g", "T", "1"): 0, ("h", "T", "0"): 0},
+            "twistmq_consumer_queue_lag_queues_left_out": {(): 0}})
+
+    def test_an_offset_outside_the_queue(self) -> None:
+        """An offset beyond the end is no lag, and one below 0 counts from the beginning."""
+        self.commit("ahead", 9)
+        self.commit("below", -1)
+        self.assertEqual(self.rows()["twistmq_consumer_queue_lag_messages"],
+                         {("ahead", "T", "0"): 0, ("below", "T", "0"): 5})
+
+    def test_the_number_of_series_is_bounded(self) -> None:
+        """The largest lags are kept, and the others are counted; 0 turns the metrics off."""
+        for number in range(6):
+            self.commit(f"g{number}", number)
+        self.kernel.settings.update({"metrics.queue_lag_max": "2"})
+        self.assertEqual(self.rows(), {
+            "twistmq_consumer_queue_lag_messages": {("g0", "T", "0"): 5, ("g1", "T", "0"): 4},
+            "twistmq_consumer_queue_lag_queues_left_out": {(): 4}})
+        self.kernel.settings.update({"metrics.queue_lag_max": "0"})
+        self.assertEqual(self.rows(), {})
+
+    def test_a_slave_leaves_the_lag_to_its_master(self) -> None:
+        """A sum over both brokers counts a message once; a slave that stands in has the lag."""
+        self.commit("g", 2)
+        identity = self.kernel.identity
+        identity.set_role("SLAVE", 1)
+        self.assertEqual(self.rows(), {})
+        identity.is_acting = True
+        self.assertEqual(self.rows()["twistmq_consumer_queue_lag_messages"], {("g", "T", "0"): 3})
+
+    def test_the_scan_pauses(self) -> None:
+        """Thousands of offsets are read and written in slices."""
+        for number in range(2000):
+            self.commit(f"g{number}", 0)
+        pauses = sum(1 for _ in queue_lag_families.collecting(self.kernel))
+        self.assertEqual(pauses, 8)
 
 
 class BrokerTests(FamiliesTestCase):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from twisted.logger import capturedLogs
+from twisted.logger import LogEvent, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl.access_table import Action, Kind, Wanted
@@ -15,7 +16,7 @@ from twistmq.acl.denials import Denials
 from twistmq.acl.policies import Entry
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
-from twistmq.broker.edge.logs import format_event
+from twistmq.broker.edge.logs import format_event, format_event_as_json
 from twistmq.tools.doctor.access_checks import denial_findings
 from twistmq.tools.doctor.findings import Level
 
@@ -38,7 +39,7 @@ class DenialTests(SynchronousTestCase):
     def settings_of(self, **more: str) -> Settings:
         return boot.broker_settings(None, {"log.dir": str(self.log.parent), **more})
 
-    def write(self) -> None:
+    def write(self, formatter: Callable[[LogEvent], str | None] = format_event) -> None:
         """Write the log of a broker that refused several requests."""
         denials, pub = Denials(), (Action.PUB,)
         with capturedLogs() as events:
@@ -53,7 +54,7 @@ class DenialTests(SynchronousTestCase):
             denials.not_authenticated(0, "", 34, HOST, "username cannot be null.")
             denials.not_authenticated(0, "bob", 34, HOST, "User:bob is not found.")
             denials.not_authenticated(0, "alice", 34, HOST, "check signature failed.")
-        self.log.write_text("".join([format_event(event) or "" for event in events]))
+        self.log.write_text("".join([formatter(event) or "" for event in events]))
 
     def test_each_kind_is_explained_once(self) -> None:
         """Subject, resource, action, address, how often, the entry that decided, and what to do."""
@@ -75,6 +76,23 @@ class DenialTests(SynchronousTestCase):
             "alice from 10.1.1.1: request 34 was refused once: check signature failed.":
                 "the client signs with another password: compare its secret key with the user's",
         })
+
+    def test_a_log_of_json_objects(self) -> None:
+        """The same findings as in a log of text; a line that is cut off does not count."""
+        self.write()
+        before = list(denial_findings("broker", self.settings, now_ms()))
+        self.write(format_event_as_json)
+        text = self.log.read_text()
+        self.log.write_text(f"{text}{text[:60]}\n{{}}\n{{\"time\":null,\"message\":\"\"}}\n")
+        self.assertEqual(list(denial_findings("broker", self.settings, now_ms())), before)
+
+    def test_no_log_on_standard_error(self) -> None:
+        """Nothing is read, also if a file of an earlier start exists."""
+        self.write()
+        settings = self.settings_of(**{"authenticationEnabled": "true", "log.output": "stderr"})
+        [finding] = denial_findings("broker", settings, now_ms())
+        self.assertEqual((finding.level, finding.text), (
+            Level.OK, "no refusals are known, because log.output=stderr leaves no log to read"))
 
     def test_an_older_line_does_not_count(self) -> None:
         """Only the last hour does."""
