@@ -26,6 +26,8 @@ PROGRAMS: Final = {
     "chromium": r"chromium is not installed",
     "chromedriver": r"chromedriver is not installed",
     "systemd-analyze": r"systemd-analyze is not installed",
+    "helm": r"helm is not installed",
+    "docker-compose": r"docker-compose is not installed",
 }
 #: The system may not grant these, or the client is not made for this machine.
 ALWAYS: Final = (
@@ -37,7 +39,7 @@ ALWAYS: Final = (
     r"rocketmq==\S+ has a wheel for x86-64 Linux only",
 )
 #: No run of CI has these extras.
-EXTRAS: Final = ("browser", "delta", "iceberg")
+EXTRAS: Final = ("browser", "delta", "iceberg", "kubernetes")
 
 _SKIPPED: Final = re.compile(r"SKIPPED \[(\d+)\] (\S+?): (.*)")
 #: In pytest's closing line.

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from configparser import ConfigParser
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
@@ -147,12 +148,21 @@ class ImageTests(SynchronousTestCase):
 
     def test_the_image_installs_existing_extras(self) -> None:
         """What it installs are extras that there are."""
-        from importlib.metadata import metadata
+        config = ConfigParser(interpolation=None)
+        config.read(DEPLOY.parent / "setup.cfg")
+        there = config["options.extras_require"]
+        made, installed = (re.findall(r"'(?:\.|twistmq)\[(.+?)\]'", line) for line in
+                           instructions()["RUN"] if re.search(r"pip (wheel|install)", line))
+        self.assertEqual(made, installed)
+        self.assertEqual(set(made[0].split(",")) - set(there), set())
 
-        there = metadata("twistmq").get_all("Provides-Extra") or []
-        [command] = [line for line in instructions()["RUN"] if "pip install" in line]
-        [extras] = re.findall(r"\.\[(.+?)\]", command)
-        self.assertEqual(set(extras.split(",")) - set(there), set())
+    def test_the_image_is_installed_from_wheels_only(self) -> None:
+        """No compiler is in it, and the wheels may also come from outside."""
+        *_, install = [line for line in instructions()["RUN"] if "pip install" in line]
+        for option in ("--no-index", "--find-links /wheels", "from=wheels,target=/wheels"):
+            self.assertIn(option, install)
+        self.assertEqual([line.partition(" AS ")[2] for line in instructions()["FROM"]],
+                         ["build", "wheels", ""])
 
     def test_what_it_runs_is_healthy(self) -> None:
         """Its command, in another folder and on free ports; its health check says so."""
@@ -184,5 +194,15 @@ class PageTests(SynchronousTestCase):
         """Every file of the folder is on it, and every link leads to one."""
         links = set(re.findall(r"\]\(([^)#]+)\)", (DEPLOY / "README.md").read_text()))
         there = {path.name for path in DEPLOY.iterdir()}
-        self.assertEqual(there - links, {"README.md", "Containerfile.dockerignore"})
-        self.assertEqual({link for link in links - there if not (DEPLOY / link).is_file()}, set())
+        linked = {link.partition("/")[0] for link in links}
+        self.assertEqual(there - linked, {"README.md", "Containerfile.dockerignore"})
+        self.assertEqual({link for link in links if not (DEPLOY / link).exists()}, set())
+
+    def test_links_of_the_other_pages(self) -> None:
+        """Every link of the pages that it links to leads to a file, and pages stay narrow."""
+        pages = sorted(DEPLOY.glob("*.md"))
+        self.assertGreater(len(pages), 3)
+        for page in pages:
+            text = page.read_text()
+            self.assertEqual([link for link in re.findall(r"\]\(([^)#:]+)\)", text)
+                              if not (page.parent / link).exists()], [], msg=page.name)

@@ -64,7 +64,7 @@ __all__ = ["LogLevels", "begin_logging", "file_observer", "format_event", "forma
            "is_log_on_stderr", "level_filter", "open_log", "stderr_observer"]
 
 _STDERR: Final = 2
-#: What Twisted's older functions give as the subsystem when there is none.
+#: The subsystem that the older functions of Twisted give to an event without one.
 _NO_SYSTEM: Final = "-"
 
 #: Characters to which a terminal or a program that reads lines may react: C0 and C1 controls, line

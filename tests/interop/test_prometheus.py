@@ -18,12 +18,34 @@ from tests.interop.servers import Servers, free_port, wait_until
 from tests.plugins.metrics.case import NO_LIBRARY
 from twistmq.broker.testing import RawClient
 
+_MONITORING = Path(__file__).resolve().parents[2] / "deploy/monitoring"
+_CASES = Path(__file__).resolve().parents[1] / "deploy/alert_cases.yaml"
 _CONFIG = """\
 global: {{scrape_interval: 200ms}}
 scrape_configs:
 - job_name: twistmq
   static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
+
+
+class RuleTests(SynchronousTestCase):
+    """The alert rules of deploy/."""
+
+    if not shutil.which("promtool"):
+        skip = "prometheus and promtool are not installed"
+
+    def run_promtool(self, *words: str | Path) -> None:
+        done = subprocess.run(["promtool", *words], text=True, capture_output=True, timeout=120)
+        self.assertEqual(done.returncode, 0, msg=done.stdout + done.stderr)
+
+    def test_promtool_accepts_the_rules_and_the_configuration(self) -> None:
+        """The functions and the templates of the texts are checked, too."""
+        self.run_promtool("check", "rules", _MONITORING / "alerts.yaml")
+        self.run_promtool("check", "config", _MONITORING / "prometheus.yaml")
+
+    def test_alerts_fire_for_series_of_the_fault_and_for_no_others(self) -> None:
+        """``alert_cases.yaml`` has the series."""
+        self.run_promtool("test", "rules", _CASES)
 
 
 class PrometheusTests(SynchronousTestCase):
