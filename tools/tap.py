@@ -27,7 +27,7 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import use_monotonic
 from twistmq.broker.edge.first_signals import MEANINGLESS, hang_up, print_stacks_at_sigquit
-from twistmq.broker.edge.logs import begin_logging, is_log_on_stderr
+from twistmq.broker.edge.logs import begin_logging
 from twistmq.broker.edge.starter import Companion, Starter
 from twistmq.broker.edge.systemd_notify import notify_stopping
 from twistmq.broker.errors import SettingsError
@@ -80,8 +80,7 @@ def run(
     """
     begin_logging(kind if command is None else "brokers", boot.log_folder(settings), settings)
     reactor = process_reactor()
-    starter = make_starter(reactor, kind, settings, command,
-                           prints=not is_log_on_stderr(settings), companion=companion)
+    starter = make_starter(reactor, kind, settings, command, companion=companion)
     reactor.addSystemEventTrigger("before", "shutdown", notify_stopping)
     reactor.addSystemEventTrigger(
         "before", "shutdown", starter.service.stopService)

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
+from twistmq.broker.edge.logs import is_log_on_stderr
 from twistmq.broker.edge.systemd_notify import notify_ready
 from twistmq.broker.edge.unserved_stores import unserved_notices
 from twistmq.broker.store.disk import RealDisk
@@ -35,8 +36,8 @@ class Starter:
     """Creates a service, watches its start, and determines the exit status of the process.
 
     :param kind: "up", "namesrv" or "broker"; also the name of the log file.
-    :param prints: whether to print lines to the terminal as well; twistd's log, and a log on
-        standard error, are printed there already.
+    :param prints: whether to print lines to the terminal as well; twistd's log is printed there
+        already.
     :param companion: what starts beside the servers of ``up``; a failure of it fails the start.
     """
 
@@ -48,7 +49,10 @@ class Starter:
     ) -> None:
         self._reactor = reactor
         self._companion = companion
-        self._prints = prints
+        # A log on standard error contains the lines already.
+        self._prints = prints and not is_log_on_stderr(settings)
+        #: Whether to print the companion's line, which may contain a secret, so no log contains it.
+        self._prints_companion = prints
         self.kind = kind
         self.settings = settings
         #: The exit status of a start that failed.
@@ -95,9 +99,13 @@ class Starter:
         self._print(f"twistmq: {one_line(text)}", sys.stderr)
 
     def _print(self, line: str, stream: TextIO) -> None:
-        """Print a line if printing is enabled; a closed output does not stop a start."""
-        if not self._prints:
-            return
+        """Print a line if printing is enabled."""
+        if self._prints:
+            self._print_always(line, stream)
+
+    @staticmethod
+    def _print_always(line: str, stream: TextIO) -> None:
+        """Print a line; a closed output does not stop a start."""
         with contextlib.suppress(OSError):
             try:
                 print(line, file=stream, flush=True)
@@ -118,8 +126,8 @@ class Starter:
         for line in self.boot_lines():
             self.log.info("{line}", line=line)
             self._print(line, sys.stdout)
-        if companion_line:
-            self._print(companion_line, sys.stdout)
+        if companion_line and self._prints_companion:
+            self._print_always(companion_line, sys.stdout)
         for address, why in self._unreached().items():
             self._warn(f"the name server {address} does not know this broker yet, which tries "
                        f"again and again: {why}")

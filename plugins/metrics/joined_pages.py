@@ -1,7 +1,8 @@
 """One page of metrics and one of health over all brokers of a supervisor.
 
 The label ``node_id`` of each sample names the broker that it comes from. Apache's metrics have this
-label already; metrics of the process get it here. A broker that does not answer makes the health
+label already; metrics of the process get it here. The members of a group share a broker name, so
+the label has the number of the member too. A broker that does not answer makes the health
 page report a fault, and a page that cannot be read is logged. In both cases the metrics of all
 other brokers are still served. Pages have megabytes with many topics, so they are joined on a
 thread, once for all requests that come at the same time.
@@ -107,7 +108,7 @@ def join_metrics(
         joined_count += 1
         for family in page_families:
             joined = families.setdefault(family.name, family)
-            samples = [sample._replace(labels={_BROKER_LABEL: name, **sample.labels})
+            samples = [sample._replace(labels={**sample.labels, _BROKER_LABEL: name})
                        for sample in family.samples]
             joined.samples = samples if joined is family else [*joined.samples, *samples]
     if restarts is not None:

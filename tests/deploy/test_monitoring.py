@@ -156,6 +156,28 @@ class ScalingTests(MonitoringTestCase):
                         float(trigger["metadata"]["threshold"]))
 
 
+class PageTests(MonitoringTestCase):
+    """deploy/MONITORING.md."""
+
+    def test_the_example_is_a_part_of_the_file(self) -> None:
+        """A value that only one of them has would not be tested."""
+        page = (_FOLDER.parent / "MONITORING.md").read_text()
+        [example] = re.findall(r"```yaml\n(.+?)```", page, re.DOTALL)
+        [shown] = yaml.safe_load(example)["triggers"]
+        [trigger] = yaml.safe_load((_FOLDER / "keda.yaml").read_text())["spec"]["triggers"]
+        self.assertEqual(shown, trigger)
+
+    def test_metrics_and_rules_on_the_page_exist(self) -> None:
+        page = (_FOLDER.parent / "MONITORING.md").read_text()
+        names = set(re.findall(r"`((?:rocketmq|twistmq)_\w+[a-z])`", page))
+        self.assertGreater(len(names), 3)
+        self.assertEqual(names - set(metric_table()), set())
+        rules = set(re.findall(r"`(Twistmq\w+)`", page))
+        self.assertLessEqual(rules, set(re.findall(
+            r"alert: (\w+)", (_FOLDER / "alerts.yaml").read_text())))
+        self.assertTrue(rules)
+
+
 class ReaderTests(MonitoringTestCase):
     """The comparison finds what these tests are for."""
 

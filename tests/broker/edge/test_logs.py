@@ -288,12 +288,16 @@ class ContainerTests(SynchronousTestCase):
     """Servers whose log is standard error, as in a container."""
 
     def test_each_command(self) -> None:
-        """Standard error has objects only, and nothing else is printed or written as a log."""
+        """Standard error has objects only, and nothing else is printed or written as a log.
+
+        The console prints its address on standard output, since no log may contain the token.
+        """
         folder = tempfile.TemporaryDirectory(prefix="twistmq-logs-")
         self.addCleanup(folder.cleanup)
         data, common = folder.name, ("log.output=stderr", "log.format=json")
         commands = (
-            ("up", "--data", f"{data}/up", "--namesrv-port", "0", "--broker-port", "0", *common),
+            ("up", "--data", f"{data}/up", "--namesrv-port", "0", "--broker-port", "0",
+             "--console", "--console-port", "0", *common),
             ("namesrv", "listenPort=0", "bindAddress=127.0.0.1",
              f"kvConfigPath={data}/namesrv/kv.json", *common),
             ("broker", "listenPort=0", "bindAddress=127.0.0.1", "brokerIP1=127.0.0.1",
@@ -312,7 +316,11 @@ class ContainerTests(SynchronousTestCase):
                     break
             process.terminate()
             out, rest = process.communicate(timeout=60)
-            self.assertEqual((out, process.returncode), (b"", 0), msg=f"{command} {lines} {rest!r}")
+            self.assertEqual(process.returncode, 0, msg=f"{command} {lines} {rest!r}")
+            token = out.partition(b"token=")[2].strip()
+            self.assertEqual((out.count(b"\n"), bool(token)), (1, True) if command[0] == "up" else (
+                0, False), msg=f"{command} {out!r}")
+            self.assertFalse(token and token in b"".join(lines) + rest)
             events = [json.loads(line) for line in [*lines, *rest.splitlines()]]
             self.assertIn("SIGTERM received, stopping", [each["message"] for each in events])
             self.assertEqual({key for event in events for key in event},

@@ -77,6 +77,14 @@ process_open_fds{node_id="b-0"} 12.0
 process_open_fds{node_id="b-1"} 12.0
 """))
 
+    def test_members_of_a_group_are_told_apart(self) -> None:
+        """They have one broker name, and Prometheus takes one sample of equal labels only."""
+        made = join_metrics({"b-0": page("b", 1.0), "b-1": page("b", 5.0)})
+        self.assertEqual([line for line in made.text.decode().splitlines()
+                          if line.startswith("rocketmq_messages_in_total{")], [
+            'rocketmq_messages_in_total{node_id="b-0",topic="t"} 1.0',
+            'rocketmq_messages_in_total{node_id="b-1",topic="t"} 5.0'])
+
     def test_a_broker_without_an_answer_is_left_out(self) -> None:
         """The metrics of the others are served; without any the status is 503."""
         gone = PageAnswer(0, b"", "Connection refused")
