@@ -68,7 +68,7 @@ class FlowerTests(KombuCase):
 
     def test_workers_and_tasks_are_shown(self) -> None:
         """The worker with its queue, each task with its state, and a task that Flower sends."""
-        wait_until("Flower", lambda: self.ask("/api/workers"))
+        wait_until("Flower", lambda: self.ask("/api/workers?refresh=true"))
         subprocess.run([sys.executable, "send.py"], cwd=self.folder, env=self.environment,
                        check=True, timeout=60)
 
