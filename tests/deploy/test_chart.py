@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from configparser import ConfigParser
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -82,8 +83,9 @@ def render(values: dict[str, Any]) -> str:
     return done.stdout
 
 
+@cache
 def resources(shape: str) -> list[Resource]:
-    """The resources of a rendered file."""
+    """The resources of a rendered file, which no test changes."""
     return [each for each in yaml.safe_load_all((RENDERED / f"{shape}.yaml").read_text()) if each]
 
 
