@@ -12,11 +12,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from twistmq.integrations.base.options import QueueOptions
+from twistmq.protocol.decimal_text import whole_number
 
 __all__ = ["SentDelays", "delivery_time", "due_of", "due_properties", "is_too_early"]
 
 #: The property with the time of a task in Unix milliseconds.
 _DUE: Final = "task_due_ms"
+
+#: The latest time of a task, Unix seconds, about 300,000 years from now; a later time is this one.
+_DUE_MAX_S: Final = 10**13
 
 #: A message that is received at most this long before its time waits in the process, seconds.
 _EARLY_S: Final = 1.5
@@ -54,13 +58,13 @@ def delivery_time(due: float | None, options: QueueOptions) -> float | None:
 
 def due_properties(due: float | None) -> dict[str, str]:
     """Return the properties of a message that tell its readers the time of its task."""
-    return {} if due is None else {_DUE: str(round(due * 1000))}
+    return {} if due is None else {_DUE: str(round(min(due, _DUE_MAX_S) * 1000))}
 
 
 def due_of(properties: Mapping[str, str]) -> float | None:
     """Return the time of a task in Unix seconds from the properties of its message."""
-    due_ms = properties.get(_DUE, "")
-    return int(due_ms) / 1000 if due_ms.isascii() and due_ms.isdigit() else None
+    due_ms = whole_number(properties.get(_DUE, ""))
+    return None if due_ms is None else due_ms / 1000
 
 
 def is_too_early(due: float | None) -> bool:

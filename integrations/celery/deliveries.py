@@ -39,7 +39,7 @@ class Delivery(HeldMessage):
             envelope.get("redelivered") or message.attempt > 1)
         try:
             self.priority = int(properties.get("priority") or 0)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             self.priority = 0
 
     def __lt__(self, other: Delivery) -> bool:

@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from kombu.utils.json import dumps, loads
 
 from twistmq.client import Undecodable
@@ -24,6 +26,34 @@ __all__ = ["Envelope", "bytes_of", "due_time", "envelope_of", "expiry", "search_
 Envelope = dict[str, Any]
 
 
+class _DeliveryInfo(msgspec.Struct):
+    """Where a message was sent."""
+
+    exchange: str | None = None
+    routing_key: str | None = None
+
+
+class _Properties(msgspec.Struct):
+    """The properties of kombu that the transport or a channel reads."""
+
+    delivery_info: _DeliveryInfo
+    body_encoding: str | None = None
+    expiration: str | int | float | None = None
+
+
+class _Form(msgspec.Struct, rename={"content_type": "content-type",
+                                    "content_encoding": "content-encoding"}):
+    """The types of the members of an envelope that the transport or kombu reads."""
+
+    properties: _Properties
+    #: A text or bytes.
+    body: Any = None
+    headers: dict[str, Any] | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    expires: float | None = None
+
+
 def bytes_of(envelope: Envelope) -> bytes:
     """Return the body of the broker's message."""
     data: str = dumps(envelope)
@@ -31,14 +61,34 @@ def bytes_of(envelope: Envelope) -> bytes:
 
 
 def envelope_of(body: bytes) -> Envelope:
-    """Return the message of kombu; :raises Undecodable: when the body has another form."""
+    """Return the message of kombu; :raises Undecodable: when the body has another form.
+
+    Every member is checked on which a reader or kombu itself would fail, because such a message
+    would end the reader, and the next one too.
+    """
     try:
         envelope = loads(body)
-        if isinstance(envelope["properties"]["delivery_info"], dict):
-            return dict(envelope)
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise Undecodable("the body was not written by kombu's transport")
+        _check_form(envelope)
+        return dict(envelope)
+    except Undecodable:
+        raise
+    except Exception as error:
+        # The decoders of kombu's types raise errors of many kinds.
+        raise Undecodable("the body was not written by kombu's transport") from error
+
+
+def _check_form(envelope: object) -> None:
+    """:raises Exception: when a member of an envelope has a type or a value of another form."""
+    form = msgspec.convert(envelope, _Form)
+    if not isinstance(form.body, str | bytes | None):
+        raise TypeError("the body is neither a text nor bytes")
+    encoding = (form.properties.body_encoding or "utf-8").lower()
+    if encoding == "base64":
+        base64.b64decode(form.body or "")
+    elif encoding != "utf-8":
+        raise ValueError("unknown body_encoding")
+    if form.properties.expiration is not None:
+        float(form.properties.expiration)
 
 
 def due_time(envelope: Envelope) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from dramatiq.broker import Consumer, MessageProxy
 from dramatiq.errors import DecodeError
@@ -17,6 +17,11 @@ from twistmq.integrations.dramatiq.errors import dramatiq_errors
 
 __all__ = ["QueueConsumer", "TaskProxy", "message_of"]
 
+#: The type of each field of a message.
+_FIELDS: Final[dict[str, type]] = {
+    "queue_name": str, "actor_name": str, "kwargs": dict, "options": dict, "message_id": str,
+    "message_timestamp": int}
+
 
 def message_of(queue: str, received: ReceivedMessage[Any]) -> Message[Any]:
     """Return the message of Dramatiq for a worker that reads a queue.
@@ -24,17 +29,29 @@ def message_of(queue: str, received: ReceivedMessage[Any]) -> Message[Any]:
     Its option ``eta`` is removed, because its time has come: a worker would keep a message with
     this option in its memory, and then send it again.
 
-    :raises Undecodable: when Dramatiq's encoder cannot read it.
+    :raises Undecodable: when Dramatiq's encoder cannot read it, or a field has another type.
     """
     try:
         message: Message[Any] = Message.decode(received.body)
     except DecodeError as error:
         raise Undecodable(f"{error} {error.error}") from error
+    _check_form(message)
     message.options.pop("eta", None)
     if message.queue_name != queue:
         # A worker looks for the consumer of a message by this name.
         message = dataclasses.replace(message, queue_name=queue)
     return message
+
+
+def _check_form(message: Message[Any]) -> None:
+    """Check the fields that Dramatiq's decoder takes as they are, and on which a worker fails.
+
+    :raises Undecodable: when one of them has another type.
+    """
+    for name, kind in _FIELDS.items():
+        value = getattr(message, name)
+        if not isinstance(value, kind):
+            raise Undecodable(f"its {name} is of the type {type(value).__name__}")
 
 
 class TaskProxy(MessageProxy):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from twistmq.client import ReceivedMessage, SendResult
 from twistmq.protocol import properties as names
+from twistmq.protocol.decimal_text import whole_number
 
 __all__ = ["ERROR_TYPE", "SCHEMA_URL", "consumer_attributes", "result_attributes",
            "send_attributes"]
@@ -56,9 +57,9 @@ def send_attributes(topic: str, properties: Mapping[str, str]) -> Attributes:
         kind = "transaction"
     for name, attribute in ((names.DELAY, "delay_time_level"),
                             (names.TIMER_DELIVER_MS, "delivery_timestamp")):
-        text = properties.get(name, "")
-        if text.isascii() and text.isdecimal():
-            attributes[f"{_ROCKETMQ}{attribute}"] = int(text)
+        number = whole_number(properties.get(name, ""))
+        if number is not None:
+            attributes[f"{_ROCKETMQ}{attribute}"] = number
             kind = "delay"
     if names.TIMER_DELAY_MS in properties:
         kind = "delay"

@@ -57,8 +57,9 @@ def _number(labels: Mapping[str, Any], name: str, kind: type[int] | type[float])
         return None
     try:
         number = kind(value)
-    except (TypeError, ValueError):
-        number = -1
-    if not math.isfinite(number) or number < 0:
+        is_valid = math.isfinite(number) and number >= 0
+    except (TypeError, ValueError, OverflowError):
+        is_valid = False
+    if not is_valid:
         raise ValueError(f"label {name} is {value!r}: give a number of at least 0")
     return number

@@ -45,6 +45,14 @@ class DelayTests(SynchronousTestCase):
                            {"task_due_ms": "-1"}):
             self.assertIsNone(due_of(properties))
 
+    def test_a_time_that_is_too_large_is_the_latest_one(self) -> None:
+        """It is 300,000 years from now; a text of a stranger with more digits is ignored."""
+        for due in (1e300, float("inf")):
+            self.assertEqual(due_of(due_properties(due)), 10**13)
+        for digits in (21, 400, 5_000):
+            self.assertIsNone(due_of({"task_due_ms": "9" * digits}))
+        self.assertEqual(due_of({"task_due_ms": "0"}), 0)
+
     def test_a_message_that_is_early_by_seconds_is_too_early(self) -> None:
         """One that is early by less waits in the process."""
         self.assertTrue(is_too_early(time.time() + 5))

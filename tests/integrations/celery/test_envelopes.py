@@ -38,6 +38,28 @@ class EnvelopeTests(SynchronousTestCase):
         for body in (b"", b"paid", b"[]", b"{}", b'{"properties": {"delivery_info": 3}}', b"\xff"):
             self.assertRaises(Undecodable, envelope_of, body)
 
+    def test_a_body_on_which_a_reader_would_fail_is_refused(self) -> None:
+        """A member has another type, kombu's decoder fails, or the values are nested too deeply."""
+        whole = envelope_of(bytes_of(envelope(expiration="2000")))
+        for faults in (
+                {"headers": [1]}, {"headers": "x"}, {"expires": "soon"}, {"expires": 10**400},
+                {"body": 5}, {"body": ["x"]}, {"content-type": 5}, {"content-encoding": {}}):
+            self.assertRaises(Undecodable, envelope_of, bytes_of({**whole, **faults}))
+        info = whole["properties"]["delivery_info"]
+        for properties in (
+                {"delivery_info": {"routing_key": 5}}, {"delivery_info": {"exchange": []}},
+                {"delivery_info": info, "body_encoding": "rot13"},
+                {"delivery_info": info, "body_encoding": 5},
+                {"delivery_info": info, "body_encoding": "base64"},
+                {"delivery_info": info, "expiration": "soon"}):
+            body = bytes_of({**whole, "body": "x", "properties": properties})
+            self.assertRaises(Undecodable, envelope_of, body)
+        typed = '{"__type__": "%s", "__value__": %s}'
+        for value in (typed % ("decimal", '"x"'), typed % ("bytes", "5"), typed % ("uuid", "[]"),
+                      "[" * 20_000 + "]" * 20_000, "9" * 5_000):
+            self.assertRaises(Undecodable, envelope_of, b'{"headers": {"a": %s}, "body": "x", '
+                              b'"properties": {"delivery_info": {}}}' % value.encode())
+
     def test_the_time_of_a_task(self) -> None:
         """ISO 8601, in UTC unless it names a zone; anything else is left to Celery."""
         expected = datetime(2026, 1, 2, tzinfo=UTC).timestamp()

@@ -99,11 +99,17 @@ class QueueTests(KombuCase):
         """The queue goes on."""
         queue, connection = kombu.Queue("foreign"), self.connect()
         queue(connection.default_channel).declare()
+        bodies = (b"not kombu's", b'{"headers": [1], "properties": {"delivery_info": {}}}',
+                  b'{"body": 5, "properties": {"delivery_info": {}, "priority": 1e400}}',
+                  b'{"expires": "x", "properties": {"delivery_info": {}}}')
         with Producer(self.broker.namesrv_address) as producer:
-            producer.send("kombu-foreign", b"not kombu's")
+            for body in bodies:
+                producer.send("kombu-foreign", body)
+            producer.send("kombu-foreign", b'{"body": "{}", "content-type": "application/json", '
+                          b'"properties": {"delivery_info": {}, "priority": 1e400}}')
         self.publish(connection, queue, "mine")
-        self.assertEqual(self.take(connection, queue, 1), ["mine"])
-        self.assertEqual(self.dead_letter_count("kombu-foreign"), 1)
+        self.assertEqual(self.take(connection, queue, 2), [{}, "mine"])
+        self.assertEqual(self.dead_letter_count("kombu-foreign"), len(bodies))
 
     def test_a_message_without_an_acknowledgement_gets_its_own(self) -> None:
         """A consumer that does not acknowledge gets each message once."""

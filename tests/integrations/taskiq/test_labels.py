@@ -30,8 +30,11 @@ class LabelTests(SynchronousTestCase):
 
     def test_wrong_numbers_are_named(self) -> None:
         """Each error has the label and its value."""
-        for labels in ({"delay": "soon"}, {"delay": "-1"}, {"delay": "inf"}, {"delay": "nan"},
-                       {"priority": "1.5"}, {"priority": "-2"}):
+        wrong: tuple[dict[str, object], ...] = (
+            {"delay": "soon"}, {"delay": "-1"}, {"delay": "inf"}, {"delay": "nan"},
+            {"priority": "1.5"}, {"priority": "-2"}, {"priority": float("inf")},
+            {"priority": "9" * 400}, {"delay": 10**400})
+        for labels in wrong:
             (name, value), = labels.items()
             error = self.assertRaises(ValueError, send_labels, "t1", labels)
             self.assertEqual(str(error), f"label {name} is {value!r}: give a number of at least 0")
