@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar, cast
 from twistmq.client.base.errors import Undecodable
 from twistmq.protocol import properties as names
 from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.plain_record import body_of
 from twistmq.protocol.record import (
     SYS_COMPRESSED,
@@ -30,8 +31,6 @@ T = TypeVar("T")
 _TIME_MS_MIN: Final = -62_135_596_800_000
 _TIME_MS_MAX: Final = 253_402_300_799_999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-#: The number of digits of the greatest offset.
-_OFFSET_DIGITS: Final = 19
 
 
 class Read:
@@ -234,8 +233,8 @@ class ReceivedMessage(Read, Generic[T]):
     @property
     def priority(self) -> int | None:
         """The priority with which the message was sent; None without one."""
-        text = self.properties.get(names.PRIORITY, "")
-        return int(text) if text.isascii() and text.isdecimal() else None
+        # A producer may have set the property to any text.
+        return whole_number(self.properties.get(names.PRIORITY, ""))
 
     @property
     def id(self) -> str:
@@ -279,11 +278,9 @@ class ReceivedMessage(Read, Generic[T]):
         It is None if the message does not have the property ``MAX_OFFSET``. Brokers do not store
         it; ``Client.max_offset`` returns the end of a queue.
         """
-        end = self.properties.get(names.MAX_OFFSET, "")
         # A producer may have set the property to any text.
-        if not end.isascii() or not end.isdecimal() or len(end) > _OFFSET_DIGITS:
-            return None
-        return max(int(end) - self.offset - 1, 0)
+        end = whole_number(self.properties.get(names.MAX_OFFSET, ""))
+        return None if end is None else max(end - self.offset - 1, 0)
 
     @property
     def flag(self) -> int:
