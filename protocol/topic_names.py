@@ -9,13 +9,16 @@ import re
 from typing import Final
 
 __all__ = [
-    "APPLY_TOPIC_SUGGESTION", "BROADCAST_GROUP_SUFFIX", "DLQ_GROUP_TOPIC_PREFIX", "LMQ_PREFIX",
-    "RETRY_GROUP_TOPIC_PREFIX",
+    "APPLY_TOPIC_SUGGESTION", "BLANKS", "BROADCAST_GROUP_SUFFIX", "DLQ_GROUP_TOPIC_PREFIX",
+    "LMQ_PREFIX", "RETRY_GROUP_TOPIC_PREFIX",
     "SAME_GROUP_SUGGESTION", "SEND_FORBIDDEN_TOPICS", "SUBSCRIPTION_GROUP_SUGGESTION",
     "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "allows_light_queues", "can_be_directory", "dlq_topic",
     "group_fault", "group_of_topic", "is_light", "is_system_group", "is_system_topic",
-    "key_fault", "retry_topic", "tag_fault", "topic_fault",
+    "key_fault", "retry_topic", "subscription_tags", "tag_fault", "topic_fault",
 ]
+
+#: The characters that Java's String.trim removes from both ends of a text.
+BLANKS: Final = "".join(map(chr, range(33)))
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
@@ -122,8 +125,8 @@ def group_fault(group: str) -> str | None:
 def tag_fault(tag: str) -> str | None:
     """The reason why no subscription can name a tag; None if one can.
 
-    A subscription joins tags with ``||``. Brokers and clients strip the blanks around each tag;
-    Apache's also strip control characters.
+    A subscription joins tags with ``||``. Brokers and clients strip the blanks and the control
+    characters around each tag, and some of them every white space.
     """
     if not tag:
         return "it is empty"
@@ -134,6 +137,16 @@ def tag_fault(tag: str) -> str | None:
     if tag != tag.strip() or tag[:1] <= " " or tag[-1:] <= " ":
         return "subscriptions leave out blanks and control characters around a tag"
     return None
+
+
+def subscription_tags(expression: str) -> list[str]:
+    """Return the tags of an expression ``a || b``.
+
+    As in Apache's clients and brokers, only blanks and control characters around a tag are left
+    out: another white space, such as U+3000, is a part of the tag.
+    """
+    tags = [tag.strip(BLANKS) for tag in expression.split("||")]
+    return [tag for tag in tags if tag]
 
 
 def key_fault(key: str) -> str | None:

@@ -25,6 +25,7 @@ from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.lazy_properties import LazyProperties
 from twistmq.protocol.properties import java_string_hash
 from twistmq.protocol.record import MessageRecord, properties_text
+from twistmq.protocol.topic_names import subscription_tags
 
 __all__ = ["MATCH_ALL", "TAG", "FilterLanguages", "MadeFilters", "Matches", "PropertyFilter",
            "TagFilter", "UnknownLanguage", "is_tag_type", "tag_filter", "tags_of", "wants_any"]
@@ -59,8 +60,7 @@ def tags_of(expression: str | None) -> list[str]:
     """
     if not expression or expression == MATCH_ALL:
         return []
-    tags = [tag.strip() for tag in expression.split("||")]
-    tags = [tag for tag in tags if tag]
+    tags = subscription_tags(expression)
     if not tags:
         raise ValueError("subString split error")
     return tags

@@ -69,6 +69,7 @@ from twistmq.protocol.record import (
     StoredMessage,
     decode_record,
 )
+from twistmq.protocol.topic_names import subscription_tags
 
 __all__ = ["Last", "QueueReader", "ReadFailed", "ReadPlan", "read_range", "wanted_tags"]
 
@@ -149,7 +150,7 @@ def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
     """
     if expression_type.upper() != "TAG" or expression.strip() in ("", "*"):
         return None
-    return [tag.strip() for tag in expression.split("||") if tag.strip()]
+    return subscription_tags(expression)
 
 
 def read_range(plan: ReadPlan, part: QueueRange,

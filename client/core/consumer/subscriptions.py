@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from twistmq.client.base.errors import OptionError
 from twistmq.protocol.bodies import SubscriptionData
 from twistmq.protocol.properties import java_string_hash
-from twistmq.protocol.topic_names import tag_fault, topic_fault
+from twistmq.protocol.topic_names import BLANKS, subscription_tags, tag_fault, topic_fault
 
 if TYPE_CHECKING:
     from twistmq.client.core.connection.tasks import Clock
@@ -109,10 +109,10 @@ def subscription(topic: str, expression: Expression) -> Subscription:
         if not expression.expression.strip():
             raise OptionError(f"topic {topic!r}: the SQL92 expression is empty")
         return Subscription(topic, expression.expression, SQL92)
-    text = (expression or ALL).strip()
+    text = (expression or ALL).strip(BLANKS)
     if text in ("", ALL):
         return Subscription(topic)
-    tags = [tag.strip() for tag in text.split("||") if tag.strip()]
+    tags = subscription_tags(text)
     if not tags:
         raise OptionError(f"topic {topic!r}: {text!r} has no tag")
     if looks_like_sql(text):
@@ -131,7 +131,8 @@ def _joined_tags(topic: str, tags: Iterable[object]) -> tuple[str, str, frozense
         if not isinstance(tag, str):
             raise OptionError(f"topic {topic!r}: the tag is {tag!r}; give a text")
         fault = tag_fault(tag)
-        if fault is not None:
+        # A producer of another language may have set a tag with white space around it.
+        if fault is not None and (tag == ALL or subscription_tags(tag) != [tag]):
             raise OptionError(f"topic {topic!r}: tag {tag!r}: {fault}")
         texts.append(tag)
     if not texts:

@@ -65,7 +65,8 @@ class TagTests(SynchronousTestCase):
     def test_tags_of(self) -> None:
         """Tags are separated by bars; blanks around them do not count; nothing means all."""
         for expression, tags in ((None, []), ("", []), ("*", []), ("a", ["a"]),
-                                 ("a||b", ["a", "b"]), (" a || b ||", ["a", "b"])):
+                                 ("a||b", ["a", "b"]), (" a || b ||", ["a", "b"]),
+                                 ("\x03a\0||\u3000b\xa0", ["a", "\u3000b\xa0"])):
             self.assertEqual(tags_of(expression), tags, msg=repr(expression))
         for expression in ("||", "  ", " || "):
             self.assertRaises(ValueError, tags_of, expression)

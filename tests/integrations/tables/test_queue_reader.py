@@ -349,6 +349,7 @@ class WantedTagsTests(SynchronousTestCase):
         self.assertIsNone(wanted_tags("", "TAG"))
         self.assertIsNone(wanted_tags("a", "SQL92"))
         self.assertEqual(wanted_tags(" a||b || ", "TAG"), ["a", "b"])
+        self.assertEqual(wanted_tags("\0a||\u3000b", "TAG"), ["a", "\u3000b"])
 
 
 class DamagedTests(SynchronousTestCase):

@@ -51,6 +51,16 @@ class SubscriptionTests(SynchronousTestCase):
                              (["*"], "all tags"), ([""], "empty"), ({"a": 1}, "a list of tags")):
             self.assertIn(words, str(self.assertRaises(OptionError, subscription, "T", wrong)))
 
+    def test_white_space_around_a_tag(self) -> None:
+        """Brokers leave out what Java's trim removes, and keep other white space."""
+        for text in ("\u3000a", "a\xa0", "\x85a", "a\u2028"):
+            self.assertEqual(subscription("T", text).tags, {text})
+            self.assertEqual(subscription("T", [text]), subscription("T", text))
+        self.assertEqual(subscription("T", "\0a\x03||\tb\n").tags, {"a", "b"})
+        self.assertEqual(subscription("T", "\0*\x03"), subscription("T", "*"))
+        for text in ("\0a", "a\x03", " a"):
+            self.assertRaises(OptionError, subscription, "T", [text])
+
     def test_each_consumer_refuses_sql_as_plain_text(self) -> None:
         """In each style, by its topics and by ``subscribe``."""
         for style in STYLES:
