@@ -323,7 +323,8 @@ def letter_line(group: str, letter: Letter) -> bytes:
         "group": group, "topic": origin_topic(message), "broker": letter.position.broker,
         "queue": letter.position.queue_id, "offset": letter.position.offset,
         "id": message_id_of(message), "tags": properties.get(names.TAGS, ""),
-        "keys": properties.get(names.KEYS, "").split(), "attempt": message.reconsume_times,
+        "keys": [key for key in properties.get(names.KEYS, "").split(names.KEY_SEPARATOR) if key],
+        "attempt": message.reconsume_times,
         "stored_at": _time(message.store_timestamp), "properties": {
             name: text for name, text in properties.items()
             if name not in _OF_DELIVERY | _OF_RETRY | _WRITTEN}}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.console.dead_letters import Position
+from tests.protocol.test_plain_record import record
+from twistmq.console.dead_letters import Letter, Position, letter_line
 from twistmq.console.query import BadQuery
+from twistmq.protocol.record import decode_record
 
 
 class PositionTests(SynchronousTestCase):
@@ -22,3 +26,13 @@ class PositionTests(SynchronousTestCase):
             self.assertRaises(BadQuery, Position.from_text, text)
         error = self.assertRaises(BadQuery, Position.from_text, "x" * 5000)
         self.assertLess(len(str(error)), 200)
+
+
+class LineTests(SynchronousTestCase):
+    """The lines of an export."""
+
+    def test_keys_are_separated_by_blanks_only(self) -> None:
+        """Other white space is a part of a key, by which the message is found."""
+        message = decode_record(record(b"x", properties="KEYS\x01a\tb  c\u3000d\x02"))
+        line = letter_line("g", Letter(Position("a", 0, 5), message))
+        self.assertEqual(json.loads(line)["keys"], ["a\tb", "c\u3000d"])
