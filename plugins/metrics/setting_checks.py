@@ -22,6 +22,9 @@ _HEADERS: Final = "metrics.otlp.headers"
 #: A name of a header, as a token of HTTP, and a value of one line.
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
+#: The headers that the exporter or its HTTP client writes itself.
+_WRITTEN: Final = frozenset({
+    "connection", "content-length", "content-type", "host", "transfer-encoding"})
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 #: The labels that a broker sets itself.
 _OWN: Final = ("cluster", "node_type", "node_id")
@@ -86,6 +89,11 @@ def read_headers(settings: Settings) -> dict[str, str]:
         name, _, value = (part.strip() for part in pair.partition(":"))
         if not (_HEADER.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
             raise SettingsError(f"{_HEADERS}: the header {number} is not name:value")
+        if name.lower() in _WRITTEN:
+            raise SettingsError(f"{_HEADERS}: the header {number} is {name}, which the exporter "
+                                "writes itself")
+        if name.lower() in map(str.lower, headers):
+            raise SettingsError(f"{_HEADERS}: the header {number} has the name of an earlier one")
         headers[name] = value
     return headers
 
@@ -100,6 +108,10 @@ def require_otlp(settings: Settings) -> None:
         raise settings.error(_ENDPOINT, "needs OpenTelemetry's protocol: pip install "
                                         "'twistmq[otlp]'")
     text = settings.text(_ENDPOINT)
+    if "@" in text or "?" in text:
+        # The value is not shown, because it may contain a secret.
+        raise SettingsError(f"{_ENDPOINT}: the address contains a user or a query, which logs and "
+                            f"tools would show; give a password or a token in {_HEADERS}")
     try:
         url = urlsplit(text)
         is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0

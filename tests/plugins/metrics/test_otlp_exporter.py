@@ -253,6 +253,21 @@ class SettingTests(SynchronousTestCase):
             self.assertIn(f"metrics.otlp.endpoint={text}",
                           self.refused(metrics__otlp__endpoint=text))
 
+    def test_an_address_with_a_secret_is_refused_without_it(self) -> None:
+        """Logs, doctor and getBrokerConfig show the address."""
+        for text in ("http://user:secret@127.0.0.1:4318/", "http://secret@a/", "http://a/?k=secret",
+                     "user:secret@127.0.0.1:4318"):
+            why = self.refused(metrics__otlp__endpoint=text)
+            self.assertIn("give a password or a token in metrics.otlp.headers", why)
+            self.assertNotIn("secret", why)
+
+    def test_a_header_that_the_exporter_writes_is_refused(self) -> None:
+        """A collector could not read a request with two of them, or with one header twice."""
+        for text in ("content-length:0", "Transfer-Encoding:chunked", "a:b,Host:c"):
+            self.assertIn("the exporter writes itself", self.refused(metrics__otlp__headers=text))
+        self.assertIn("the header 2 has the name of an earlier one",
+                      self.refused(metrics__otlp__headers="X-Key:secret,x-key:secret"))
+
     def test_a_header_that_is_none_is_refused_without_its_value(self) -> None:
         """It may be a secret."""
         for text in ("secret", "a b:secret", "a:", "a:b,secret"):
