@@ -165,6 +165,10 @@ class RecallMessage:
 
     def _fault(self, request: Request[RecallMessageRequestHeader], handle: RecallHandle) -> str:
         """Return the fault of a handle; an empty text for a valid one."""
+        for text in (handle.unique_key, request.header.producer_group or ""):
+            if "\x01" in text or "\x02" in text:
+                # It would add properties: another message to recall, or light queues.
+                return "recall failed, the unique key or the producer group has a separator"
         if handle.topic != request.header.topic:
             return "recall failed, topic not match"
         if handle.broker_name != self._broker.broker_name:

@@ -102,6 +102,22 @@ class RecallTests(TimerTestCase):
             "BORN_TIMESTAMP": str(self.box.now_ms)})
         self.assertEqual(stored.body, b"0")
 
+    def test_texts_that_would_add_properties_are_refused(self) -> None:
+        """Otherwise a recall names the message of another topic, which access control allows."""
+        self.send(b"kept", "Other", TIMER_DELAY_MS="4500", UNIQ_KEY="U")
+        own = RecallHandle("T", "broker-a", str(self.box.now_ms + 4001), "X")
+        self.send(b"own", TIMER_DELAY_MS="4500", UNIQ_KEY="X")
+        added = "a\x02TIMER_DEL_UNIQKEY\x01Other+U\x02"
+        why = "recall failed, the unique key or the producer group has a separator"
+        for text in (added, "X\x02", "\x01"):
+            self.assertEqual(self.refusal(encode_handle(own._replace(unique_key=text))),
+                             (ResponseCode.ILLEGAL_OPERATION, why))
+            reply = self.box.ask(RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader(
+                topic="T", recall_handle=encode_handle(own), producer_group=text))
+            self.assertEqual((reply.code, reply.remark), (ResponseCode.ILLEGAL_OPERATION, why))
+        self.turns(6000)
+        self.assertEqual((self.bodies(), self.bodies("Other")), ([b"own"], [b"kept"]))
+
     def test_last_moment(self) -> None:
         """As long as its time has not come it can be taken back, not a moment later."""
         handle = self.handle_of(TIMER_DELAY_MS="4500")
