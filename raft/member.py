@@ -46,7 +46,11 @@ from twistmq.raft.messages import (
 from twistmq.raft.settings import MemberSettings
 from twistmq.raft.voter import decide_vote
 
-__all__ = ["Member"]
+__all__ = ["TERM_STEP_MAX", "Member"]
+
+#: By how much the term of a message may be above the member's own. A group elects a leader a few
+#: times a second at most, so no term of its own is that far ahead.
+TERM_STEP_MAX = 1 << 32
 
 
 class Member:
@@ -205,7 +209,17 @@ class Member:
             self._state.ballot.leave()
         self._admission.begin()
 
+    def _is_far(self, term: int) -> bool:
+        """Whether a term cannot come from this group.
+
+        If it were adopted, it would stay, and one close to the largest number would leave no
+        higher term for an election.
+        """
+        return term > self._state.term + TERM_STEP_MAX
+
     def _note_answer(self, call: int, response: Response | None) -> None:
+        if response is not None and self._is_far(response.term):
+            response = None
         parts = (self._leader, self._election, self._admission, self._transfer)
         any(part.note_answer(call, response) for part in parts if part is not None)
 
@@ -249,6 +263,10 @@ class Member:
             self._refuse(question, request, ResponseCode.UNKNOWN_MEMBER)
         elif request.group != settings.group:
             self._refuse(question, request, ResponseCode.UNKNOWN_GROUP)
+        elif self._is_far(request.term):
+            state.add_complaint(request.sender, f"{request.sender} sends the term {request.term}, "
+                                f"and the term here is {state.term}; refused")
+            self._refuse(question, request, ResponseCode.UNEXPECTED_ARGUMENT)
         elif isinstance(request, VoteRequest):
             response = decide_vote(state, request)
             if response.result is VoteResult.ACCEPT:

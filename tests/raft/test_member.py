@@ -4,8 +4,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.raft.group import Group
 from tests.raft.lone import LoneMember
-from twistmq.raft.actions import Role
+from twistmq.raft.actions import Ask, Role
+from twistmq.raft.events import Answered
 from twistmq.raft.hard_state import HardState
+from twistmq.raft.member import TERM_STEP_MAX
 from twistmq.raft.messages import (
     HeartbeatRequest,
     PushRequest,
@@ -14,6 +16,8 @@ from twistmq.raft.messages import (
     ResponseCode,
     TransferRequest,
     VoteRequest,
+    VoteResponse,
+    VoteResult,
 )
 
 
@@ -35,6 +39,35 @@ class RequestTests(SynchronousTestCase):
                 self.assertIs(answer.code, expected, request)
             self.assertEqual(member.member.hard_state, HardState(5, "", joined=True))
             self.assertEqual(member.member.role, Role.CANDIDATE)
+
+
+    def test_a_term_that_is_far_ahead_is_refused(self) -> None:
+        """A member keeps its term, so one message would end all elections of its group."""
+        for far in (5 + TERM_STEP_MAX + 1, 2**63 - 1):
+            member = LoneMember(state=HardState(5, "", joined=True))
+            requests: list[Request] = [
+                VoteRequest("g", "a", "b", far, "a", 9, 9),
+                HeartbeatRequest("g", "a", "b", far, "a"),
+                PushRequest("g", "a", "b", far, "a", PushType.COMMIT)]
+            for request in requests:
+                [answer] = member.ask(request)
+                self.assertIs(answer.code, ResponseCode.UNEXPECTED_ARGUMENT, request)
+            self.assertEqual(member.member.hard_state, HardState(5, "", joined=True))
+        near = 5 + TERM_STEP_MAX
+        [answer] = member.ask(HeartbeatRequest("g", "a", "b", near, "a"))
+        self.assertEqual((answer.code, member.member.term), (ResponseCode.SUCCESS, near))
+
+    def test_an_answer_with_a_term_that_is_far_ahead_is_none(self) -> None:
+        """The candidate goes on in its own term."""
+        member = LoneMember(state=HardState(5, "", joined=True))
+        count = 0
+        for _ in range(300):
+            for ask in [each for each in member.wait(100) if isinstance(each, Ask)]:
+                count += 1
+                member.tell(Answered(ask.call, VoteResponse(
+                    ResponseCode.SUCCESS, 2**62, "a", VoteResult.REJECT_EXPIRED_VOTE_TERM)))
+        self.assertGreater(count, 4)
+        self.assertLess(member.member.term, 100)
 
 
 class GroupTests(SynchronousTestCase):
