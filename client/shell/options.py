@@ -370,6 +370,6 @@ def option_page() -> str:
     lines += [f"A `PullConsumer` takes these options of a consumer: {names}.", ""]
     names = ", ".join(f"`{row.name}`" for row in POP_CONSUMER if row in CONSUMER)
     lines += [f"A `PopConsumer` takes these options of a consumer: {names}. It leaves "
-              "damaged messages to the retries of their broker, and counts them in "
-              "`damaged_count`.", ""]
+              "damaged messages to the retries of their broker, and leaves them out with `order`; "
+              "it counts them in `damaged_count`.", ""]
     return "\n".join(lines)

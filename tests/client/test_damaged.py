@@ -172,6 +172,25 @@ class OneByteTests(TestCase):
 
         return self.in_thread(run)
 
+    def test_a_pop_consumer_in_order(self) -> Deferred[Any]:
+        """It leaves the damaged one out; the broker would give out nothing behind it."""
+        def run() -> None:
+            self.send()
+            found: list[bytes] = []
+            with Producer(self.where, group="p") as producer, PopConsumer(
+                    self.where, group="g", topics="T", start="first", order="queue",
+                    invisible_s=1.0, pop_count=4) as consumer:
+                while found[-1:] != [b"later"]:
+                    for message in consumer.receive(10, wait_s=20):
+                        found.append(message.body)
+                        consumer.acknowledge(message)
+                    if len(found) == 6:
+                        producer.send("T", b"later", queue=self.queue)
+                self.assertEqual((found, consumer.damaged_count),
+                                 ([b"first", *WHOLE, b"later"], 1))
+
+        return self.in_thread(run)
+
     def test_a_read(self) -> Deferred[Any]:
         """``Client.read`` skips, raises or marks."""
         def run() -> None:

@@ -89,7 +89,7 @@ class PopMember(Generic[T]):
         flow = PullFlow(parts.queues.total, options.limits, options.cache_bytes_max)
         self.popping: PopLoop[T] = PopLoop(
             client, group, options, closing, parts.subscriptions, parts.queues, flow, delivery,
-            parts.damage, lines.put, decode)
+            parts.damage, self.acks, lines.put, decode)
         delivery.on_finished.append(self.popping.wake)
         source = PopDelivery(tasks, group, options, delivery, self.popping)
         self.receiver: Receiver[T] = Receiver(

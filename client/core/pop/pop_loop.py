@@ -39,8 +39,9 @@ from twistmq.client.core.consumer.delivery import Delivery
 from twistmq.client.core.consumer.fetcher import UNKNOWN_GROUP
 from twistmq.client.core.consumer.flow_control import FAILED_MS, PullFlow, delay_after_refusal
 from twistmq.client.core.consumer.subscriptions import Subscription, SubscriptionTable
+from twistmq.client.core.pop.acknowledger import Acknowledger
 from twistmq.client.core.pop.popped_message import PoppedMessage
-from twistmq.client.core.pop.receipts import popped_messages
+from twistmq.client.core.pop.receipts import popped_messages, with_receipts
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -116,7 +117,7 @@ class PopLoop(Generic[T]):
     def __init__(
         self, client: ClientCore, group: str, options: PopOptions, closing: CloseSignal,
         subscriptions: SubscriptionTable, queues: AssignedQueues[T], flow: PullFlow,
-        delivery: Delivery[T], damage: DamageLog,
+        delivery: Delivery[T], damage: DamageLog, acks: Acknowledger,
         popped: Callable[[Source, Subscription, list[PoppedMessage[T]], float], object],
         decode: Callable[[ReceivedMessage[T]], T] | None,
     ) -> None:
@@ -129,6 +130,7 @@ class PopLoop(Generic[T]):
         self._flow = flow
         self._delivery = delivery
         self._damage = damage
+        self._acks = acks
         self._popped = popped
         self._decode = decode
         #: Whether all sources are paused.
@@ -293,7 +295,8 @@ class PopLoop(Generic[T]):
         """Return the messages of a response.
 
         Damaged messages are not acknowledged: their broker delivers them again, and may then have
-        an intact copy.
+        an intact copy. An ordered group acknowledges them, because its broker would otherwise give
+        out the same messages again and again, and none behind them.
 
         :raises RequestRefused: when it is an error; Undecodable: when messages cannot be read.
         """
@@ -312,8 +315,15 @@ class PopLoop(Generic[T]):
             self._log_other_time(header.invisible_time, answer.invisible_time, address)
         self._damage.count += len(damaged)
         for each in damaged:
-            self._damage.log_error("group %s: %r is left to the retries of its broker: %s",
-                                   self._group, each, each.damage)
+            self._damage.log_error(
+                "group %s: %r is left out: %s" if self._options.in_order
+                else "group %s: %r is left to the retries of its broker: %s",
+                self._group, each, each.damage)
+        if damaged and self._options.in_order:
+            for known in with_receipts(
+                    damaged, messages, answer, source.queue, self._group,
+                    self._client.tasks.now_ms + header.invisible_time):
+                self._acks.add(known).when_done(lambda _: None)
         return messages
 
     def _log_other_time(self, requested_ms: int, reported_ms: int, address: str) -> None:

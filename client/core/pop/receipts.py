@@ -38,7 +38,8 @@ from twistmq.protocol.properties import POP_CK
 from twistmq.protocol.record import StoredMessage
 from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
-__all__ = ["ORDER_REVIVE_QUEUE", "PoppedMessage", "Receipt", "batch_of", "popped_messages"]
+__all__ = ["ORDER_REVIVE_QUEUE", "PoppedMessage", "Receipt", "batch_of", "popped_messages",
+           "with_receipts"]
 
 T = TypeVar("T")
 
@@ -151,6 +152,56 @@ def popped_messages(
         message.earlier_attempts = _earlier(receipt, counts)
         messages.append(message)
     return messages
+
+
+def with_receipts(
+    damaged: Iterable[DamagedMessage[T]], messages: Iterable[PoppedMessage[T]],
+    answer: PopMessageResponseHeader, source: MessageQueue, group: str, expires_ms: float,
+) -> list[PoppedMessage[T]]:
+    """Return the damaged messages of a response in a form that can be acknowledged.
+
+    The header of the response lists the offsets of its messages, so a damaged one is known by the
+    offsets of the intact ones even if its own offset is damaged. A message that cannot be matched
+    is left out.
+
+    :param damaged: the damaged messages of the response, and ``messages`` the intact ones.
+    :param source: the queue that was popped, with its name at brokers.
+    :param group: the group's name at brokers.
+    """
+    intact = {(each.receipt.mark, each.receipt.queue_id, each.receipt.offset) for each in messages}
+    missing = [place for place in _offsets(answer.msg_offset_info) if place not in intact]
+    starts = _numbers(answer.start_offset_info)
+    known: list[PoppedMessage[T]] = []
+    for each in damaged:
+        if not missing:
+            break
+        stated = each.queue.queue_id, each.offset
+        place = next((place for place in missing if place[1:] == stated), missing[0])
+        missing.remove(place)
+        mark, queue_id, offset = place
+        receipt = Receipt(
+            starts.get((mark, str(queue_id)), offset), answer.pop_time, answer.invisible_time,
+            answer.revive_qid, mark, source.broker_name, queue_id, offset)
+        queue = MessageQueue(each.topic, source.broker_name, queue_id)
+        line = MessageQueue(receipt.topic(source.topic, group), source.broker_name, queue_id)
+        known.append(PoppedMessage(
+            each.record, queue, offset, each.topic, None, receipt, line, expires_ms))
+    return known
+
+
+def _offsets(text: str | None) -> list[tuple[str, int, int]]:
+    """Parse a field of "MARK QUEUE OFFSET,OFFSET;..."; malformed parts are left out."""
+    places: list[tuple[str, int, int]] = []
+    for part in (text or "").split(";"):
+        words = part.split(" ")
+        queue_id = whole_number(words[1], _INT32_MAX) if len(words) == 3 else None
+        if queue_id is None:
+            continue
+        for number in words[2].split(","):
+            offset = whole_number(number, OFFSET_MAX)
+            if offset is not None:
+                places.append((words[0], queue_id, offset))
+    return places
 
 
 def _receipt(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 from tests.client.core.box import Answer
 from tests.client.core.pop.pop_case import PopCase
-from tests.client.core.pop_box import BROKER
+from tests.client.core.pop_box import BROKER, PopBox
 from twistmq.protocol.bodies import (
     MessageQueue,
 )
@@ -138,6 +139,46 @@ class FailureTests(PopCase):
         self.take()
         self.demand_again()
         self.assertNotEqual(box.broker.pops[-1].attempt_id, ids[0])
+
+    def damage(self, box: PopBox, *bodies: bytes, is_cut: bool = False) -> None:
+        """Change the CRC, or the length, of the records with these bodies."""
+        intact = box.broker._record
+
+        def record(message: Any) -> bytes:
+            data = bytearray(intact(message))
+            if message.body in bodies:
+                data[1 if is_cut else 8] ^= 1
+            return bytes(data)
+
+        self.patch(box.broker, "_record", record)
+
+    def test_an_order_leaves_damaged_messages_out(self) -> None:
+        """A broker gives out nothing behind them before they are acknowledged."""
+        box = self.start(8, order="queue", invisible_s=5)
+        self.damage(box, b"2", b"5")
+        with self.assertLogs("twistmq.client", "ERROR") as logged:
+            box.demand()
+            self.assertEqual(sorted(box.take_all()), [0, 1, 3, 4, 6, 7])
+        self.assertEqual(sorted(box.broker.acks), [2, 5])
+        self.assertEqual(box.member.damaged_count, 2)
+        self.assertIn("is left out", logged.output[0])
+
+    def test_what_follows_a_damaged_length_comes_again(self) -> None:
+        """The records behind it cannot be found in the answer, so only the first is left out."""
+        box = self.start(6, order="queue", invisible_s=5)
+        self.damage(box, b"2", is_cut=True)
+        box.demand()
+        handled = sorted(box.take_all())
+        self.assertNotIn(2, handled)
+        self.assertEqual(box.broker.acks, [2])
+
+    def test_without_an_order_damaged_messages_are_left_to_the_broker(self) -> None:
+        """It may have an intact copy."""
+        box = self.start(4, invisible_s=5)
+        self.damage(box, b"2")
+        box.demand()
+        self.assertEqual(sorted(box.take_all()), [0, 1, 3])
+        self.assertEqual(box.broker.acks, [])
 
     def demand_again(self) -> None:
         """Wait for messages until there is another pop."""
