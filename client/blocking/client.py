@@ -90,7 +90,7 @@ class Client(ForThreads, BaseClient):
 
         :raises RuntimeError: when it is called on the client's own thread.
         """
-        if not (self._core.is_closed or self._loop.is_abandoned):
+        if not (self._core.is_closed or self._loop.is_over):
             # Another thread may close the client first.
             with suppress(Closed):
                 self._loop.call(self._core.engine, self._core.close)

@@ -273,7 +273,7 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         :raises RuntimeError: when it is called on the client's own thread.
         """
         timeout_ms = milliseconds(timeout_s)
-        if self.client._loop.is_abandoned:
+        if self.client._loop.is_over:
             return
         turns = Turn.running(self._member)
         if any(turn.give_back is None for turn in turns):

@@ -24,6 +24,7 @@ import logging
 import os
 import selectors
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -111,7 +112,7 @@ class Loop:
         """Run a coroutine of an engine and wait for its result.
 
         :param make: makes the coroutine, on the thread.
-        :raises Closed: when the engine is no longer served.
+        :raises Closed: when the engine is no longer served, or the interpreter ends.
         :raises ForkedError: in a child of the process that made the client.
         :raises RuntimeError: when it is called on the thread itself.
         """
@@ -157,9 +158,11 @@ class Loop:
     def call_in_loop(self, function: Callable[[], T]) -> T:
         """Call a function on the thread and wait for its result.
 
+        :raises Closed: when the interpreter ends.
         :raises ForkedError: in a child of the process that made the client.
         """
         self.check_process()
+        self.check_program()
         if threading.current_thread() is self.thread:
             # The caller is a call-back of the program, such as ``on_assigned``.
             return function()
@@ -182,13 +185,32 @@ class Loop:
         return threading.current_thread() is self.thread
 
     def check_thread(self) -> None:
-        """:raises RuntimeError: on the client's own thread, which cannot wait for itself."""
+        """Check that the caller can wait for this thread.
+
+        :raises RuntimeError: on the client's own thread, which cannot wait for itself.
+        :raises Closed: when the interpreter ends.
+        """
+        self.check_program()
         # Each blocking call comes here, so the condition of `is_own_thread` is written out.
         if threading.current_thread() is self.thread:
             raise RuntimeError(
                 "this waits for the client, and is called on the client's own thread, which calls "
                 "on_assigned, on_lost, interceptors and the call-backs of futures: do it on "
                 "another thread")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this thread does not run any more, so that a close has nothing to do."""
+        return self.is_abandoned or sys.is_finalizing()
+
+    def check_program(self) -> None:
+        """:raises Closed: when the interpreter ends, and no thread runs any more.
+
+        A destructor, or a generator that was left in a ``with`` block, may still call the client
+        then, and would wait forever. Everything was delivered before.
+        """
+        if sys.is_finalizing():
+            raise Closed("the program has ended, so the client can do nothing more")
 
     def check_process(self) -> None:
         """:raises ForkedError: in a child of the process that made the loop."""

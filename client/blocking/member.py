@@ -77,7 +77,7 @@ class BlockingMember(ForThreads, BaseMember[T]):
         A second call waits for the work that an interrupted call began, and then completes it. A
         forked child does nothing.
         """
-        if self.client._loop.is_abandoned:
+        if self.client._loop.is_over:
             return
         self._check_thread()
         self._is_closed = True

@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 
+from twistmq.client.base.errors import Closed
 from twistmq.client.blocking.loop import Loop
 
 __all__ = ["shared_loop"]
@@ -23,10 +24,15 @@ _loops: weakref.WeakSet[Loop] = weakref.WeakSet()
 
 
 def shared_loop() -> Loop:
-    """The loop of this process; the first call starts it."""
+    """The loop of this process; the first call starts it.
+
+    :raises Closed: when the interpreter ends, because it starts no thread then.
+    """
     global _loop
     with _lock:
         if _loop is None or _loop.pid != os.getpid():
+            if sys.is_finalizing():
+                raise Closed("the program has ended, so no client can be made")
             _loop = Loop()
             _loops.add(_loop)
             _finish_in_child()

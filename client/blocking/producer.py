@@ -75,7 +75,7 @@ class Producer(ForThreads, BaseProducer):
                 self._sender, self._room, self.client._loop.post)
         self._is_closed = False
         self.client._loop.call_in_loop(lambda: self.client._core.add(self._sender))
-        self.client._loop.at_end.add(self._room.tell_lost)
+        self.client._loop.at_end.add(self._program_ended)
 
     def __enter__(self) -> Self:
         return self
@@ -124,6 +124,30 @@ class Producer(ForThreads, BaseProducer):
         self._room.take(size, self._sender.options.timeout_ms / 1000)
         future = _Sent(self._room, size)
         self.client._loop.post(self._sender.begin, ready, future, queue)
+        return future
+
+    def _program_ended(self) -> None:
+        """Log what is lost, because the end of the program has waited for all messages.
+
+        Functions of ``atexit`` that were registered before the client was imported run later than
+        the client's own. No other end follows, so each of their messages is waited for at once.
+        """
+        self._room.tell_lost()
+        self._batching = None
+        self._send_ready = self._send_last  # type: ignore[method-assign]
+
+    def _send_last(
+        self, ready: OutgoingMessage, queue: MessageQueue | None = None
+    ) -> ThreadFuture[SendResult]:
+        self.client._loop.check_program()
+        future = Producer._send_ready(self, ready, queue)
+        if not self.client._loop.is_own_thread():
+            try:
+                self._room.wait_empty(self._sender.options.timeout_ms / 1000 + _LATE_S)
+            except TimeoutError:
+                # The program must end, so there is no wait for another message.
+                self._is_closed = True
+            self._room.tell_lost()
         return future
 
     def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
@@ -178,7 +202,7 @@ class Producer(ForThreads, BaseProducer):
         :raises RuntimeError: on the client's own thread, for example in the call-back of a future,
             and in a signal handler that interrupted the filling of a batch.
         """
-        if self.client._loop.is_abandoned:
+        if self.client._loop.is_over:
             return
         if not self.client._core.is_closed:
             self._check_wait()
@@ -187,7 +211,7 @@ class Producer(ForThreads, BaseProducer):
             if self._sender in self.client._core.members:
                 self._wait_for_all()
         finally:
-            self.client._loop.at_end.discard(self._room.tell_lost)
+            self.client._loop.at_end.discard(self._program_ended)
             self._room.tell_lost()
             if self._owns_client:
                 self.client.close()

@@ -67,6 +67,85 @@ main()
 
         return self.in_thread(run)
 
+    def test_functions_of_atexit_that_run_last_may_send(self) -> Deferred[Any]:
+        """They were registered before the client was imported, as those of ``logging`` are."""
+        def run() -> None:
+            self.check("""
+import atexit, sys
+producers = []
+
+def send_last():
+    for producer in producers:
+        for _ in range(20):
+            producer.send_soon("T", b"last")
+
+atexit.register(send_last)
+from twistmq.client import Producer
+producers += [Producer(sys.argv[1], group=f"p{at}", auto_batch=bool(at)) for at in range(2)]
+producers[0].send("T", b"first")
+""", 41)
+
+        return self.in_thread(run)
+
+    def test_what_is_sent_too_late_is_refused(self) -> Deferred[Any]:
+        """No thread runs any more when the interpreter deletes the last objects."""
+        def run() -> None:
+            for number, last in enumerate((
+                    "send_soon('T', b'x')", "send('T', b'x')", "client.max_offset(queue)"), 1):
+                self.check(BLOCKING + f"""
+class Last:
+    def __del__(self):
+        producer.{last}
+
+producer = Producer(WHERE)
+queue = producer.send("T", b"first").queue
+last = Last()
+""", number, said="the program has ended, so the client can do nothing more")
+
+        return self.in_thread(run)
+
+    def test_no_client_is_made_too_late(self) -> Deferred[Any]:
+        """The thread of the first client would never start."""
+        def run() -> None:
+            done = self.run_program(BLOCKING + """
+class Last:
+    def __del__(self):
+        Producer(WHERE)
+
+last = Last()
+""")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn("the program has ended, so no client can be made", done.stderr)
+
+        return self.in_thread(run)
+
+    def test_a_close_by_the_last_object_does_nothing(self) -> Deferred[Any]:
+        """By a destructor, or by a generator that was left in a block; it used to wait forever."""
+        def run() -> None:
+            self.check(BLOCKING + """
+class Last:
+    def __init__(self, member):
+        self.member = member
+
+    def __del__(self):
+        self.member.close()
+
+def left():
+    with Producer(WHERE) as producer:
+        yield producer
+
+generator = left()
+producer = next(generator)
+producer.send("T", b"x")
+lasts = [Last(kind(WHERE, group=kind.__name__, topics="T"))
+         for kind in (Consumer, PullConsumer, PopConsumer)]
+lasts += [Last(producer), Last(producer.client)]
+for _ in range(20):
+    producer.send_soon("T", b"x")
+""", 21)
+
+        return self.in_thread(run)
+
     def test_an_end_that_is_interrupted_tells_what_is_lost(self) -> Deferred[Any]:
         """Ctrl-C, or a handler of SIGTERM that exits, while the end waits for a name server."""
         def run() -> None:
