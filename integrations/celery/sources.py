@@ -146,12 +146,20 @@ class Source:
                 return
             except ClientError as error:
                 log.warning("queue %s cannot be read, which is tried again: %s", self.queue, error)
-                with self._changed:
-                    if not self._is_closed:
-                        self._changed.wait(_WAIT_S)
+                self._pause()
+            except Exception:
+                # Without this thread, no message of the queue would arrive any more.
+                log.exception("queue %s: a message cannot be handled, and is delivered again after "
+                              "its invisible time", self.queue)
+                self._pause()
             self._is_new = False
             if self._ready:
                 self._arrived()
+
+    def _pause(self) -> None:
+        with self._changed:
+            if not self._is_closed:
+                self._changed.wait(_WAIT_S)
 
     def _wait_for_room(self) -> int | None:
         """Wait until a channel can take messages.
@@ -228,7 +236,8 @@ class QueueSource(Source):
     :param group: the name of the group and of the topic.
     :param topics: the name of the exchange of each topic; None for the queue's own topic.
     :param patterns: the patterns of routing keys for each exchange.
-    :param send_again: sends a message again that has arrived before its time.
+    :param send_again: sends a message again that has arrived before its time; it raises ClientError
+        when no broker stores the message.
     """
 
     def __init__(
@@ -288,8 +297,12 @@ class QueueSource(Source):
             return
         if is_too_early(due_time(envelope)):
             # Its delay exceeds the broker's limit, so the message is sent again for the next part.
-            self._send_again(self.group, envelope)
-            self.consumer.acknowledge(message)
+            try:
+                self._send_again(self.group, envelope)
+                self.consumer.acknowledge(message)
+            except ClientError as error:
+                log.warning("queue %s: %r is delivered again after its invisible time: %s",
+                            self.queue, message, error)
             return
         self._add(Delivery(self.queue, envelope, message, self.consumer))
 

@@ -203,7 +203,7 @@ class Topology:
                 declared.source = QueueSource(
                     queue, queue_topic(self._options.prefix, queue), declared.topics,
                     declared.patterns, self._client, self._options, self._holder, self._arrived,
-                    self._send)
+                    self._store)
         assert isinstance(declared.source, QueueSource)
         return declared.source
 
@@ -259,8 +259,12 @@ class Topology:
         self.send_to_queue(delivery.queue, envelope)
 
     def _send(self, topic: str, envelope: Envelope) -> None:
+        with kombu_errors():
+            self._store(topic, envelope)
+
+    def _store(self, topic: str, envelope: Envelope) -> None:
+        """Send a message; :raises ClientError: when no broker stores it."""
         set_expiry(envelope)
         deliver_at = delivery_time(due_time(envelope), self._options)
-        with kombu_errors():
-            self._producer.send(
-                topic, bytes_of(envelope), keys=search_key(envelope), deliver_at=deliver_at)
+        self._producer.send(
+            topic, bytes_of(envelope), keys=search_key(envelope), deliver_at=deliver_at)

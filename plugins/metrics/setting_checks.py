@@ -84,7 +84,7 @@ def read_headers(settings: Settings) -> dict[str, str]:
     :raises SettingsError: when one is not valid; the text does not contain it, because it may be a
         secret.
     """
-    headers = {}
+    headers: dict[str, str] = {}
     for number, pair in enumerate(filter(None, settings.text(_HEADERS).split(",")), 1):
         name, _, value = (part.strip() for part in pair.partition(":"))
         if not (_HEADER.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.integrations.celery.case import KombuCase
 from tests.interop.servers import wait_until
 from twistmq.broker.testing import running_broker
-from twistmq.client import Producer
+from twistmq.client import Producer, RemotingTimeout
 
 
 def eta(seconds: float) -> dict[str, str]:
@@ -216,6 +216,22 @@ class DelayTests(KombuCase):
                   decide=lambda message: (times.append(time.time()), message.ack()))
         self.assertGreater(times[0], begin + 3)
         self.assertIsNone(queue(connection.default_channel).get())
+
+    def test_a_part_of_a_delay_that_cannot_be_sent_is_tried_again(self) -> None:
+        """The reader goes on when no broker stores the message, and when something else fails."""
+        queue, connection = kombu.Queue("away"), self.connect(delay_max_s=1, invisible_s=1)
+        self.publish(connection, queue, "x", "y", headers=eta(4))
+        producer = connection.transport._producer
+        send, faults = producer.send, [RuntimeError("odd"), RemotingTimeout("no answer")]
+
+        def failing(*arguments: Any, **options: Any) -> Any:
+            if faults:
+                raise faults.pop()
+            return send(*arguments, **options)
+
+        producer.send = failing
+        self.assertCountEqual(self.take(connection, queue, 2), ["x", "y"])
+        self.assertEqual(faults, [])
 
     def test_a_limit_that_the_broker_does_not_have_is_an_error(self) -> None:
         """In kombu's own type, with the broker's limit."""
