@@ -169,16 +169,16 @@ def with_receipts(
     :param group: the group's name at brokers.
     """
     intact = {(each.receipt.mark, each.receipt.queue_id, each.receipt.offset) for each in messages}
-    missing = [place for place in _offsets(answer.msg_offset_info) if place not in intact]
+    missing = [position for position in _offsets(answer.msg_offset_info) if position not in intact]
     starts = _numbers(answer.start_offset_info)
     known: list[PoppedMessage[T]] = []
     for each in damaged:
         if not missing:
             break
         stated = each.queue.queue_id, each.offset
-        place = next((place for place in missing if place[1:] == stated), missing[0])
-        missing.remove(place)
-        mark, queue_id, offset = place
+        position = next((position for position in missing if position[1:] == stated), missing[0])
+        missing.remove(position)
+        mark, queue_id, offset = position
         receipt = Receipt(
             starts.get((mark, str(queue_id)), offset), answer.pop_time, answer.invisible_time,
             answer.revive_qid, mark, source.broker_name, queue_id, offset)
@@ -191,7 +191,7 @@ def with_receipts(
 
 def _offsets(text: str | None) -> list[tuple[str, int, int]]:
     """Parse a field of "MARK QUEUE OFFSET,OFFSET;..."; malformed parts are left out."""
-    places: list[tuple[str, int, int]] = []
+    positions: list[tuple[str, int, int]] = []
     for part in (text or "").split(";"):
         words = part.split(" ")
         queue_id = whole_number(words[1], _INT32_MAX) if len(words) == 3 else None
@@ -200,8 +200,8 @@ def _offsets(text: str | None) -> list[tuple[str, int, int]]:
         for number in words[2].split(","):
             offset = whole_number(number, OFFSET_MAX)
             if offset is not None:
-                places.append((words[0], queue_id, offset))
-    return places
+                positions.append((words[0], queue_id, offset))
+    return positions
 
 
 def _receipt(
