@@ -36,6 +36,9 @@ __all__ = ["OutgoingLink"]
 #: How long a connection may take to be made, and how long no other one is tried after a failure.
 CONNECT_MS: Final = 1000
 RETRY_MS: Final = 200
+#: The time after the start of this member within which the others may start too, ms: the members of
+#: a group are usually started together.
+START_MS: Final = 10_000
 #: How often a lost connection is made again to find out whether the member's process has ended.
 LOOKS_MAX: Final = 3
 #: How long a member may take to answer. The core gives up earlier, after 3 s.
@@ -111,8 +114,10 @@ class OutgoingLink:
         self._is_encrypted = is_encrypted
         self._refused = refused
         self._lines = LimitedLog(self.log)
-        #: Whether the last attempt to connect has failed.
+        #: Whether it was logged that the member cannot be reached.
         self._is_out = False
+        #: Until this time, a member that was never reached may still be starting.
+        self._start_end_ms = self._now_ms() + START_MS
         self._connection: _Connection | None = None
         self._attempt: Deferred[IProtocol] | None = None
         #: When the next connection may be tried.
@@ -245,6 +250,7 @@ class OutgoingLink:
         self._attempt = None
         self._connection = connection
         self._is_heard = False
+        self._start_end_ms = 0
         if self._is_out:
             self._is_out = False
             self.log.info("the member {member} at {address} can be reached again",
@@ -259,7 +265,7 @@ class OutgoingLink:
             return
         self._retry_ms = self._now_ms() + RETRY_MS
         why = failure.getErrorMessage()
-        if not self._is_out:
+        if not self._is_out and self._now_ms() >= self._start_end_ms:
             # The line is written once for each time in which the member cannot be reached.
             self._is_out = True
             self.log.warn("the member {member} at {address} cannot be reached: {why}",

@@ -104,6 +104,7 @@ class OutgoingLinkTests(SynchronousTestCase):
     def test_a_member_whose_host_refuses_connections(self) -> None:
         """The link reports the member as gone, writes one line, and pauses between two attempts."""
         self.network.refusing.add("n1")
+        self.network.pass_ms(outgoing_link.START_MS)
         with capturedLogs() as events:
             for _ in range(5):
                 self.failureResultOf(self.pumped(self.ask()), RemotingError)
@@ -120,6 +121,16 @@ class OutgoingLinkTests(SynchronousTestCase):
             f"{self.refusal()}"])
         self.assertEqual(self.lines(later), [
             "the member n1 at 10.0.0.2:40912 can be reached again"])
+
+    def test_members_that_start_together_cost_no_line(self) -> None:
+        """The first of them cannot reach the others for a moment."""
+        self.network.refusing.add("n1")
+        with capturedLogs() as events:
+            self.failureResultOf(self.pumped(self.ask()), RemotingError)
+            self.network.pass_ms(outgoing_link.RETRY_MS)
+            self.network.refusing.clear()
+            self.connected()
+        self.assertEqual(self.lines(events), [])
 
     def refusal(self) -> str:
         return "Connection was refused by other side."
