@@ -9,18 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from twistmq.console.group_progress import begin_progress, collect_progress
 from twistmq.console.page import Cell, Column, Page, Table
 from twistmq.console.page_session import Answers, PageSession
-from twistmq.console.progress_table import (
-    ProgressTable,
-    begin_progress,
-    joined_progress,
-    progress_by_group,
-)
 from twistmq.console.query import Query
 from twistmq.console.sample_table import line_chart
 from twistmq.console.topic_pages import begin_topics, is_system_name, own_topics
 from twistmq.protocol.bodies import HARuntimeInfo
+from twistmq.protocol.bodies.progress_table import ProgressTable, progress_by_group
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import RequestRefused
@@ -37,8 +33,7 @@ _BROKERS: Final = (
     Column("out_per_s", "rate", "Out/s"), Column("stored_today", "number"),
     Column("disk", "percent"), Column("replication", "list"))
 _LAGS: Final = (Column("group", "group"), Column("lag", "number"),
-                Column("consumed_per_s", "rate", "Consumed/s"),
-                Column("last_consumed", "time"))
+                Column("consumed_per_s", "rate", "Consumed/s"))
 #: Rows of the groups with the largest lag on the overview.
 _LAGS_MAX: Final = 10
 
@@ -144,10 +139,10 @@ def overview_page(session: PageSession, query: Query) -> Page:
     """Show the sums of all clusters, the brokers, and the groups with the largest lag."""
     masters = [broker for broker in session.all_brokers() if broker.broker_id == MASTER_ID]
     states = _begin_states(session)
-    all_progress = begin_progress(session, masters)
+    all_progress = begin_progress(session, masters, with_times=False)
     all_topics = begin_topics(session, masters)
     table, answer_count = _broker_table(session, states)
-    progress = {key: each for key, each in joined_progress(all_progress).items()
+    progress = {key: each for key, each in collect_progress(all_progress).items()
                 if not is_system_group(key[0])}
     own_names = own_topics(masters)
     topics = {name for _, topics in all_topics.collect() for name in topics
@@ -176,6 +171,5 @@ def _lag_table(progress: ProgressTable) -> Table:
     sums = progress_by_group(progress)
     largest = sorted((name for name, each in sums.items() if each.lag > 0),
                      key=lambda name: (-sums[name].lag, name))[:_LAGS_MAX]
-    return Table(_LAGS, [(name, sums[name].lag, sums[name].rate, sums[name].last_ms or None)
-                         for name in largest],
+    return Table(_LAGS, [(name, sums[name].lag, sums[name].rate) for name in largest],
                  "Largest lag", "No group has messages that wait for it.")

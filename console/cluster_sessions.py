@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from threading import Lock
+from typing import ClassVar
 
 from twistmq.client.base.errors import Closed
 from twistmq.console.page_session import PageSession
@@ -15,9 +17,13 @@ class ClusterSessions:
     """Makes the session of a cluster when it is first needed; many threads may ask for it.
 
     :param makers: makes the session of each cluster, by name.
+    :ivar serial: a number that no other sessions of this process have, also later.
     """
 
+    _serials: ClassVar[Iterator[int]] = count()
+
     def __init__(self, makers: Mapping[str, Callable[[], PageSession]]) -> None:
+        self.serial = next(self._serials)
         self._makers = makers
         self._lock = Lock()
         self._sessions: dict[str, PageSession] = {}

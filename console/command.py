@@ -169,5 +169,6 @@ def _serve(options: ConsoleOptions, host: str, port: int) -> int:
     reactor.addSystemEventTrigger("before", "shutdown", listening.stopListening)
     reactor.addSystemEventTrigger("after", "shutdown", resource.close)
     reactor.callWhenRunning(handle_signals, reactor)
+    reactor.callWhenRunning(resource.warm_up)
     reactor.run()
     return 0

@@ -11,15 +11,9 @@ from typing import Final
 
 import msgspec
 
+from twistmq.console.group_progress import begin_progress, collect_progress, group_stats
 from twistmq.console.page import Cell, Column, Page, Table, column_sum
 from twistmq.console.page_session import Answers, PageSession
-from twistmq.console.progress_table import (
-    Progress,
-    begin_progress,
-    group_stats,
-    joined_progress,
-    progress_by_group,
-)
 from twistmq.console.query import Query, cut_table
 from twistmq.console.sample_table import line_chart, rate_chart
 from twistmq.protocol.bodies import (
@@ -28,6 +22,7 @@ from twistmq.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from twistmq.protocol.bodies.progress_table import Progress, progress_by_group
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.topic_names import is_system_group
 from twistmq.tools.admin.clients import connected_clients, version_name
@@ -60,12 +55,12 @@ def groups_page(session: PageSession, query: Query) -> Page:
     """List groups; ``kind`` is one of ``KINDS``, and see :func:`cut_table`."""
     kind = query.one_of("kind", KINDS)
     masters = session.brokers()
-    all_progress = begin_progress(session, masters)
+    all_progress = begin_progress(session, masters, with_times=True)
     all_groups = _begin_configs(session, masters)
     configs: dict[str, SubscriptionGroupConfig] = {}
     for _, table in all_groups.collect():
         configs |= table
-    progress = joined_progress(all_progress)
+    progress = collect_progress(all_progress)
     sums, topics = progress_by_group(progress), Counter(group for group, _ in progress)
     rows: list[tuple[Cell, ...]] = []
     for name in configs.keys() | sums.keys():

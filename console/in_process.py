@@ -97,6 +97,7 @@ class LateSite(Factory):
 
     def _loaded(self, make_site: MakeSite) -> None:
         self.site, self._resource = make_site()
+        self._resource.warm_up()
         self._is_loading = False
         self.site.doStart()
         waiting, self._waiting = self._waiting, []

@@ -12,7 +12,9 @@ from typing import Final
 from twistmq.client.base.codecs import decompress
 from twistmq.client.base.errors import Undecodable
 from twistmq.console.body_decoder import decode_body
+from twistmq.console.dead_letters import origin_topic
 from twistmq.console.message_filter import FIELDS, MessageFilter
+from twistmq.console.message_groups import message_groups
 from twistmq.console.message_scan import (
     MESSAGES,
     QueueReader,
@@ -28,6 +30,7 @@ from twistmq.console.page_session import PageSession
 from twistmq.console.query import BadQuery, Query, read_time_ms
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.record import StoredMessage, host_text
+from twistmq.protocol.topic_names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from twistmq.tools.admin.messages import by_either_id, find_messages
 from twistmq.tools.admin.offsets import offset_at
 from twistmq.tools.admin.output import time_text
@@ -45,6 +48,8 @@ _COUNT: Final = 50
 COUNT_MAX: Final = 500
 _KEY_COUNT_MAX: Final = 64
 _NO_END: Final = 2**63 - 1
+#: The topics of a group alone.
+_OF_GROUPS: Final = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
 
 
 def messages_page(session: PageSession, query: Query) -> Page:
@@ -78,6 +83,8 @@ def _by_id(session: PageSession, query: Query, topic: str, page: Page) -> list[S
     messages = by_either_id(session, topic, query.required_text("value"), None)
     for message in messages[-1:]:
         _add_details(page, message)
+        if not topic.startswith(_OF_GROUPS):
+            page.tables["groups"] = message_groups(session, message)
     return messages
 
 
@@ -157,4 +164,7 @@ def _add_details(page: Page, message: StoredMessage) -> None:
         *((name, text) for name, text in sorted(message.properties_map().items()))]
     page.tables["details"] = Table(_DETAILS, rows, "Properties")
     page.facts |= {"id": message_id_of(message), "body": body.text, "body_kind": body.kind,
-                   "body_bytes": body.size, "is_body_cut": body.is_cut}
+                   "body_bytes": body.size, "is_body_cut": body.is_cut,
+                   "letters_of": message.topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
+                   if message.topic.startswith(DLQ_GROUP_TOPIC_PREFIX) else "",
+                   "origin": origin_topic(message)}

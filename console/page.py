@@ -12,10 +12,6 @@ tables      an object: for each table the list of its rows, which are objects by
 totals      an object: for each table that is cut, the number of rows before the cut
 unanswered  a list of objects with "server" and "reason"
 notes       a list of texts
-
-A page without a file has no "file". Times are Unix milliseconds, sizes are bytes, rates are per
-second.
-=======
 charts      an object: for each chart "title", "times" and "series", which has lists by name
 file        for a download: an object with "name", and "content" in base64
 =========== =====================================================================================

@@ -96,12 +96,20 @@ class Renderer:
         self._environment.globals.update(
             base=base, clusters=clusters, readonly=readonly, menu=MENU, static=self.static_path)
 
+    def compile_templates(self) -> None:
+        """Compile all templates; otherwise each is compiled when it is first used."""
+        for name in self._environment.list_templates():
+            self._environment.get_template(name)
+
     def static_path(self, name: str) -> str:
         """Return the address of a file for browsers."""
         return f"{self.base}/static/{name}?v={self._files[name].content_digest}"
 
-    def as_html(self, page: Page, visit: Visit) -> bytes:
-        """Return the HTML of a page."""
+    def as_html(self, page: Page, visit: Visit, *, is_part: bool = False) -> bytes:
+        """Return the HTML of a page.
+
+        :param is_part: whether only the block ``live`` of its template is made.
+        """
         def link(*parts: str, **values: Any) -> str:
             return self.address(visit, parts, values)
 
@@ -110,7 +118,8 @@ class Renderer:
             return self.address(visit, visit.parts, {**visit.values, "page": "", **values})
 
         text = self._environment.get_template(f"{page.name}.html").render(
-            page=page, visit=visit, link=link, here=here, now_s=time.time())
+            page=page, visit=visit, link=link, here=here, now_s=time.time(),
+            base_template="part.html" if is_part else "base.html")
         return text.encode("utf-8", "replace")
 
     def address(self, visit: Visit, parts: tuple[str, ...], values: Mapping[str, Any]) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from twistmq.console.group_progress import group_stats
 from twistmq.console.page import Cell, Column, Page, Table
 from twistmq.console.page_session import PageSession
-from twistmq.console.progress_table import group_stats
 from twistmq.console.query import BadQuery, Query, read_time_ms
 from twistmq.console.queue_offsets import QueueOffsets, offsets_text, read_offsets
 from twistmq.protocol.bodies import MessageQueue

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
@@ -29,8 +30,9 @@ from twistmq.console.account_session import AccountSession, KeysRefused
 from twistmq.console.cluster_sessions import ClusterSessions
 from twistmq.console.page import Page
 from twistmq.console.page_session import PageSession, is_denial
-from twistmq.console.query import BadQuery
+from twistmq.console.query import BadQuery, Query
 from twistmq.console.renderer import Renderer, StaticFile, Visit, static_files
+from twistmq.console.shared_parts import SharedParts
 from twistmq.console.tail_limit import TooManyTails
 from twistmq.console.views import CHANGE_S, View, find_view
 from twistmq.console.visitor import ConsoleOptions, Visitor
@@ -113,6 +115,14 @@ class _Finisher:
             self._request.finish()
 
 
+def _read(view: View, session: PageSession, query: Query) -> Page:
+    """Make a page, with the servers that did not answer."""
+    page = view.read(session, query)
+    page.unanswered += session.unanswered
+    page.notes += session.failures
+    return page
+
+
 class ConsoleResource(Resource):
     """All addresses of a console."""
 
@@ -129,6 +139,7 @@ class ConsoleResource(Resource):
         self.logins = Logins("" if options.accounts else options.token, reactor.seconds,
                              self._end_login)
         self._sessions = ClusterSessions(options.clusters)
+        self._shared_parts = SharedParts(reactor.seconds)
         self._threads = ThreadPool(0, _PAGES_MAX, "twistmq-console-pages")
         self._threads.start()
         self._idle_check = reactor.callLater(_IDLE_CHECK_S, self._end_idle)
@@ -139,6 +150,12 @@ class ConsoleResource(Resource):
         self.logins.end_all()
         self._sessions.close()
         self._threads.stop()
+
+    def warm_up(self) -> None:
+        """Prepare on a thread what the first page would otherwise wait for."""
+        deferToThreadPool(self._reactor, self._threads, self._renderer.compile_templates
+                          ).addErrback(lambda failure: self.log.failure(
+                              "the templates were not compiled", failure))
 
     def _end_idle(self) -> None:
         self.logins.end_idle()
@@ -359,6 +376,9 @@ class ConsoleResource(Resource):
         self, visitor: Visitor, login: Login, view: View, sessions: ClusterSessions, cluster: str
     ) -> None:
         """Make a page, or carry out a form, on a thread; write the answer on the reactor."""
+        if view.is_live and visitor.wants_part:
+            self._run_part(visitor, login, view, sessions, cluster)
+            return
         request = visitor.request
         finish = _Finisher(request)
         message = "" if visitor.is_change or visitor.wants_json else login.take_message()
@@ -372,10 +392,7 @@ class ConsoleResource(Resource):
                 assert view.change is not None
                 session = sessions.session_of(cluster).for_page(CHANGE_S, is_change=True)
                 return 200, {}, view.change(session, visitor.query).encode()
-            session = sessions.session_of(cluster).for_page(page_s)
-            page = view.read(session, visitor.query)
-            page.unanswered += session.unanswered
-            page.notes += session.failures
+            page = _read(view, sessions.session_of(cluster).for_page(page_s), visitor.query)
             if wants_json:
                 return page.status, {b"content-type": _JSON}, page.as_json(cluster)
             if page.file is not None:
@@ -385,6 +402,7 @@ class ConsoleResource(Resource):
         def done(answer: tuple[int, Mapping[bytes, bytes], bytes]) -> None:
             status, headers, content = answer
             if is_change:
+                self._shared_parts.forget()
                 content = self._changed(visitor, login, content.decode())
             else:
                 request.setResponseCode(status)
@@ -393,6 +411,8 @@ class ConsoleResource(Resource):
             finish(content)
 
         def fail(failure: Failure) -> None:
+            if is_change:
+                self._shared_parts.forget()
             status, text = self._fault(failure, visitor, login)
             if is_change and not wants_json and status != 500:
                 login.message = f"Nothing was changed: {text}" if status == 400 else text
@@ -403,6 +423,36 @@ class ConsoleResource(Resource):
         deferred = deferToThreadPool(self._reactor, self._threads, work)
         deferred.addTimeout((CHANGE_S if is_change else page_s) + _LATE_S, self._reactor)
         deferred.addCallbacks(done, fail).addErrback(
+            lambda failure: self.log.failure("the answer was not written", failure))
+
+    def _run_part(
+        self, visitor: Visitor, login: Login, view: View, sessions: ClusterSessions, cluster: str
+    ) -> None:
+        """Answer a refresh with the live part of a page, which contains nothing of the login."""
+        finish = _Finisher(visitor.request)
+        visit = Visit(tuple(visitor.parts), visitor.address_values, cluster)
+        page_s = self._options.page_s + view.extra_s
+
+        def work() -> tuple[int, bytes]:
+            page = _read(view, sessions.session_of(cluster).for_page(page_s), visitor.query)
+            return page.status, self._renderer.as_html(page, visit, is_part=True)
+
+        def make() -> Deferred[tuple[int, bytes]]:
+            return deferToThreadPool(self._reactor, self._threads, work).addTimeout(
+                page_s + _LATE_S, self._reactor)
+
+        def done(part: tuple[int, bytes]) -> None:
+            status, content = part
+            visitor.request.setResponseCode(status)
+            visitor.request.setHeader(b"content-type", _HTML)
+            finish(content)
+
+        def fail(failure: Failure) -> None:
+            finish(self._refuse(visitor, *self._fault(failure, visitor, login), login))
+
+        # The sessions stand for the rights of the visitor.
+        key = (sessions.serial, cluster, visit.parts, tuple(sorted(visitor.query.values.items())))
+        self._shared_parts.get(key, make).addCallbacks(done, fail).addErrback(
             lambda failure: self.log.failure("the answer was not written", failure))
 
     def _changed(self, visitor: Visitor, login: Login, result: str) -> bytes:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from twistmq.console.group_progress import begin_progress, collect_progress
 from twistmq.console.page import Cell, Column, Page, Table, column_sum
 from twistmq.console.page_session import Answers, PageSession
-from twistmq.console.progress_table import begin_progress, joined_progress
 from twistmq.console.query import BadQuery, Query, cut_table
 from twistmq.console.sample_table import line_chart, rate_chart
 from twistmq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
@@ -95,7 +95,8 @@ def topics_page(session: PageSession, query: Query) -> Page:
     """List topics; ``kind`` is one of ``KINDS``, and see :func:`cut_table`."""
     kind = query.one_of("kind", KINDS)
     masters = session.brokers()
-    all_progress, all_topics = begin_progress(session, masters), begin_topics(session, masters)
+    all_progress = begin_progress(session, masters, with_times=False)
+    all_topics = begin_topics(session, masters)
     by_topic: dict[str, list[tuple[str, TopicConfig]]] = {}
     own_names = own_topics(masters)
     for broker, configs in all_topics.collect():
@@ -104,7 +105,7 @@ def topics_page(session: PageSession, query: Query) -> Page:
                 by_topic.setdefault(name, []).append((broker.name, config))
     lags: dict[str, int] = {}
     groups: dict[str, int] = {}
-    for (group, topic), each in joined_progress(all_progress).items():
+    for (group, topic), each in collect_progress(all_progress).items():
         if not is_system_group(group):
             lags[topic] = lags.get(topic, 0) + each.lag
             groups[topic] = groups.get(topic, 0) + 1
@@ -131,7 +132,7 @@ def topic_page(session: PageSession, query: Query) -> Page:
     topic = query.required_text("topic")
     places = session.brokers_of(topic)
     all_stats = session.begin(places, lambda each: topic_stats(session, each, topic))
-    all_progress = begin_progress(session, places)
+    all_progress = begin_progress(session, places, with_times=True)
     all_counts = session.begin(places, lambda each: figures(session, each, PUT_NUMS, topic))
     queues: list[tuple[Cell, ...]] = []
     for broker, stats in all_stats.collect():
@@ -141,7 +142,7 @@ def topic_page(session: PageSession, query: Query) -> Page:
                    for queue, bounds in sorted(stats.offset_table.items())]
     groups: list[tuple[Cell, ...]] = [
         (group, each.lag, each.in_flight, each.rate, each.last_ms or None)
-        for (group, name), each in sorted(joined_progress(all_progress).items())
+        for (group, name), each in sorted(collect_progress(all_progress).items())
         if name == topic and not is_system_group(group)]
     counts = [each for _, each in all_counts.collect()]
     lag = sum(each for _, each, *_ in groups if isinstance(each, int))

@@ -65,13 +65,17 @@ class _Event:
 
 
 def trace_page(session: PageSession, query: Query) -> Page:
-    """Show the timeline of a message; ``topic`` is the topic of traces."""
+    """Show the timeline of a message.
+
+    ``topic`` is the topic of traces. ``of`` is the topic of the message, to which the page links if
+    the traces do not name it.
+    """
     message_id, topic = query.required_text("id"), query.text("topic", TRACE_TOPIC)
     page = Page("trace", message_id, {"events": Table(
         _EVENTS, [], empty=f"The topic {topic} has no trace of this message.")})
-    page.facts = {"message": message_id, "trace_topic": topic, "topic": "", "keys": "",
-                  "span_ms": 0, "begin_ms": None, "attempts": 0, "groups": 0, "bars": [],
-                  "bar_whole": _BAR_WHOLE}
+    page.facts = {"message": message_id, "trace_topic": topic, "topic": query.text("of"),
+                  "keys": "", "span_ms": 0, "begin_ms": None, "attempts": 0, "groups": 0,
+                  "bars": [], "bar_whole": _BAR_WHOLE}
     try:
         events = _events(session, message_id, topic)
     except RequestRefused as error:
@@ -90,7 +94,7 @@ def _show(page: Page, events: list[_Event]) -> None:
     page.tables["events"].rows = [_row(event, begin_ms) for event in events]
     consumed = [each for each in events if each.kind == "consumed"]
     page.facts |= {
-        "topic": next((each.topic for each in events if each.topic), ""),
+        "topic": next((each.topic for each in events if each.topic), page.facts["topic"]),
         "keys": next((each.keys for each in events if each.keys), ""),
         "span_ms": span_ms, "begin_ms": begin_ms, "attempts": len(consumed),
         "groups": len({each.group for each in consumed}),

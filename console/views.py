@@ -42,21 +42,23 @@ class View:
     :param read: makes the page, on a worker thread.
     :param change: carries out a form and returns a sentence about it; None: the page has no form.
     :param extra_s: the time that the page may take in addition to the usual one, seconds.
+    :param is_live: whether browsers refresh a part of the page, the block ``live`` of its template.
     """
 
     path: tuple[str, ...]
     read: Callable[[PageSession, Query], Page]
     change: Callable[[PageSession, Query], str] | None = None
     extra_s: float = 0.0
+    is_live: bool = False
 
 
 VIEWS: Final = (
-    View((), overview_page),
-    View(("brokers",), brokers_page),
-    View(("topics",), topics_page, create_topic),
-    View(("topics", "TOPIC"), topic_page, change_topic),
-    View(("groups",), groups_page),
-    View(("groups", "GROUP"), group_page),
+    View((), overview_page, is_live=True),
+    View(("brokers",), brokers_page, is_live=True),
+    View(("topics",), topics_page, create_topic, is_live=True),
+    View(("topics", "TOPIC"), topic_page, change_topic, is_live=True),
+    View(("groups",), groups_page, is_live=True),
+    View(("groups", "GROUP"), group_page, is_live=True),
     View(("messages",), messages_page, extra_s=REPORT_S),
     View(("messages", "body"), body_page, extra_s=REPORT_S),
     View(("tail",), tail_page),
@@ -65,7 +67,7 @@ VIEWS: Final = (
     View(("doctor",), doctor_page, extra_s=DOCTOR_S),
     View(("traces",), traces_page, extra_s=REPORT_S),
     View(("traces", "ID"), trace_page, extra_s=REPORT_S),
-    View(("dead-letters",), dead_letters_page),
+    View(("dead-letters",), dead_letters_page, is_live=True),
     View(("dead-letters", "GROUP"), letters_page, extra_s=REPORT_S),
     View(("dead-letters", "GROUP", "resend"), resend_page, resend_letters, extra_s=REPORT_S),
     View(("dead-letters", "GROUP", "export"), export_page, extra_s=EXPORT_S),

@@ -120,6 +120,12 @@ class Visitor:
         return "application/json" in self.header("accept")
 
     @property
+    def wants_part(self) -> bool:
+        """Whether the script of a page asks for its live part alone."""
+        return (self.request.method == b"GET" and self.header("hx-request") == "true"
+                and not self.header("hx-history-restore-request") and not self.wants_json)
+
+    @property
     def address_values(self) -> dict[str, str]:
         """The parameters in the address, which links keep."""
         return {name: text for name, text in self.query.values.items()

@@ -246,6 +246,19 @@ class ConsumerOffsetTable(SavedTable):
         offset = self._pulled.get(topic + _SEPARATOR + group, {}).get(queue_id)
         return self.query(group, topic, queue_id) if offset is None else offset
 
+    def progress_in(
+        self, group: str, topic: str
+    ) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Return a group's offsets in a topic, as :meth:`query` and :meth:`query_pulled` do.
+
+        :returns: the committed offsets by queue, and the start of the next pull of each queue from
+            which the group has pulled; they may change later.
+        """
+        key = topic + _SEPARATOR + group
+        committed = self.table.get(key, {})
+        reset = self._reset.get(key)
+        return committed | reset if reset else committed, self._pulled.get(key, {})
+
     def last_pulls(self) -> Iterator[tuple[str, str, dict[int, int]]]:
         """Yield topic, group, and next pull offsets by queue, for all pulls since the start."""
         for key, queues in list(self._pulled.items()):

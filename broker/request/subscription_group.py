@@ -78,6 +78,8 @@ class SubscriptionGroupTable(SavedTable):
         self._forbidden_rows: dict[str, bytes] = {}
         #: Groups with outdated rows.
         self._forbidden_changed: set[str] = set()
+        #: The row of each group in a reply to a tool, once it was asked for.
+        self._reply_rows: dict[str, bytes] = {}
         #: The approximate size of the groups in a reply to a tool, bytes.
         self.rows_size = 0
         self.has_room_for_topics = has_room_for_topics
@@ -106,6 +108,7 @@ class SubscriptionGroupTable(SavedTable):
         data = text.encode()
         saved = SubscriptionGroupWrapper.decode_saved(data)
         self.table.update(saved.subscription_group_table)
+        self._reply_rows.clear()
         self._file_rows.loaded(data, "subscriptionGroupTable", saved.subscription_group_table)
         self.forbidden = saved.forbidden_table or {}
         self._forbidden_changed.update(self.forbidden)
@@ -315,8 +318,16 @@ class SubscriptionGroupTable(SavedTable):
         self.data_version.next_version(self._now_ms())
         self.dirty = True
 
+    def reply_row(self, group: str) -> bytes:
+        """Return the row of an existing group in a reply to a tool; it is kept for the next one."""
+        row = self._reply_rows.get(group)
+        if row is None:
+            row = self._reply_rows[group] = map_row(group, self.table[group])
+        return row
+
     def _changed(self, group: str) -> None:
         """Count a change, so that the table is saved."""
+        self._reply_rows.pop(group, None)
         self._file_rows.changed(group)
         self.data_version.next_version(self._now_ms())
         self.dirty = True

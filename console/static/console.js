@@ -25,19 +25,30 @@ for (const button of document.querySelectorAll("[data-theme-toggle]")) {
   });
 }
 
-// --- the live part of a page, which stops while the page is hidden
+// --- the live part of a page, which rests while the page is hidden. All browsers refresh at the same
+// moments, so that the console makes the part once for all of them.
+let refreshed = Date.now();
+
+function refresh(box) {
+  const live = document.getElementById("live");
+  const isReading = live && live.contains(document.activeElement);
+  if (!box.checked || document.hidden || !live || isReading || getSelection().toString()) return;
+  refreshed = Date.now();
+  htmx.ajax("GET", live.dataset.live, {target: "#live", select: "#live", swap: "outerHTML"});
+}
+
 for (const box of document.querySelectorAll("[data-refresh]")) {
   box.closest("[hidden]").hidden = false;
   box.checked = localStorage.getItem("refresh") !== "off";
   box.addEventListener("change", () => {
     localStorage.setItem("refresh", box.checked ? "on" : "off");
   });
-  setInterval(() => {
-    const live = document.getElementById("live");
-    const isReading = live && live.contains(document.activeElement);
-    if (!box.checked || document.hidden || !live || isReading || getSelection().toString()) return;
-    htmx.ajax("GET", live.dataset.live, {target: "#live", select: "#live", swap: "outerHTML"});
-  }, REFRESH_MS);
+  const wait = () => setTimeout(() => { refresh(box); wait(); },
+    REFRESH_MS - Date.now() % REFRESH_MS);
+  wait();
+  document.addEventListener("visibilitychange", () => {
+    if (Date.now() - refreshed > REFRESH_MS) refresh(box);
+  });
 }
 
 // The menu scrolls on narrow screens.

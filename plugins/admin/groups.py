@@ -78,8 +78,9 @@ class GroupQuestions:
         table = self._broker.subscription_group
         version = copy(table.data_version)
         rows = []
-        for name, config in list(table.table.items()):
-            rows.append(map_row(name, config))
+        for name in list(table.table):
+            if name in table.table:
+                rows.append(table.reply_row(name))
             yield
         wrapper = SubscriptionGroupWrapper({}, version, table.forbidden)
         return Reply(body=encode_with_rows(wrapper, b'"subscriptionGroupTable":{}', rows))

@@ -6,7 +6,7 @@ fetchAllConsumeStatsInBroker, ConsumerOffsetManager @5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.api import (
     Handled,
@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
 __all__ = ["ProgressRequests", "queue_progress"]
+
+#: The queues whose progress is read between two checks of the clock.
+_QUEUES_AT_ONCE: Final = 16
+#: The begin of the progress in a topic from which the group consumes nothing at the moment.
+_IDLE_HEAD: Final = b'{"consumeTps":0.0,"offsetTable":{'
 
 
 def queue_progress(broker: Broker, group: str, topic: str, queue_id: int) -> OffsetWrapper:
@@ -155,13 +160,17 @@ class ProgressRequests:
     # --- all groups
 
     def _all(self, request: Request[GetConsumeStatsInBrokerHeader]) -> Handled:
+        header = request.header
         return self._broker.long_answers.answer(
-            self._read_all(request.header.is_order), request.channel)
+            self._read_all(header.is_order, has_times=header.with_times is not False),
+            request.channel)
 
-    def _read_all(self, is_order: bool) -> Work:
+    def _read_all(self, is_order: bool, *, has_times: bool) -> Work:
         """Return the progress of all groups.
 
         Differs from Apache: pull offsets are known, so the number in flight is never negative.
+
+        :param has_times: whether the store is read for the time of each last consumed message.
         """
         broker = self._broker
         rows = []
@@ -175,17 +184,72 @@ class ProgressRequests:
                     continue
                 if not self._subscribes(group, topic):
                     continue
-                queues = []
+                queues = _TopicQueues(broker, group, topic, has_times=has_times)
                 for queue_id in range(config.write_queue_nums):
-                    row = queue_progress(broker, group, topic, queue_id)
-                    queues.append(map_row(MessageQueue(topic, broker.broker_name, queue_id), row))
-                    diff += row.broker_offset - row.consumer_offset
-                    inflight += row.pull_offset - row.consumer_offset
-                    yield
-                tps = broker.stats.group_get_tps(group, topic, broker.steady.now_ms())
-                stats.append(encode_with_rows(
-                    ConsumeStats(consume_tps=tps), b'"offsetTable":{}', queues))
-            rows.append(b"{" + map_row(group, [])[:-1] + b",".join(stats) + b"]}")
+                    queues.add(queue_id)
+                    if not queue_id % _QUEUES_AT_ONCE:
+                        yield
+                diff += queues.diff
+                inflight += queues.inflight
+                stats.append(queues.encode())
+            rows.append(b"{%b:[%b]}" % (_text(group).encode(), b",".join(stats)))
             yield
         body = ConsumeStatsList([], broker.broker_address, diff, inflight)
         return Reply(body=encode_with_rows(body, b'"consumeStatsList":[]', rows))
+
+
+def _text(name: str) -> str:
+    """Return a name as a text in JSON."""
+    if name.isascii() and name.isprintable() and '"' not in name and "\\" not in name:
+        return f'"{name}"'
+    return map_row(name, 0).decode()[:-2]
+
+
+class _TopicQueues:
+    """The progress of a group in the queues of one topic, collected as the text of a reply.
+
+    A reply may contain tens of thousands of queues, and the general writer takes longer for one of
+    them than all look-ups together. It writes the names once for each topic, and the numbers are
+    put in between.
+
+    :ivar diff: the messages that are stored and not consumed.
+    :ivar inflight: the messages that are pulled and not consumed.
+    """
+
+    def __init__(self, broker: Broker, group: str, topic: str, *, has_times: bool) -> None:
+        self._broker = broker
+        self._group = group
+        self._topic = topic
+        self._has_times = has_times
+        self._queues = broker.store.queues.by_topic.get(topic, {})
+        self._consumed, self._pulled = broker.consumer_offset.progress_in(group, topic)
+        self._head = f'{{"brokerName":{_text(broker.broker_name)},"queueId":'
+        self._tail = f',"topic":{_text(topic)}}}'
+        self._rows: list[str] = []
+        self.diff = 0
+        self.inflight = 0
+
+    def add(self, queue_id: int) -> None:
+        """Add a queue."""
+        queue = self._queues.get(queue_id)
+        end = 0 if queue is None else queue.max_offset
+        consumed = max(self._consumed.get(queue_id, 0), 0)
+        pulled = max(self._pulled.get(queue_id, consumed), consumed)
+        time_ms = 0
+        if consumed and self._has_times:
+            time_ms = max(self._broker.store.reader.store_time(
+                self._topic, queue_id, consumed - 1), 0)
+        self.diff += end - consumed
+        self.inflight += pulled - consumed
+        self._rows.append(
+            f'{self._head}{queue_id}{self._tail}:{{"brokerOffset":{end},"consumerOffset":{consumed},'
+            f'"lastTimestamp":{time_ms},"pullOffset":{pulled}}}')
+
+    def encode(self) -> bytes:
+        """Return the object of the topic in the reply."""
+        tps = self._broker.stats.group_get_tps(
+            self._group, self._topic, self._broker.steady.now_ms())
+        rows = (",".join(self._rows).encode(),)
+        if not tps:
+            return b"%b%b}}" % (_IDLE_HEAD, rows[0])
+        return encode_with_rows(ConsumeStats(consume_tps=tps), b'"offsetTable":{}', rows)

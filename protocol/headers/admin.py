@@ -38,6 +38,9 @@ class GetConsumeStatsInBrokerHeader(CommandHeader):
 
     #: True: only in ordered topics.
     is_order: bool = False
+    #: False: the times of the last consumed messages are not needed, and their queues need not be
+    #: read from the store. A broker of Apache ignores this and reports the times.
+    with_times: bool | None = None
 
 
 class UpdateGroupForbiddenRequestHeader(CommandHeader):

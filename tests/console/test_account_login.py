@@ -12,6 +12,7 @@ from twisted.logger import globalLogPublisher
 
 from tests.console.case import TOKEN, Answer, Browser, ConsoleCase
 from tests.interop.servers import wait_until
+from twistmq.console import shared_parts
 from twistmq.console.access import FAILURES_MAX, IDLE_S
 from twistmq.protocol.signature import Credentials
 
@@ -129,6 +130,17 @@ class UserTests(AccountCase):
         """The brokers decide about its rights, and each page names the denied requests."""
         self.check_small_account()
         self.assert_no_secret()
+
+    def test_accounts_share_no_part_of_a_page(self) -> None:
+        """A refresh shows what the account may see, also right after that of an administrator."""
+        self.patch(shared_parts, "SHARED_S", 600.0)
+        refresh = {"HX-Request": "true"}
+        self.log_in(ROOT)
+        small = Browser(self.browser.port)
+        self.log_in(SHOP, small)
+        for path in ("/groups", "/topics/salaries"):
+            self.assertNotIn("refuses a request", self.browser.get(path, **refresh).text)
+            self.assertIn("refuses a request", small.get(path, **refresh).text)
 
     def test_wrong_keys_are_refused_alike_and_throttled(self) -> None:
         """A wrong secret, an unknown key and a disabled user have one text; the sixth try waits."""

@@ -141,7 +141,8 @@ class LateSiteTests(SynchronousTestCase):
 
     def test_a_browser_that_leaves_early(self) -> None:
         """Its connection is dropped, and the next browser is served."""
-        may_load, resource = Event(), SimpleNamespace(close=lambda: None)
+        may_load, resource = Event(), SimpleNamespace(
+            close=lambda: None, warm_up=lambda: None)
 
         def load() -> Any:
             from twisted.web.resource import Resource

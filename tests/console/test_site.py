@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from tests.console.case import TOKEN, Browser, ConsoleCase
+from tests.console.case import TOKEN, Answer, Browser, ConsoleCase
+from twistmq.console import shared_parts
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 HEADERS = ("content-security-policy", "x-content-type-options", "x-frame-options",
@@ -179,6 +180,55 @@ class PathTests(ConsoleCase):
                 pass  # The console has closed the connection.
             self.assertIn(b" 413 ", connection.recv(100))
         self.assertEqual(self.browser.get("/login").status, 200)
+
+
+class PartTests(ConsoleCase):
+    """The live parts of pages, which the script refreshes."""
+
+    LIVE = ("/", "/brokers", "/topics", "/topics/orders", "/groups", "/groups/billing",
+            "/dead-letters")
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(shared_parts, "SHARED_S", 600.0)
+        self.browser.log_in()
+        self.topic("orders")
+        self.commit("billing", "orders", 0, 0)
+
+    def part(self, path: str, browser: Browser | None = None, **headers: str) -> Answer:
+        """Refresh a page."""
+        return (browser or self.browser).get(path, **{"HX-Request": "true", **headers})
+
+    def test_a_part_has_nothing_of_its_login(self) -> None:
+        """It is the live part alone, as the whole page has it, without the text for forms."""
+        for path in self.LIVE:
+            answer = self.part(path)
+            self.assertEqual(answer.status, 200, msg=answer.text)
+            self.assertRegex(answer.text, r'^\s*<div id="live"', msg=path)
+            self.assertNotIn("csrf", answer.text, msg=path)
+            self.assertIn("no-store", answer.headers["cache-control"])
+            self.assertIn('<div id="live"', self.browser.get(path).text)
+
+    def test_browsers_share_a_part(self) -> None:
+        """It is made once, until one of them changes something; whole pages are always made."""
+        other = Browser(self.browser.port)
+        other.log_in()
+        before = self.part("/topics")
+        self.topic("made-elsewhere")
+        self.assertEqual(self.part("/topics", other).text, before.text)
+        self.assertIn("made-elsewhere", self.browser.get("/topics").text)
+        self.assertNotIn("made-elsewhere", self.part("/topics").text)
+        self.assertNotEqual(self.part("/topics?q=else", other).text, before.text)
+        self.assertEqual(other.post("/topics", {"topic": "made-here"}).status, 303)
+        self.assertIn("made-here", self.part("/topics").text)
+
+    def test_whole_pages(self) -> None:
+        """The way back in a browser, other pages, and strangers do not get a part."""
+        text = self.part("/topics", **{"HX-History-Restore-Request": "true"}).text
+        self.assertIn("<!doctype html>", text)
+        self.assertIn("<!doctype html>", self.part("/messages").text)
+        self.assertEqual(self.part("/topics", Browser(self.browser.port)).status, 303)
+        self.assertEqual(self.part("/topics/nothing").status, 404)
 
 
 class ReadonlyTests(ConsoleCase):

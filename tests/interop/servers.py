@@ -53,6 +53,8 @@ class Servers:
 
     #: The program of Python that they run.
     program = MAIN
+    #: The interpreter, which may be that of another installation.
+    python = sys.executable
 
     def __init__(
         self, data: Path, *settings: str, folder: Path | None = None,
@@ -79,7 +81,7 @@ class Servers:
         # Never port 0: after a stop a client's connection might have that port.
         namesrv_port = self.namesrv.rpartition(":")[2] or str(free_port())
         patience = [f"{name}={value}" for name, value in PATIENT.items()]
-        command = [sys.executable, "-c", self.program, "up",
+        command = [self.python, "-c", self.program, "up",
                    "--data", str(self.data), "--namesrv-port", namesrv_port,
                    "--broker-port", str(self.broker_port or free_port()), *patience,
                    *self._settings]

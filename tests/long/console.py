@@ -1,13 +1,15 @@
 """Load the lists of the console for two brokers with many topics and groups, also with a hung one.
 
     python -m tests.long.console [--topics 2000] [--groups 2500] [--loads 15]
-        [--list-seconds 0.3] [--hung-seconds 2.2]
+        [--list-seconds 0.3] [--hung-seconds 2.2] [--python ELSEWHERE/bin/python]
 
-Each broker has all topics, and the progress of each group in one topic. The brokers and the console
-are processes of their own. Each list is loaded as HTML and as JSON. Then one broker is stopped by
-SIGSTOP: the connections to it stay open, and nothing is answered. Prints the median and the longest
-time of each page; ends with status 1 when a median is longer than it may be, when a row is missing,
-or when a page does not name the hung broker. Only a quiet machine decides about the times.
+Each broker has all topics, with a message in each of their four queues, and the progress of each
+group in one topic. The brokers and the console are processes of their own; --python names the
+interpreter of an installation with compiled modules for them. Each list is loaded as HTML and as
+JSON. Then one broker is stopped by SIGSTOP: the connections to it stay open, and nothing is
+answered. Prints the median and the longest time of each page; ends with status 1 when a median is
+longer than it may be, when a row is missing, or when a page does not name the hung broker. Only a
+quiet machine decides about the times.
 """
 
 from __future__ import annotations
@@ -32,15 +34,19 @@ from tests.tools.admin.case import call
 from twistmq.console.page_session import PageSession
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.tools.admin.offsets import commit_offset
+from twistmq.tools.admin.send_commands import send_to_queue
 
 PATIENCE_S = 60.0
+QUEUES = 4
 PAGES = ("/", "/topics", "/groups", "/brokers")
 
 
 @contextmanager
-def process(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    python: str, *arguments: str, **environment: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command of ours during the block."""
-    running = subprocess.Popen([sys.executable, "-c", MAIN, *arguments],
+    running = subprocess.Popen([python, "-c", MAIN, *arguments],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                env={**os.environ, **environment})
     try:
@@ -56,16 +62,20 @@ class Cluster:
 
     :param topics: the number of topics on each broker.
     :param groups: the number of groups on each broker.
+    :param python: the interpreter of the brokers and the console.
     """
 
-    def __init__(self, folder: Path, topics: int, groups: int, stack: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, topics: int, groups: int, stack: ExitStack, python: str
+    ) -> None:
         servers = Servers(folder / "first", "brokerIP1=127.0.0.1", "brokerName=first")
+        servers.python = python
         stack.callback(servers.stop)
         servers.start()
         self.name_server = servers.namesrv
         self.second = stack.enter_context(process(
-            "broker", "-n", self.name_server, "bindAddress=127.0.0.1", "brokerIP1=127.0.0.1",
-            f"listenPort={free_port()}", "brokerName=second",
+            python, "broker", "-n", self.name_server, "bindAddress=127.0.0.1",
+            "brokerIP1=127.0.0.1", f"listenPort={free_port()}", "brokerName=second",
             f"storePathRootDir={folder / 'second'}", f"log.dir={folder / 'logs'}"))
         self.session = PageSession(self.name_server, timeout_s=PATIENCE_S)
         stack.callback(self.session.close)
@@ -74,7 +84,7 @@ class Cluster:
         self._fill(folder, topics, groups)
         token, port = secrets.token_urlsafe(24), free_port()
         stack.enter_context(process(
-            "console", "-n", self.name_server, "--port", str(port),
+            python, "console", "-n", self.name_server, "--port", str(port),
             TWISTMQ_CONSOLE_TOKEN=token))
         self.browser = Browser(port)
         wait_until("the console answers", self._answers, PATIENCE_S)
@@ -87,11 +97,11 @@ class Cluster:
             return False
 
     def _fill(self, folder: Path, topics: int, groups: int) -> None:
-        """Create topics and groups, and commit an offset of each group."""
+        """Create topics and groups, store messages, and commit the offsets of each group."""
         for command, name, rows in (
                 ("updateTopicList", "topics", [
-                    {"topicName": f"topic-{at:05}", "readQueueNums": 4, "writeQueueNums": 4,
-                     "perm": 6} for at in range(topics)]),
+                    {"topicName": f"topic-{at:05}", "readQueueNums": QUEUES,
+                     "writeQueueNums": QUEUES, "perm": 6} for at in range(topics)]),
                 ("updateSubGroupList", "groups", [
                     {"groupName": f"group-{at:05}"} for at in range(groups)])):
             file = folder / f"{name}.json"
@@ -100,9 +110,12 @@ class Cluster:
                                   "-n", self.name_server)
             assert status == 0, err
         for broker in self.session.for_page(PATIENCE_S).all_brokers():
-            for at in range(groups):
-                commit_offset(self.session, broker.address, f"group-{at:05}", MessageQueue(
-                    f"topic-{at % topics:05}", broker.name, at % 4), 0)
+            for at in range(topics * QUEUES):
+                send_to_queue(self.session, MessageQueue(
+                    f"topic-{at // QUEUES:05}", broker.name, at % QUEUES), broker.address, b"x", {})
+            for at in range(groups * QUEUES):
+                queue = MessageQueue(f"topic-{at // QUEUES % topics:05}", broker.name, at % QUEUES)
+                commit_offset(self.session, broker.address, f"group-{at // QUEUES:05}", queue, 1)
 
 
 def times_of(
@@ -151,9 +164,11 @@ def main() -> int:
     parser.add_argument("--loads", type=int, default=15)
     parser.add_argument("--list-seconds", type=float, default=0.3)
     parser.add_argument("--hung-seconds", type=float, default=2.2)
+    parser.add_argument("--python", default=sys.executable)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        cluster = Cluster(Path(name), options.topics, options.groups, stack)
+        cluster = Cluster(
+            Path(name), options.topics, options.groups, stack, options.python)
         faults = []
         for path, table, count in (("/topics", "topics", options.topics),
                                    ("/groups", "groups", options.groups)):

@@ -53,6 +53,24 @@ class GroupQuestionsTests(SynchronousTestCase):
         self.assertIn("TOOLS_CONSUMER", wrapper.subscription_group_table)
         self.assertEqual(wrapper.data_version.counter, 1)
 
+    def test_rows_are_kept_until_a_group_changes(self) -> None:
+        """The second answer has the change of a group, and not the row of the first answer."""
+        def answer() -> dict[str, SubscriptionGroupConfig]:
+            body = self.box.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
+            table = SubscriptionGroupWrapper.decode(body).subscription_group_table
+            return {name: config for name, config in table.items() if name.startswith("g")}
+
+        groups = self.box.kernel.subscription_group
+        for name in ("g1", "g2", "g3"):
+            groups.find(name)
+        self.assertEqual(sorted(answer()), ["g1", "g2", "g3"])
+        groups.update(SubscriptionGroupConfig("g1", retry_max_times=3), {})
+        groups.disable_consume("g2")
+        groups.delete("g3")
+        self.assertEqual(answer(), {
+            "g1": SubscriptionGroupConfig("g1", retry_max_times=3),
+            "g2": SubscriptionGroupConfig("g2", consume_enable=False)})
+
     def test_all_of_many(self) -> None:
         """Many groups are written in slices; one that comes meanwhile has a later version."""
         table = self.box.kernel.subscription_group

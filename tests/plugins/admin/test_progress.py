@@ -196,9 +196,10 @@ class CloneTests(ProgressCase):
 class AllProgressTests(ProgressCase):
     """317."""
 
-    def all(self, *, is_order: bool = False) -> ConsumeStatsList:
-        reply = self.box.ask(RequestCode.GET_BROKER_CONSUME_STATS,
-                             GetConsumeStatsInBrokerHeader(is_order=is_order))
+    def all(self, *, is_order: bool = False, with_times: bool | None = None) -> ConsumeStatsList:
+        reply = self.box.ask(
+            RequestCode.GET_BROKER_CONSUME_STATS,
+            GetConsumeStatsInBrokerHeader(is_order=is_order, with_times=with_times))
         return ConsumeStatsList.decode(reply.body)
 
     def offsets(self, answer: ConsumeStatsList, group: str) -> dict[tuple[str, int], OffsetWrapper]:
@@ -216,6 +217,36 @@ class AllProgressTests(ProgressCase):
         self.assertEqual(self.offsets(answer, "TOOLS_CONSUMER"), {})
         self.assertEqual((answer.total_diff, answer.total_inflight_diff, answer.broker_addr),
                          (2, 1, "127.0.0.1:10911"))
+
+    def test_the_text_is_that_of_the_general_writer(self) -> None:
+        """Names, numbers and their order are written as the writer of bodies does, also of resets.
+
+        Plain groups, a rate, a topic with a percent sign, a queue without an offset, and a reset.
+        """
+        self.kernel.topic_config.update(TopicConfig("%RETRY%g", 3, 3), {})
+        self.commit("g", 2)
+        self.commit("g", 7, "%RETRY%g", 1)
+        self.kernel.consumer_offset.pulled("g", "T", 0, 3)
+        self.kernel.consumer_offset.reset("g", "T", 0, 1)
+        for _ in range(3):
+            self.kernel.stats.messages_got("g", "T", 600, 10)
+            self.box.now_ms += 60_000
+            self.kernel.stats.sample(self.kernel.steady.now_ms())
+        body = self.box.ask(RequestCode.GET_BROKER_CONSUME_STATS,
+                            GetConsumeStatsInBrokerHeader()).body
+        answer = ConsumeStatsList.decode(body)
+        self.assertEqual(body, answer.encode())
+        self.assertEqual(self.offsets(answer, "g")["T", 0],
+                         OffsetWrapper(3, 1, 3, self.begin_ms + 1000))
+        self.assertIn(b'"consumeTps":0.0', body)
+
+    def test_times_are_left_out_on_request(self) -> None:
+        """A list that does not show them costs no read of the store; all else stays the same."""
+        self.commit("g", 1)
+        self.patch(self.kernel.store.reader, "store_time", lambda *_: self.fail("a read"))
+        answer = self.all(with_times=False)
+        self.assertEqual(self.offsets(answer, "g")["T", 0], OffsetWrapper(3, 1, 1, 0))
+        self.assertEqual(answer.total_diff, 2)
 
     def test_many_groups_are_answered_in_slices(self) -> None:
         """Many groups are told in slices, so that nobody else waits for them."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.console.progress_table import Progress, read_progress
 from twistmq.protocol.bodies import ConsumeStats, ConsumeStatsList, MessageQueue, OffsetWrapper
+from twistmq.protocol.bodies.progress_table import Progress, read_progress
 from twistmq.protocol.errors import WireError
 
 

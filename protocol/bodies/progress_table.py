@@ -15,22 +15,16 @@ Source: ConsumeStatsList, ConsumeStats, OffsetWrapper @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from twistmq.console.page_session import Answers, PageSession
-from twistmq.protocol.bodies import ConsumeStats, ConsumeStatsList
-from twistmq.protocol.codes import RequestCode, ResponseCode
-from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.bodies.admin import ConsumeStatsList
+from twistmq.protocol.bodies.group import ConsumeStats
 from twistmq.protocol.header import Int64
-from twistmq.protocol.headers.admin import GetConsumeStatsInBrokerHeader
-from twistmq.protocol.headers.topic import GetConsumeStatsRequestHeader
-from twistmq.tools.admin.session import Broker
 
-__all__ = ["Progress", "ProgressTable", "begin_progress", "group_stats", "joined_progress",
-           "progress_by_group", "read_progress"]
+__all__ = ["Progress", "ProgressTable", "joined_progress", "progress_by_group", "read_progress"]
 
 #: The replacements, in their order. The end of a map is the end of its last value and its own; no
 #: other place of such a body has that many braces.
@@ -138,20 +132,15 @@ def _add(table: ProgressTable, group: str, stats: _Stats) -> None:
             known.add(progress)
 
 
-def begin_progress(session: PageSession, brokers: Iterable[Broker]) -> Answers[ProgressTable]:
-    """Begin to ask brokers for the progress of all their groups."""
-    header = GetConsumeStatsInBrokerHeader(is_order=False)
-    return session.begin(brokers, lambda broker: read_progress(session.ask(
-        broker.address, RequestCode.GET_BROKER_CONSUME_STATS, header).body))
-
-
-def joined_progress(answers: Answers[ProgressTable]) -> ProgressTable:
-    """Return the progress of all groups on all brokers that answer."""
+def joined_progress(tables: Iterable[ProgressTable]) -> ProgressTable:
+    """Return the progress of all groups on several brokers."""
     total: ProgressTable = {}
-    for _, table in answers.collect():
+    for table in tables:
         for key, progress in table.items():
-            known = total.setdefault(key, progress)
-            if known is not progress:
+            known = total.get(key)
+            if known is None:
+                total[key] = replace(progress)
+            else:
                 known.add(progress)
     return total
 
@@ -162,20 +151,3 @@ def progress_by_group(table: ProgressTable) -> dict[str, Progress]:
     for (group, _), each in table.items():
         sums.setdefault(group, Progress()).add(each)
     return sums
-
-
-def group_stats(
-    session: PageSession, broker: Broker, group: str, topic: str | None = None
-) -> ConsumeStats:
-    """Return the progress of one group on a broker; it is empty if the broker knows none.
-
-    :param topic: the only topic that is included; None: all topics of the group.
-    """
-    header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
-    try:
-        return ConsumeStats.decode_reply(session.ask(
-            broker.address, RequestCode.GET_CONSUME_STATS, header).body)
-    except RequestRefused as error:
-        if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        return ConsumeStats()
