@@ -5,6 +5,7 @@ Each broker gets two requests: for its figures, and for the state of its replica
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -66,9 +67,10 @@ def _state(session: PageSession, broker: Broker) -> _State:
 def _first_number(text: str | None) -> float | None:
     """Return the first number of a figure such as "12.5 10.1 9.9"; or None."""
     try:
-        return float((text or "").split()[0])
+        number = float((text or "").split()[0])
     except (ValueError, IndexError):
         return None
+    return number if math.isfinite(number) else None
 
 
 def _difference(figures: Mapping[str, str], begin: str, end: str) -> int | None:

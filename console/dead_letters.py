@@ -18,13 +18,13 @@ from twistmq.client.base.json_body import body_members, damage_members
 from twistmq.console.page_session import PageSession
 from twistmq.console.query import BadQuery
 from twistmq.console.queue_offsets import QueueOffsets
+from twistmq.console.queue_span import PULL_MAX, pull_span
 from twistmq.protocol import properties as names
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import BrokerError, RemotingTimeout, RequestRefused
 from twistmq.protocol.record import SYS_COMPRESSED, SYS_COMPRESSION_MASK, StoredMessage
 from twistmq.protocol.topic_names import dlq_topic, retry_topic
-from twistmq.tools.admin.message_listing import pull
 from twistmq.tools.admin.records import message_id_of
 from twistmq.tools.admin.send_commands import send_to_queue
 from twistmq.tools.admin.session import AdminError, Broker
@@ -36,8 +36,7 @@ __all__ = ["DESTINATIONS", "Letter", "LetterList", "LetterReader", "Outcome", "P
 
 #: Where a letter is sent: to its group alone, or to its topic and so to all groups of it.
 DESTINATIONS: Final = ("group", "topic")
-#: The letters of a pull at most, and of the first one; large ones are pulled in small numbers.
-_PULL_MAX: Final = 32
+#: The letters that are read first; large ones are read in small numbers.
 _PIECE_MIN: Final = 4
 _PIECE_BYTES: Final = 1024 * 1024
 #: The properties that describe the delivery of the dead letter, and not its message.
@@ -219,7 +218,7 @@ def _read_newest(
         read = sum(len(each.message.body) for each in span)
         size += read
         # A queue of large messages is read in small pieces, which memory holds.
-        piece = min(4 * piece, _PULL_MAX) if read < _PIECE_BYTES else _PIECE_MIN
+        piece = min(4 * piece, PULL_MAX) if read < _PIECE_BYTES else _PIECE_MIN
         end = at
     result.is_whole = end <= result.begin
 
@@ -228,17 +227,8 @@ def _span(
     session: PageSession, broker: Broker, queue: MessageQueue, begin: int, end: int
 ) -> list[Letter]:
     """Return the letters of a part of a queue."""
-    letters: list[Letter] = []
-    offset = begin
-    while offset < end:
-        messages, following, is_end = pull(
-            session, broker.address, queue, offset, min(_PULL_MAX, end - offset))
-        letters += [Letter(Position(broker.name, queue.queue_id, each.queue_offset), each)
-                    for each in messages if each.queue_offset < end]
-        if is_end or following <= offset:
-            break
-        offset = following
-    return letters
+    return [Letter(Position(broker.name, queue.queue_id, each.queue_offset), each)
+            for piece in pull_span(session, broker, queue, begin, end) for each in piece.messages]
 
 
 class LetterReader:

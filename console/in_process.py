@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
@@ -44,13 +45,20 @@ class _WaitingBrowser(Protocol):
         transport.pauseProducing()
         self._connect(self)
 
-    def hand_over(self, inner: Any) -> None:
-        """Pass the connection to a protocol of the console."""
-        if not self._is_lost:
-            self._inner = inner
-            transport: Any = self.transport
-            inner.makeConnection(transport)
-            transport.resumeProducing()
+    def hand_over(self, build: Callable[[], Any]) -> None:
+        """Pass the connection to a protocol of the console.
+
+        :param build: makes the protocol; None: there are too many connections.
+        """
+        if self._is_lost:
+            return
+        self._inner = build()
+        if self._inner is None:
+            self.give_up()
+            return
+        transport: Any = self.transport
+        self._inner.makeConnection(transport)
+        transport.resumeProducing()
 
     def give_up(self) -> None:
         """Close the connection, because the console could not be loaded."""
@@ -102,7 +110,7 @@ class LateSite(Factory):
         self.site.doStart()
         waiting, self._waiting = self._waiting, []
         for browser, addr in waiting:
-            browser.hand_over(self.site.buildProtocol(addr))
+            browser.hand_over(partial(self.site.buildProtocol, addr))
 
     def _failed(self, failure: Failure) -> None:
         self._is_loading = False

@@ -19,15 +19,14 @@ from twistmq.console.message_scan import (
     MESSAGES,
     QueueReader,
     QueueScan,
-    mark_text,
     merged,
     message_row,
-    read_mark,
     stop_notes,
 )
 from twistmq.console.page import Cell, Column, Download, Page, Table
 from twistmq.console.page_session import PageSession
 from twistmq.console.query import BadQuery, Query, read_time_ms
+from twistmq.console.queue_offsets import offsets_text, read_offsets
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.record import StoredMessage, host_text
 from twistmq.protocol.topic_names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
@@ -59,7 +58,8 @@ def messages_page(session: PageSession, query: Query) -> Page:
     the offset; an offset also has ``broker`` and ``queue``. ``tag``, ``sql`` and ``text`` belong
     to the :class:`MessageFilter`, and ``count`` is the number of messages. If the fact ``from``
     is not empty, the search can go on: the same address with the parameter ``from`` shows the
-    following messages.
+    following messages. An id, and a key that only one message has, also show the body, the
+    properties and the groups of the message.
     """
     by, topic = query.one_of("by", WAYS), query.text("topic")
     page = Page("messages", topic or "Messages", {"messages": Table(
@@ -70,8 +70,11 @@ def messages_page(session: PageSession, query: Query) -> Page:
     if not topic:
         return page
     if by in ("key", "id"):
-        messages = (_by_id(session, query, topic, page) if by == "id" else find_messages(
-            session, topic, query.required_text("value"), max_count=_KEY_COUNT_MAX))
+        text = query.required_text("value")
+        messages = (by_either_id(session, topic, text, None) if by == "id" else find_messages(
+            session, topic, text, max_count=_KEY_COUNT_MAX))
+        if by == "id" or len(messages) == 1:
+            _show_details(session, page, messages)
         names = {each.address: each.name for each in session.all_brokers()}
         page.tables["messages"].rows = [_row(message, names) for message in messages]
     else:
@@ -79,19 +82,18 @@ def messages_page(session: PageSession, query: Query) -> Page:
     return page
 
 
-def _by_id(session: PageSession, query: Query, topic: str, page: Page) -> list[StoredMessage]:
-    messages = by_either_id(session, topic, query.required_text("value"), None)
+def _show_details(session: PageSession, page: Page, messages: list[StoredMessage]) -> None:
+    """Show the body, the properties and the groups of the newest message."""
     for message in messages[-1:]:
         _add_details(page, message)
-        if not topic.startswith(_OF_GROUPS):
+        if not message.topic.startswith(_OF_GROUPS):
             page.tables["groups"] = message_groups(session, message)
-    return messages
 
 
 def _search(session: PageSession, query: Query, by: str, topic: str, page: Page) -> None:
     count = query.number("count", _COUNT, 1, COUNT_MAX)
     reader = QueueReader(session, topic, MessageFilter(query), count)
-    mark = read_mark(query.text("from"))
+    mark = read_offsets(query.text("from"), "from")
     broker_name = query.required_text("broker") if by == "offset" else ""
     if by == "offset" and not mark:
         mark = {(broker_name, query.number("queue", 0)): query.number("value", 0)}
@@ -123,7 +125,7 @@ def _search(session: PageSession, query: Query, by: str, topic: str, page: Page)
     page.tables["messages"].rows = [hit.row for hit in hits]
     page.notes += stop_notes(scans, count)
     try:
-        page.facts["from"] = mark_text(following)
+        page.facts["from"] = offsets_text(following)
     except BadQuery as error:
         page.notes.append(f"{error}.")
     if following:

@@ -14,23 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import quote, unquote
 
 from twistmq.console.body_decoder import DecodedBody, body_preview, decode_body
 from twistmq.console.message_filter import MessageFilter
 from twistmq.console.page import Cell, Column
 from twistmq.console.page_session import PageSession
-from twistmq.console.query import BadQuery
-from twistmq.console.queue_offsets import QueueOffsets
+from twistmq.console.queue_offsets import OFFSET_MAX
+from twistmq.console.queue_span import PULL_MAX, pull_span
 from twistmq.protocol.bodies import MessageQueue, TopicOffset
 from twistmq.protocol.properties import KEYS, TAGS
 from twistmq.protocol.record import StoredMessage
-from twistmq.tools.admin.message_listing import pull
 from twistmq.tools.admin.records import message_id_of
 from twistmq.tools.admin.session import Broker
 
-__all__ = ["MESSAGES", "Hit", "QueueReader", "QueueScan", "mark_text", "merged", "message_row",
-           "read_mark", "stop_notes"]
+__all__ = ["MESSAGES", "Hit", "QueueReader", "QueueScan", "merged", "message_row", "stop_notes"]
 
 #: The columns of a list of messages.
 MESSAGES: Final = (
@@ -39,12 +36,8 @@ MESSAGES: Final = (
     Column("keys", "code"), Column("bytes", "bytes", "Size"), Column("body", "code"))
 #: The messages of one queue that a search reads.
 SCAN_MAX: Final = 1_000
-_PULL_MAX: Final = 32
 #: A search stops this long before the deadline of its page, seconds.
 _SPARE_S: Final = 0.4
-#: A longer mark does not fit into the first line of a request, bytes.
-_MARK_MAX: Final = 12_000
-_OFFSET_MAX: Final = 2**63 - 1
 #: The queues that are named in notes.
 _NOTES_MAX: Final = 8
 
@@ -105,9 +98,9 @@ class QueueReader:
         scan = QueueScan(broker.name, queue_id, end, is_backward=True)
         bound = max(low, end - SCAN_MAX)
         while scan.stop > bound and len(scan.hits) < self._count and self._has_time:
-            begin = max(scan.stop - _PULL_MAX, bound)
+            begin = max(scan.stop - PULL_MAX, bound)
             piece = QueueScan(broker.name, queue_id, begin)
-            self._read(broker, piece, scan.stop, _PULL_MAX)
+            self._read(broker, piece, scan.stop, PULL_MAX)
             if piece.stop < scan.stop and not piece.is_whole:
                 break  # The time is over: the piece is read again.
             scan.hits += reversed(piece.hits)
@@ -132,17 +125,15 @@ class QueueReader:
     def _read(self, broker: Broker, scan: QueueScan, end: int, max_count: int) -> None:
         """Read a queue forward, and advance ``stop``."""
         queue = MessageQueue(self._topic, broker.name, scan.queue_id)
-        while scan.stop < end and len(scan.hits) < max_count and self._has_time:
-            messages, following, is_end = pull(
-                self._session, broker.address, queue, scan.stop, min(_PULL_MAX, end - scan.stop),
-                self._selection.tags)
-            for message in messages:
-                if message.queue_offset < end:
-                    self._add(scan, broker, message)
-            if is_end or following <= scan.stop:
-                scan.is_whole = True
+        if not self._has_time:
+            return
+        for piece in pull_span(
+                self._session, broker, queue, scan.stop, end, self._selection.tags):
+            for message in piece.messages:
+                self._add(scan, broker, message)
+            scan.stop, scan.is_whole = piece.stop, piece.is_end
+            if len(scan.hits) >= max_count or not self._has_time:
                 return
-            scan.stop = min(following, end)
 
     def _add(self, scan: QueueScan, broker: Broker, message: StoredMessage) -> None:
         body = decode_body(message)
@@ -178,7 +169,7 @@ def merged(scans: Iterable[QueueScan], count: int) -> tuple[list[Hit], dict[tupl
         if scan.is_backward:
             mark[key] = max(mark.get(key, 0), hit.offset + 1)
         else:
-            mark[key] = min(mark.get(key, _OFFSET_MAX), hit.offset)
+            mark[key] = min(mark.get(key, OFFSET_MAX), hit.offset)
     return [hit for hit, _ in pairs[:count]], mark
 
 
@@ -191,39 +182,3 @@ def stop_notes(scans: Iterable[QueueScan], count: int) -> list[str]:
     more = len(notes) - _NOTES_MAX
     return notes if more <= 0 else [
         *notes[:_NOTES_MAX], f"The search stopped in {more} more queues in the same way."]
-
-
-def mark_text(mark: QueueOffsets) -> str:
-    """Return the text of a mark; an empty text if it is empty.
-
-    :raises BadQuery: when it has too many queues for an address.
-    """
-    by_broker: dict[str, list[str]] = {}
-    for (broker, queue_id), offset in sorted(mark.items()):
-        by_broker.setdefault(broker, []).append(f"{queue_id}.{offset}")
-    text = ";".join(f"{quote(broker, safe='')}:{','.join(queues)}"
-                    for broker, queues in by_broker.items())
-    if len(text) > _MARK_MAX:
-        raise BadQuery(f"the topic has too many queues to go on in all of them ({len(mark)}): "
-                       "read one queue by offset")
-    return text
-
-
-def read_mark(text: str) -> dict[tuple[str, int], int]:
-    """Read the text of a mark.
-
-    :raises BadQuery: when it is not one.
-    """
-    mark: dict[tuple[str, int], int] = {}
-    for part in filter(None, text.split(";")):
-        broker, _, queues = part.rpartition(":")
-        for pair in queues.split(","):
-            queue_id, _, offset = pair.partition(".")
-            if not (broker and _is_number(queue_id) and _is_number(offset)):
-                raise BadQuery("from is not the text with which an earlier search ended")
-            mark[unquote(broker), int(queue_id)] = min(int(offset), _OFFSET_MAX)
-    return mark
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 19

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -29,6 +30,8 @@ _UNKNOWN: Final = "\u2013"
 MENU: Final = (("", "Overview"), ("topics", "Topics"), ("groups", "Groups"),
                ("messages", "Messages"), ("dead-letters", "Dead letters"), ("traces", "Traces"),
                ("brokers", "Brokers"), ("doctor", "Doctor"))
+#: The clock of a broker may be ahead of that of the console by this time, seconds.
+_SKEW_S: Final = 60
 #: The spans by which the age of a time is shown, seconds; the first one that is exceeded counts.
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -86,7 +89,8 @@ class Renderer:
     ) -> None:
         self.base = base
         self._clusters = clusters
-        self._files = files
+        self._static_paths = {name: f"{base}/static/{name}?v={file.content_digest}"
+                              for name, file in files.items()}
         self._readonly = readonly
         self._environment = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True,
@@ -103,7 +107,7 @@ class Renderer:
 
     def static_path(self, name: str) -> str:
         """Return the address of a file for browsers."""
-        return f"{self.base}/static/{name}?v={self._files[name].content_digest}"
+        return self._static_paths[name]
 
     def as_html(self, page: Page, visit: Visit, *, is_part: bool = False) -> bytes:
         """Return the HTML of a page.
@@ -131,21 +135,26 @@ class Renderer:
         return self.base + path_of(*parts) + (f"?{urlencode(given)}" if given else "")
 
 
+def _is_known(value: float | None) -> TypeGuard[float]:
+    """Return whether a number can be shown; a broker may report a rate that is not finite."""
+    return value is not None and math.isfinite(value)
+
+
 def number_text(value: float | None) -> str:
     """Return a whole number with separators between thousands."""
-    return _UNKNOWN if value is None else f"{int(value):,}"
+    return f"{int(value):,}" if _is_known(value) else _UNKNOWN
 
 
 def rate_text(value: float | None) -> str:
     """Return a rate with a precision that suits its size."""
-    if value is None:
+    if not _is_known(value):
         return _UNKNOWN
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
 
 
 def bytes_text(value: float | None) -> str:
     """Return a size with a unit."""
-    if value is None:
+    if not _is_known(value):
         return _UNKNOWN
     size = float(value)
     for unit in _UNITS:
@@ -165,6 +174,8 @@ def age_text(at_ms: int | None, now_s: float) -> str:
     if not at_ms:
         return _UNKNOWN
     age_s = now_s - at_ms / 1000
+    if age_s < -_SKEW_S:
+        return "in the future"
     for seconds, unit in _SPANS:
         if age_s >= seconds:
             return f"{int(age_s // seconds)} {unit} ago"

@@ -6,8 +6,10 @@ clients and informs them, and a group without clients gets new commits.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from twistmq.console.group_progress import group_stats
@@ -67,7 +69,7 @@ def reset_page(session: PageSession, query: Query) -> Page:
     page = Page("reset", group, {"queues": table})
     page.facts = {"group": group, "topic": topic, "to": way, "ways": list(WAYS), "value": value,
                   "topics": _topics_of(session, group), "is_undo": query.text("undo") == "1",
-                  "is_ready": False, "clients": 0}
+                  "is_ready": False, "clients": 0, "shortcuts": _shortcuts(time.time())}
     if not topic or (not value and way in ("time", "offsets")):
         return page
     all_clients = session.begin(session.brokers_of(topic), lambda broker: connected_clients(
@@ -81,8 +83,19 @@ def reset_page(session: PageSession, query: Query) -> Page:
                         for each in answer.connection_set}),
         "again": sum(max(_difference(move), 0) for move in moves),
         "skipped": sum(max(-_difference(move), 0) for move in moves),
-        "undo": _offsets_text(moves)}
+        "undo": _way_back(moves, page)}
     return page
+
+
+def _shortcuts(now_s: float) -> list[dict[str, str]]:
+    """Return the places to which groups are moved most, with the parameters of this page."""
+    def ago(text: str, seconds: int) -> dict[str, str]:
+        moment = datetime.fromtimestamp(now_s - seconds)
+        return {"text": text, "to": "time", "value": moment.isoformat(" ", "minutes")}
+
+    return [ago("An hour ago", 3_600), ago("A day ago", 86_400),
+            {"text": "The first message", "to": "begin", "value": ""},
+            {"text": "The end", "to": "end", "value": ""}]
 
 
 def _difference(move: _Move) -> int:
@@ -99,10 +112,14 @@ def _row(move: _Move) -> tuple[Cell, ...]:
             None if after is None else max(move.end - after, 0))
 
 
-def _offsets_text(moves: Iterable[_Move]) -> str:
-    """Return the offsets before a reset, in the form that the page reads."""
-    return offsets_text({(move.broker, move.queue_id): move.before for move in moves
-                         if move.before is not None and move.after is not None})
+def _way_back(moves: Iterable[_Move], page: Page) -> str:
+    """Return the offsets before a reset, in the form that the page reads; empty: there is none."""
+    try:
+        return offsets_text({(move.broker, move.queue_id): move.before for move in moves
+                             if move.before is not None and move.after is not None})
+    except BadQuery:
+        page.notes.append("This topic has too many queues for a way back by one form.")
+        return ""
 
 
 def _topics_of(session: PageSession, group: str) -> list[str]:

@@ -22,11 +22,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 from twisted.web.resource import Resource
-from twisted.web.server import NOT_DONE_YET, Request, Site
+from twisted.web.server import NOT_DONE_YET
 
 from twistmq.client.base.errors import Closed
 from twistmq.console.access import Login, Logins, is_same_origin
 from twistmq.console.account_session import AccountSession, KeysRefused
+from twistmq.console.bounded_site import BoundedSite
 from twistmq.console.cluster_sessions import ClusterSessions
 from twistmq.console.page import Page
 from twistmq.console.page_session import PageSession, is_denial
@@ -44,8 +45,6 @@ from twistmq.tools.admin.session import AdminError
 
 __all__ = ["ConsoleResource", "make_site"]
 
-#: The size of the body of a request, bytes: a message of 256 KiB in which each byte is escaped.
-REQUEST_BYTES_MAX: Final = 1024 * 1024
 #: A page that is not made this long after its deadline is given up, seconds. A page with the
 #: answers that have arrived is better than none, also on a busy machine that renders it slowly.
 _LATE_S: Final = 1.0
@@ -72,32 +71,6 @@ _TOO_MANY: Final = "There were too many attempts: wait a minute."
 _NO_ANSWER: Final = "The name server or a broker did not answer in time."
 _HTML: Final = b"text/html; charset=utf-8"
 _JSON: Final = b"application/json"
-
-
-class _BoundedRequest(Request):
-    """A request whose body is refused above a size before it is in memory."""
-
-    _body_bytes = 0
-
-    def gotLength(self, length: int | None) -> None:
-        if length is not None and length > REQUEST_BYTES_MAX:
-            self._refuse()
-        else:
-            super().gotLength(length)  # type: ignore[no-untyped-call]
-
-    def handleContentChunk(self, data: bytes) -> None:
-        self._body_bytes += len(data)
-        if self._body_bytes <= REQUEST_BYTES_MAX:
-            super().handleContentChunk(data)  # type: ignore[no-untyped-call]
-        elif self._body_bytes - len(data) <= REQUEST_BYTES_MAX:
-            self._refuse()
-
-    def _refuse(self) -> None:
-        self._body_bytes = REQUEST_BYTES_MAX
-        transport: Any = self.channel.transport
-        transport.write(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n"
-                        b"connection: close\r\n\r\n")
-        transport.loseConnection()
 
 
 class _Finisher:
@@ -153,9 +126,13 @@ class ConsoleResource(Resource):
 
     def warm_up(self) -> None:
         """Prepare on a thread what the first page would otherwise wait for."""
-        deferToThreadPool(self._reactor, self._threads, self._renderer.compile_templates
-                          ).addErrback(lambda failure: self.log.failure(
-                              "the templates were not compiled", failure))
+        def work() -> None:
+            self._renderer.compile_templates()
+            self._sessions.session_of(next(iter(self._options.clusters)))
+
+        deferToThreadPool(self._reactor, self._threads, work).addErrback(
+            lambda failure: failure.trap(Closed)).addErrback(
+            lambda failure: self.log.failure("the console was not warmed up", failure))
 
     def _end_idle(self) -> None:
         self.logins.end_idle()
@@ -511,10 +488,4 @@ class ConsoleResource(Resource):
 def make_site(reactor: Any, options: ConsoleOptions) -> tuple[Any, ConsoleResource]:
     """Return the site to listen with, and its resource, which the owner closes."""
     resource = ConsoleResource(reactor, options)
-    site: Any = Site(  # type: ignore[no-untyped-call]
-        resource, requestFactory=_BoundedRequest)
-    site.displayTracebacks = False
-    site.noisy = False
-    # Twisted's access log would contain the token of the login address.
-    site.log = lambda request: None
-    return site, resource
+    return BoundedSite(resource, reactor), resource

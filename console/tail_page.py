@@ -15,13 +15,12 @@ from twistmq.console.message_scan import (
     Hit,
     QueueReader,
     QueueScan,
-    mark_text,
     merged,
-    read_mark,
 )
 from twistmq.console.page import Page, Table
 from twistmq.console.page_session import PageSession
 from twistmq.console.query import Query
+from twistmq.console.queue_offsets import offsets_text, read_offsets
 from twistmq.tools.admin.session import Broker
 from twistmq.tools.admin.topics import topic_stats
 
@@ -43,7 +42,7 @@ def tail_page(session: PageSession, query: Query) -> Page:
 
     :raises TooManyTails: when too many tails look at the same time.
     """
-    topic, mark = query.text("topic"), read_mark(query.text("from"))
+    topic, mark = query.text("topic"), read_offsets(query.text("from"), "from")
     page = Page("tail", topic or "Live tail", {"messages": Table(
         MESSAGES, [], empty="Waiting for messages." if topic else "Enter the name of a topic.")})
     page.facts = {"topic": topic, "from": "", "skipped": 0, "period_ms": PERIOD_MS,
@@ -93,4 +92,4 @@ def _look(
     else:
         hits, _ = merged(all_scans, count)
     page.tables["messages"].rows = [hit.row for hit in hits]
-    page.facts["from"] = mark_text(following)
+    page.facts["from"] = offsets_text(following)

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from twistmq.console.access import COOKIE
 from twistmq.console.page_session import PAGE_S, PageSession
 from twistmq.console.query import Query
+from twistmq.protocol.printable import one_line
 
 __all__ = ["ConsoleOptions", "Visitor"]
 
@@ -58,7 +59,8 @@ class Visitor:
         path: str = request.path.decode("ascii", "replace")
         if path == options.base or path.startswith(f"{options.base}/"):
             path = path[len(options.base):]
-        self._path = path or "/"
+        # A path without a slash at its begin is the address of another host.
+        self._path = path if path.startswith("/") else f"/{path}"
         self.parts = [unquote(part) for part in self._path.split("/")[1:]]
         if self.parts == [""]:
             self.parts = []
@@ -88,8 +90,8 @@ class Visitor:
     def address(self) -> str:
         """The address of the browser, or the last one that a trusted proxy reports."""
         forwarded = self.header("x-forwarded-for") if self._is_forwarded else ""
-        return (forwarded.split(",")[-1].strip()
-                or getattr(self.request.getClientAddress(), "host", "") or "unknown")[:_ADDRESS_MAX]
+        return one_line(forwarded.split(",")[-1].strip() or getattr(
+            self.request.getClientAddress(), "host", "") or "unknown")[:_ADDRESS_MAX]
 
     @property
     def login_id(self) -> str:

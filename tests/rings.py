@@ -95,6 +95,8 @@ ELSEWHERE: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "client/blocking/test_pop_consumer.py": (
             "test_a_slow_handler_has_its_message_once_and_a_failed_one_comes_again",),
         "client/testing/test_pop_cluster.py": ("test_faults_lose_no_message",),
+        "console/test_strange_answers.py": (
+            "test_a_name_server_that_answers_nonsense", "test_every_value_in_every_place"),
         "plugins/metrics/test_exporter.py": ("test_library_is_missing", "test_nothing_is_imported"),
         "plugins/pop/test_hold.py": ("test_cost_of_many", "test_cost_of_other_tags"),
         "test_time_limit.py": (

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SkipTest
 
-from tests.console.case import TOKEN, ConsoleCase
+from tests.console.case import TOKEN, Browser, ConsoleCase
 
 __all__ = ["start_chromium"]
 
@@ -170,6 +170,40 @@ class BrowserTests(ConsoleCase):
         self.type_into("input[name=confirm]", "orders")
         self.press(_ENTER)
         self.expect("Topic orders is deleted from 1 broker.")
+
+    def test_a_group_is_moved_and_moved_back(self) -> None:
+        """With the keyboard: a preview, the reset, and the way back that the next page offers."""
+        self.topic("orders", 1)
+        for body in ("a", "b", "c"):
+            self.send("orders", body)
+        self.commit("billing", "orders", 0, 3)
+        self.open("/groups/billing")
+        self.move_to("a", "Reset offsets")
+        self.press(_ENTER)
+        self.move_to("select[name=to]")
+        self.press("the first message")
+        self.press(_ENTER)
+        self.move_to("button", "Preview")
+        self.press(_ENTER)
+        self.expect("Consumed again")
+        self.assertEqual(self.committed(), 3)
+        self.move_to("button", "Move the group")
+        self.press(_ENTER)
+        self.expect("queue 0 of broker-a: from 3 to 0")
+        self.assertEqual(self.committed(), 0)
+        self.move_to("button", "Go back")
+        self.press(_ENTER)
+        self.expect("queue 0 of broker-a: from 0 to 3")
+        self.assertEqual(self.committed(), 3)
+        self.assertEqual([entry for entry in self.driver.get_log("browser")
+                          if entry["level"] == "SEVERE"], [])
+
+    def committed(self) -> object:
+        """The offset of the group in the only queue of the topic."""
+        program = Browser(self.browser.port)
+        program.log_in()
+        [row] = program.json("/groups/billing").rows["queues"]
+        return row["committed_offset"]
 
     def test_widths_themes_and_no_script(self) -> None:
         """No page is wider than the screen, and lists can be read without scripts."""

@@ -87,9 +87,9 @@ class MessageTests(ConsoleCase):
             pages = self.follow("by=offset&broker=broker-a&queue=1&value=7&count=500")
             self.assertEqual(list(chain(*pages)), every[15::2])
             html = self.browser.get("/messages?topic=orders&text=m1&count=500").text
-            self.assertIn("from=broker-a%3A0.60%2C1.60", html)
+            self.assertIn("from=broker-a%3A0%3D60%2C1%3D60", html)
             self.assertIn("Continue from here", html)
-            path = "/messages?topic=orders&from=broker-a:1.20&text=m1&count=500"
+            path = "/messages?topic=orders&from=broker-a:1%3D20&text=m1&count=500"
             self.assertIn("From the beginning", self.browser.get(path).text)
             self.assertEqual([row["queue"] for row in self.browser.json(path).rows["messages"]],
                              [1] * 6)

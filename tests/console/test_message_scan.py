@@ -7,12 +7,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.console.message_scan import (
     Hit,
     QueueScan,
-    mark_text,
     merged,
-    read_mark,
     stop_notes,
 )
-from twistmq.console.query import BadQuery
 
 
 def scan(queue_id: int, stop: int, *pairs: tuple[int, int], back: bool = False,
@@ -46,20 +43,3 @@ class MergeTests(SynchronousTestCase):
         notes = stop_notes([scan(at, 5, back=True) for at in range(100)], 10)
         self.assertEqual(len(notes), 9)
         self.assertEqual(notes[-1], "The search stopped in 92 more queues in the same way.")
-
-
-class MarkTests(SynchronousTestCase):
-    """The text of a mark."""
-
-    def test_it_is_read_as_it_was_written(self) -> None:
-        """Also with a name of a broker that has every kind of character."""
-        mark = {("a:b;c,d. e", 3): 2**63 - 1, ("z", 0): 0, ("z", 12): 7}
-        self.assertEqual(read_mark(mark_text(mark)), mark)
-        self.assertEqual((mark_text({}), read_mark("")), ("", {}))
-
-    def test_what_is_not_a_mark(self) -> None:
-        """It is refused, and so is one that fits into no address."""
-        for text in ("b", "b:", "b:0", "b:0.", "b:.0", "b:0.1,", "b:\u0661.1", "b:0.-1",
-                     "b:" + "9" * 20 + ".1"):
-            self.assertRaises(BadQuery, read_mark, text)
-        self.assertRaises(BadQuery, mark_text, {("b", at): 10**12 for at in range(1024)})

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+from unittest.mock import patch
+
+from jinja2 import FileSystemLoader
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.console.page import Column, Page, Table
@@ -31,6 +35,8 @@ class TextTests(SynchronousTestCase):
                 (bytes_text(999), "999 B"), (bytes_text(4_200_000), "4.2 MB"),
                 (age_text(1_000, 1.5), "now"), (age_text(1_000, 100.0), "1 min ago"),
                 (age_text(1_000, 200_000.0), "2 d ago"), (age_text(0, 1.0), "\u2013"),
+                (age_text(200_000, 1.0), "in the future"), (number_text(nan), "\u2013"),
+                (rate_text(inf), "\u2013"), (bytes_text(-inf), "\u2013"),
                 (time_text(2**66), str(2**66))):
             self.assertEqual(text, expected)
 
@@ -61,6 +67,16 @@ class HtmlTests(SynchronousTestCase):
         text = self.html(Page("brokers", "Brokers", {"brokers": table}))
         self.assertIn('href="/console/groups/a%2Fb%3Fc?at=two"', text)
         self.assertIn('src="/console/static/console.js?v=', text)
+
+    def test_compiled_templates_are_not_read_again(self) -> None:
+        """The first page after the start finds every template compiled."""
+        renderer = Renderer("", ("one",), static_files(), readonly=False)
+        renderer.compile_templates()
+        with patch.object(FileSystemLoader, "get_source", side_effect=AssertionError):
+            for is_part in (False, True):
+                page = Page("brokers", "Brokers", {"brokers": Table([], [])})
+                self.assertIn(b'id="live"', renderer.as_html(
+                    page, Visit((), {}, "one", "csrf"), is_part=is_part))
 
     def test_an_unpaired_surrogate(self) -> None:
         """Such a character in a name does not prevent the page."""

@@ -155,6 +155,12 @@ class PathTests(ConsoleCase):
         self.browser.log_in()
         self.assertEqual(self.browser.get("/").headers["cache-control"], "no-store")
 
+    def test_the_address_of_another_host(self) -> None:
+        """A request that names one, as for a proxy, is no page of the console."""
+        self.browser.log_in()
+        self.assertEqual(self.browser.request("GET", "http:/topics").status, 404)
+        self.assertEqual(self.browser.request("GET", "http://evil/topics").status, 404)
+
     def test_an_unknown_cluster(self) -> None:
         """The answer is 404."""
         self.browser.log_in()

@@ -68,7 +68,7 @@ class TailTests(ConsoleCase):
         """Its script gets the address of the next look, and a browser without one a link."""
         self.send("orders", "<script>alert(1)</script>")
         text = self.browser.get("/tail?topic=orders&tag=*").text
-        self.assertIn('data-tail="/tail?topic=orders&amp;tag=%2A&amp;from=broker-a%3A0.', text)
+        self.assertIn('data-tail="/tail?topic=orders&amp;tag=%2A&amp;from=broker-a%3A0%3D', text)
         self.assertIn("Show what is new since then", text)
         self.assertNotIn("<script>alert", text)
         self.assertIn("Enter the name of a topic.", self.browser.get("/tail").text)
