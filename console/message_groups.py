@@ -14,8 +14,7 @@ from twistmq.console.group_progress import group_stats
 from twistmq.console.page import Cell, Column, Table
 from twistmq.console.page_session import PageSession
 from twistmq.protocol.bodies import GroupList, MessageQueue
-from twistmq.protocol.codes import RequestCode, ResponseCode
-from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.topic import QueryTopicConsumeByWhoRequestHeader
 from twistmq.protocol.record import StoredMessage, host_text
 from twistmq.protocol.topic_names import dlq_topic, is_system_group, retry_topic
@@ -80,14 +79,12 @@ def _row(
 
 
 def _copies(session: PageSession, topic: str, message: StoredMessage) -> list[StoredMessage]:
-    """Return the copies of a message in a topic of a group, which may not exist."""
-    try:
-        return find_messages(session, topic, message_id_of(message), unique=True,
-                             max_count=_COPIES_MAX)
-    except RequestRefused as error:
-        if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
-            raise
-        return []
+    """Return the copies of a message in a topic of a group, which may not exist.
+
+    The brokers of the message are asked, because the name servers do not know a new topic yet.
+    """
+    return find_messages(session, topic, message_id_of(message), unique=True,
+                         max_count=_COPIES_MAX, route_topic=message.topic)
 
 
 def _is_consumed(

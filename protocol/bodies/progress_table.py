@@ -94,7 +94,7 @@ def read_progress(body: bytes) -> ProgressTable:
         plain = plain.replace(old, new)
     try:
         answer = _lists.decode(plain)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         answer = _general(body)
     table: ProgressTable = {}
     for groups in answer.consume_stats_list:

@@ -6,8 +6,10 @@ from typing import Any
 from unittest.mock import patch
 
 from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web import http
 from twisted.web.resource import Resource
@@ -44,6 +46,7 @@ class BoundedSiteTests(SynchronousTestCase):
         """Connect a client."""
         channel, transport = self.site.buildProtocol(ADDRESS), StringTransport()
         channel.makeConnection(transport)
+        self.addCleanup(channel.connectionLost, Failure(ConnectionDone()))
         return channel, transport
 
     def answer(self, *parts: bytes) -> bytes:
@@ -100,8 +103,8 @@ class BoundedSiteTests(SynchronousTestCase):
     def test_connections(self) -> None:
         """A further one is refused until another one has ended."""
         self.patch(bounded_site, "CONNECTIONS_MAX", 2)
-        first, _ = self.connect()
+        self.connect()
         self.connect()
         self.assertIs(self.site.buildProtocol(ADDRESS), None)
-        first.connectionLost(None)
+        self.doCleanups()
         self.assertIsNot(self.site.buildProtocol(ADDRESS), None)

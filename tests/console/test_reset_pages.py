@@ -89,7 +89,7 @@ class ResetTests(ResetCase):
         self.assertIn("The group billing was moved in 2 queues of orders.", page)
         self.assertIn("Go back", page)
         [value] = parse_qs(urlsplit(following).query)["value"]
-        self.assertEqual(value, "broker-a:0=3,broker-a:1=1")
+        self.assertEqual(value, "broker-a:0=3,1=1")
         self.reset("offsets", value)
         self.assertEqual(self.offsets(), [3, 1])
 

@@ -43,7 +43,8 @@ class ReadTests(SynchronousTestCase):
 
     def test_nonsense(self) -> None:
         """A body that is not an answer is an error of the peer."""
-        for body in (b"", b"nonsense", b"[]", b'{"consumeStatsList":[{"g":7}]}', b"{" * 5000):
+        for body in (b"", b"nonsense", b"[]", b'{"consumeStatsList":[{"g":7}]}', b"{" * 5000,
+                     b'{"a":' * 20_000, b"[" * 100_000):
             self.assertRaises(WireError, read_progress, body)
 
     def test_no_groups(self) -> None:
