@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.server import Request, Site
 
@@ -70,12 +72,13 @@ class _Channel(HTTPChannel):
     Twisted begins to count anew with each line, so a sender of single lines could stay for hours.
     """
 
+    site: Any = None
+
     def resetTimeout(self) -> None:
         pass
 
-    def connectionLost(self, reason: Any) -> None:
-        site: Any = self.site
-        site.connection_count -= 1
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.site.connection_count -= 1
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
 

@@ -7,7 +7,7 @@ far the group is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from twistmq.console.group_progress import group_stats
@@ -54,8 +54,12 @@ def message_groups(session: PageSession, message: StoredMessage) -> Table:
 
     groups = [name for _, names in session.begin([home], group_names).collect() for name in names
               if not is_system_group(name)]
-    states = [session.begin([home], lambda _, group=group: _row(session, message, group, brokers))
-              for group in groups[:GROUPS_MAX]]
+
+    def row_of(group: str) -> Callable[[Broker], tuple[Cell, ...]]:
+        return lambda _: _row(session, message, group, brokers)
+
+    # All groups are asked at the same time.
+    states = [session.begin([home], row_of(group)) for group in groups[:GROUPS_MAX]]
     table.rows = [row for answers in states for _, row in answers.collect()]
     table.total = len(groups)
     return table
