@@ -27,9 +27,9 @@ def doctor_page(session: PageSession, query: Query) -> Page:
     rows: list[tuple[Cell, ...]] = [
         (each.level, each.check, each.text, each.mend or None) for each in findings]
     page = Page("doctor", "Doctor", {"findings": Table(_FINDINGS, rows, empty=(
-        "The doctor looks at the settings, the ports and the disk of a server: run `twistmq "
-        "doctor` on its host with the arguments of the server. The console of `twistmq up` shows "
-        "the findings here, unless visitors log in with accounts."))})
+        "The doctor looks at the settings, the ports and the disk of a server: run the command "
+        "twistmq doctor on its host with the arguments of the server. A console of twistmq up "
+        "shows the findings here, unless visitors log in with accounts."))})
     page.facts = {"is_available": doctor is not None,
                   **{level: sum(each.level == level for each in findings) for level in _LEVELS}}
     return page

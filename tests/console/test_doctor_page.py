@@ -41,5 +41,5 @@ class WithoutDoctorTests(ConsoleCase):
         """There are no findings, and that is not shown as good news."""
         self.browser.log_in()
         text = self.browser.get("/doctor").text
-        self.assertIn("run `twistmq doctor` on its host", text)
+        self.assertIn("run the command twistmq doctor on its host", text)
         self.assertNotIn("In order", text)
