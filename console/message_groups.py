@@ -1,4 +1,4 @@
-"""What each group of a topic has done with one message.
+"""The state of one message in each group of its topic.
 
 A group that failed to consume a message sends it back to the broker. Its retry topic, and after the
 last attempt its dead-letter topic, then have a copy with the same id, and the newest copy tells how

@@ -1,4 +1,4 @@
-"""What each group has done with a message."""
+"""The state of a message in each group."""
 
 from __future__ import annotations
 
