@@ -131,6 +131,7 @@ _PLACES: Final = {
     "integrations/arrow/test_readme.py": "long",
     "integrations/celery/test_celery.py": "long",
     "integrations/celery/test_flower.py": "long",
+    "integrations/celery/test_kills.py": "crash",
     "integrations/celery/test_readme.py": "long",
     "integrations/celery/test_transport.py": "long",
     "integrations/dramatiq/test_broker.py": "long",

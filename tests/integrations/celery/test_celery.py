@@ -11,8 +11,10 @@ import kombu
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Reject
+from kombu.exceptions import OperationalError
 
 from tests.integrations.celery.case import KombuCase
+from tests.interop.replica_times import Relay
 from tests.interop.servers import wait_until
 
 
@@ -119,6 +121,30 @@ class TaskTests(CeleryCase):
             note.delay()
         self.assertEqual(self.app.control.purge(), 5)
         self.assertEqual(self.app.control.purge(), 0)
+
+
+class NameServerTests(CeleryCase):
+    """A name server that goes while a worker runs."""
+
+    def test_it_is_away_for_a_while(self) -> None:
+        """Tasks run meanwhile, each once; a new queue is an error that names the name server."""
+        server = ("127.0.0.1", self.broker.service.namesrv.port)
+        self.app.conf.broker_transport_options = {"invisible_s": 2, "timeout_s": 0.5}
+        note = self.noting()
+        with Relay(("127.0.0.1", 0), server) as relay:
+            address = relay.address
+            self.app.conf.broker_url = f"twistmq://{address}"
+            note.delay(1)
+            self.start()
+            wait_until("the first task", lambda: self.calls == [1])
+        note.delay(2)
+        wait_until("the second task", lambda: self.calls == [1, 2])
+        error = self.assertRaises(OperationalError, note.apply_async, (3,), queue="new",
+                                  retry=False)
+        self.assertIn(address, str(error))
+        with Relay(("127.0.0.1", int(address.rpartition(":")[2])), server):
+            note.apply_async((4,), queue=self.queue)
+            wait_until("the last task", lambda: self.calls == [1, 2, 4])
 
 
 class ControlTests(CeleryCase):

@@ -17,6 +17,7 @@ from dramatiq.results.backends import StubBackend
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integrations.dramatiq.case import DramatiqCase, start_worker
+from tests.interop.replica_times import Relay
 from tests.interop.servers import wait_until
 from twistmq.broker.testing import running_broker
 from twistmq.integrations.dramatiq import TwistmqBroker
@@ -219,6 +220,30 @@ class EndTests(DramatiqCase):
         self.start(other)
         wait_until("the rest", lambda: len(self.calls) == 3)
         self.assertEqual(set(self.calls), {0, 1, 2})
+
+
+class NameServerTests(DramatiqCase):
+    """A name server that goes while a worker runs."""
+
+    def test_it_is_away_for_a_while(self) -> None:
+        """Messages run meanwhile, each once; a new queue is an error that names the name server."""
+        server = ("127.0.0.1", self.server.service.namesrv.port)
+        with Relay(("127.0.0.1", 0), server) as relay:
+            address = relay.address
+            broker = TwistmqBroker(address, timeout_s=0.5, connect_timeout_s=0.5, retries=0)
+            self.addCleanup(broker.close)
+            note = self.noting(broker)
+            self.start(broker)
+            note.send(1)
+            wait_until("the first call", lambda: self.calls == [1])
+        note.send(2)
+        wait_until("the second call", lambda: self.calls == [1, 2])
+        error = self.assertRaises(BrokerConnectionError, broker.enqueue,
+                                  note.message(3).copy(queue_name="new"))
+        self.assertIn(address, str(error))
+        with Relay(("127.0.0.1", int(address.rpartition(":")[2])), server):
+            note.send(4)
+            wait_until("the last call", lambda: self.calls == [1, 2, 4])
 
 
 class RestartTests(SynchronousTestCase):

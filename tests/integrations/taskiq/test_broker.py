@@ -14,8 +14,10 @@ from taskiq.exceptions import SendTaskError
 from taskiq.utils import maybe_awaitable
 
 from tests.integrations.taskiq.case import TaskiqCase, until
+from tests.interop.replica_times import Relay
 from twistmq.client import ClientError, Interceptor, Producer
 from twistmq.integrations.taskiq import TwistmqBroker
+from twistmq.integrations.taskiq.testing import running_worker
 
 
 def message(broker: TwistmqBroker, value: Any = 1, **labels: str) -> BrokerMessage:
@@ -103,6 +105,17 @@ class BrokerTests(TaskiqCase):
         for each in sent:
             self.assertEqual((each.keys, each.tags, each.properties["traceparent"]),
                              (["17"], "eu", traceparent))
+
+    def test_a_limit_that_the_broker_does_not_have_is_an_error(self) -> None:
+        """The error has Taskiq's own type, and its cause contains the reason of the broker."""
+        async def main() -> None:
+            async with self.open_broker(delay_max_s=30 * 86_400) as broker:
+                late = self.noting(broker).kicker().with_labels(delay=20 * 86_400)
+                with self.assertRaises(SendTaskError) as raised:
+                    await late.kiq(1)
+                self.assertIn("timer message illegal", str(raised.exception.__cause__))
+
+        self.run_async(main())
 
     def test_many_are_sent_at_once(self) -> None:
         """The topic is made by the first of them."""
@@ -242,6 +255,33 @@ class ConnectionTests(TaskiqCase):
         line, = logged.output
         self.assertIn("queue default cannot be read, which is tried again", line)
         self.assertIn(f"127.0.0.1:{port}", line)
+
+    def test_a_name_server_is_away_for_a_while(self) -> None:
+        """Tasks run meanwhile, each once; a new queue is an error that names the name server."""
+        server = ("127.0.0.1", self.server.service.namesrv.port)
+
+        async def main() -> None:
+            with Relay(("127.0.0.1", 0), server) as relay:
+                address = relay.address
+                broker = TwistmqBroker(address, queue_name=self.queue, timeout_s=0.5,
+                                       connect_timeout_s=0.5, retries=0)
+                note = self.noting(broker)
+                await broker.startup()
+                worker = running_worker(broker)
+                await worker.__aenter__()
+                await note.kiq(1)
+                await until("the first task", lambda: self.calls == [1])
+            await note.kiq(2)
+            await until("the second task", lambda: self.calls == [1, 2])
+            with self.assertRaises(SendTaskError) as raised:
+                await note.kicker().with_labels(queue_name=f"{self.queue}-new").kiq(3)
+            self.assertIn(address, str(raised.exception.__cause__))
+            with Relay(("127.0.0.1", int(address.rpartition(":")[2])), server):
+                await note.kiq(4)
+                await until("the last task", lambda: self.calls == [1, 2, 4])
+                await worker.__aexit__(None, None, None)
+
+        self.run_async(main())
 
     def test_a_task_that_is_too_large_is_refused(self) -> None:
         """The error has the limit."""
