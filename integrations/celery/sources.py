@@ -47,6 +47,9 @@ log = logging.getLogger("twistmq.integrations.celery")
 _WAIT_S: Final = 1.0
 #: How long messages wait for a channel before they are given back, seconds.
 _GRACE_S: Final = 2.0
+#: How long a reader waits for room for half of the prefetch limit, seconds. While short tasks run,
+#: it thus asks for several messages at once.
+_GATHER_S: Final = 0.002
 #: The number of messages that wait for a channel without a prefetch limit.
 READY_MAX: Final = 256
 #: How long a broker may hold a pull, seconds.
@@ -140,7 +143,8 @@ class Source:
     def _read_always(self) -> None:
         while (room := self._wait_for_room()) is not None:
             try:
-                for message in self._receive(room, 0.0 if self._ready else _WAIT_S):
+                for message in self._receive(
+                        self._gather(room), 0.0 if self._ready else _WAIT_S):
                     self._receive_one(message)
             except Closed:
                 return
@@ -191,6 +195,17 @@ class Source:
             for delivery in unread:
                 self.holder.give_back(delivery)
             return None
+
+    def _gather(self, room: int) -> int:
+        """Wait a moment if there is room for less than half of the prefetch limit.
+
+        :returns: for how many messages there is room then.
+        """
+        channel = self.channel
+        if channel is None or room >= channel.qos.prefetch_count // 2:
+            return room
+        time.sleep(_GATHER_S)
+        return max(channel.free_count(self), room)
 
     def _receive_one(self, message: ReceivedMessage[Any]) -> None:
         try:

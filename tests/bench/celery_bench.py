@@ -34,8 +34,8 @@ from typing import Final
 
 import bench_servers
 
-PORT: Final = 32_700
-REDIS_PORT: Final = 32_790
+PORT: Final = 32_900
+REDIS_PORT: Final = 32_990
 PROCESSES: Final = 4
 #: How long a worker may take for all tasks, seconds.
 PATIENCE_S: Final = 300.0

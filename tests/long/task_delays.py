@@ -31,15 +31,12 @@ _LATE_S: Final = 60.0
 
 def report(application: Application, count: int, delay_s: float) -> bool:
     """Print how the tasks of a library ran; :returns: whether that is as it should be."""
-    due = {note.number: note.time + delay_s for note in application.read_notes()
-           if note.word == "due"}
-    begun = [(note.number, note.time - due[note.number]) for note in application.notes
-             if note.word == "begin"]
+    times = {(note.word, note.number): note.time for note in application.read_notes()}
+    begun = [note for note in application.notes if note.word == "begin"]
+    early = sum(note.time < times["send", note.number] + delay_s for note in begun)
+    late = [note.time - times["sent", note.number] - delay_s for note in begun]
     ended = {note.number for note in application.notes if note.word == "end"}
-    times = Counter(number for number, _ in begun)
-    early = sum(late < 0 for _, late in begun)
-    twice = sum(each > 1 for each in times.values())
-    late = [late for _, late in begun]
+    twice = sum(each > 1 for each in Counter(note.number for note in begun).values())
     between = f", {min(late):.2f} to {max(late):.2f} s after their time" if late else ""
     print(f"{application.library.name}: {len(ended)} of {count} tasks with a delay of "
           f"{delay_s:g} s ran{between}: {early} early, {count - len(ended)} lost, {twice} twice",

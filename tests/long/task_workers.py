@@ -1,8 +1,8 @@
 """The same task in Celery, Taskiq and Dramatiq, and the workers that run it in processes.
 
-The task notes its begin and its end in a file, with a line for each:
-
-    begin NUMBER LIFE PID TIME    LIFE is the number of the worker's start, TIME is in Unix seconds
+The task notes its begin and its end in a file, as the sender does before and after its send. Each
+line has a word, the number of the task, the number of the worker's start, the id of the process,
+and the time in Unix seconds: ``begin 17 1 4242 1764500000.5``.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ work = app.task(name="work")(task)
 
 def send(count, delay_s):
     for number in range(count):
-        note("due", number)
+        note("send", number)
         work.apply_async((number,), countdown=delay_s or None)
+        note("sent", number)
 """
 
 _TASKIQ: Final = """
@@ -75,8 +76,9 @@ def send(count, delay_s):
     async def main():
         await broker.startup()
         for number in range(count):
-            note("due", number)
+            note("send", number)
             await work.kicker().with_labels(**({"delay": delay_s} if delay_s else {})).kiq(number)
+            note("sent", number)
         await broker.shutdown()
 
     asyncio.run(main())
@@ -92,8 +94,9 @@ work = dramatiq.actor(task, actor_name="work")
 
 def send(count, delay_s):
     for number in range(count):
-        note("due", number)
+        note("send", number)
         work.send_with_options(args=(number,), delay=round(delay_s * 1000) or None)
+        note("sent", number)
     broker.close()
 """
 
@@ -131,7 +134,7 @@ LIBRARIES: Final = {each.name: each for each in (
 
 
 class Note(NamedTuple):
-    """A line of the file; ``word`` is "due" for a send, "begin" or "end"."""
+    """A line of the file; ``word`` is "send", "sent", "begin" or "end"."""
 
     word: str
     number: int
