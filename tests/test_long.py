@@ -9,6 +9,8 @@ from tests.interop import test_trace, test_transactions
 from tests.long.client_memory import RSS_MIB, faults
 from tests.long.client_soak import growth
 from tests.long.interop import LongLoader
+from tests.long.task_kills import Kill, Runs
+from tests.long.task_workers import Note
 
 
 class LongInteropTests(SynchronousTestCase):
@@ -44,6 +46,42 @@ class ClientTests(SynchronousTestCase):
         for name in ("rss_mib", "count_max", "span_max"):
             [found] = faults({**good, name: good[name] + 1}, 0, 2)
             self.assertTrue(found.startswith(f"{name} is "), msg=found)
+
+
+class TaskTests(SynchronousTestCase):
+    """How the long run of killed workers judges."""
+
+    def runs(self, *notes: tuple[str, int, int, int, float]) -> Runs:
+        """Judge two tasks; worker 1 is killed at 10 s, and process 7 of worker 2 at 20 s."""
+        return Runs([Note(*each) for each in notes], 2, [Kill(1, 10.0), Kill(2, 20.0, pid=7)])
+
+    def test_a_task_without_an_end_is_lost(self) -> None:
+        """Also one that never began."""
+        self.assertEqual(self.runs(("begin", 0, 1, 5, 9.0)).lost, [0, 1])
+
+    def test_a_run_that_was_cut_explains_the_next_one(self) -> None:
+        """By the kill of all processes of a worker, or of the process that ran it."""
+        runs = self.runs(
+            ("begin", 0, 1, 5, 9.9), ("begin", 0, 2, 6, 11.0), ("end", 0, 2, 6, 11.1),
+            ("begin", 1, 2, 7, 19.9), ("begin", 1, 2, 6, 20.5), ("end", 1, 2, 6, 20.6))
+        self.assertEqual((runs.lost, runs.repeated, runs.cut_count, runs.unexplained),
+                         ([], [0, 1], 2, []))
+
+    def test_an_end_just_before_a_kill_explains_the_next_run(self) -> None:
+        """The worker may have died before the broker had the acknowledgement."""
+        runs = self.runs(
+            ("begin", 0, 1, 5, 9.5), ("end", 0, 1, 5, 9.75),
+            ("begin", 0, 2, 6, 11.0), ("end", 0, 2, 6, 11.1))
+        self.assertEqual((runs.repeated, runs.late_s, runs.unexplained), ([0], [0.25], []))
+
+    def test_any_other_repetition_is_unexplained(self) -> None:
+        """Such as one long after its end, or one in a process that was not killed."""
+        runs = self.runs(
+            ("begin", 0, 1, 5, 5.0), ("end", 0, 1, 5, 5.1),
+            ("begin", 0, 2, 6, 11.0), ("end", 0, 2, 6, 11.1),
+            ("begin", 1, 2, 6, 19.9), ("end", 1, 2, 6, 19.95),
+            ("begin", 1, 2, 8, 20.5), ("end", 1, 2, 8, 20.6))
+        self.assertEqual(runs.unexplained, [0, 1])
 
 
 def _cases(suite: Iterable[Any]) -> list[SynchronousTestCase]:
