@@ -101,12 +101,21 @@ class Side:
         begin, end = map(float, done.stdout.split())
         return begin, end
 
-    def _start_worker(self) -> subprocess.Popen[bytes]:
+    @contextmanager
+    def _worker(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a worker, which is killed if the block does not stop it."""
         with open(self._folder / "worker.log", "ab") as log:
-            return subprocess.Popen(
+            worker = subprocess.Popen(
                 [sys.executable, "-m", "celery", "-A", "application", "worker",
                  "--concurrency", str(PROCESSES), "--loglevel", "WARNING"],
-                cwd=self._folder, env=self._environment, stdout=log, stderr=log)
+                cwd=self._folder, env=self._environment, stdout=log, stderr=log,
+                start_new_session=True)
+        try:
+            yield worker
+        finally:
+            if worker.returncode is None:
+                os.killpg(worker.pid, signal.SIGKILL)
+                worker.wait()
 
     def _stop(self, worker: subprocess.Popen[bytes]) -> float:
         """Stop a worker; :returns: the CPU time of its processes, seconds."""
@@ -140,19 +149,19 @@ class Side:
         cpu_s = _cpu_s(self.pids)
         begin, end = self.send(count)
         figures = {"sends": count / (end - begin)}
-        worker = self._start_worker()
-        self._wait_for(count)
-        figures["worker"] = self._stop(worker) / count * 1e6
+        with self._worker() as worker:
+            self._wait_for(count)
+            figures["worker"] = self._stop(worker) / count * 1e6
         figures["broker"] = (_cpu_s(self.pids) - cpu_s) / count * 1e6
         times = self._times(count)
         figures["drains"] = count / (times[-1] - times[0])
-        worker = self._start_worker()
-        self.send(1)
-        self._wait_for(1)
-        self._times(1)
-        begin, _ = self.send(count)
-        self._wait_for(count)
-        self._stop(worker)
+        with self._worker() as worker:
+            self.send(1)
+            self._wait_for(1)
+            self._times(1)
+            begin, _ = self.send(count)
+            self._wait_for(count)
+            self._stop(worker)
         figures["through"] = count / (self._times(count)[-1] - begin)
         return figures
 
