@@ -149,6 +149,9 @@ class Source:
             except Closed:
                 return
             except ClientError as error:
+                if self._is_closed:
+                    # The client has closed, and with it the pulls in flight.
+                    return
                 log.warning("queue %s cannot be read, which is tried again: %s", self.queue, error)
                 self._pause()
             except Exception:
