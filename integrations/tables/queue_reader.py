@@ -267,7 +267,7 @@ class _Rows:
             for offset, result in pending:
                 yield from self._apart(offset, result)
             return
-        # While the caller works on the batch, the responses need not be in memory as well.
+        # While the caller works on the batch, the responses do not have to stay in memory.
         del pending
         yield batch
 

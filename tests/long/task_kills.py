@@ -37,7 +37,7 @@ __all__ = ["Kill", "Runs", "kill_workers"]
 
 #: How long a worker may take to run its part, seconds.
 _PATIENCE_S: Final = 180.0
-#: A task whose end is at most so long before a kill may not have been acknowledged yet, seconds.
+#: How long before a kill a task may have ended without being acknowledged, seconds.
 _ACKNOWLEDGED_S: Final = 1.0
 
 
