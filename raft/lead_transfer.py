@@ -100,7 +100,5 @@ def _is_able(state: MemberState, leader: Leader, peer: str) -> bool:
 
     During a transfer to a dead member, the leader would refuse entries for nothing.
     """
-    settings = state.settings
-    lately_ms = state.now_ms - settings.heartbeat_interval_ms - settings.push_timeout_ms
-    return (leader.was_heard_since(peer, lately_ms)
-            and leader.find_lag(peer) < settings.transfer_lag_max)
+    return (leader.was_heard_lately(peer)
+            and leader.find_lag(peer) < state.settings.transfer_lag_max)

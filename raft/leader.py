@@ -1,5 +1,7 @@
 """A leader in one reign: its barrier, heartbeats, pushes, and the committed index."""
 
+from dataclasses import dataclass
+
 from twistmq.raft.actions import LeadEstablished, Proposed, Refused, Role
 from twistmq.raft.calls import Call, Calls
 from twistmq.raft.commit import find_quorum_index
@@ -9,12 +11,25 @@ from twistmq.raft.member_state import MemberState
 from twistmq.raft.messages import HeartbeatRequest, Response, ResponseCode
 from twistmq.raft.pusher import Pusher
 
-__all__ = ["Leader"]
+__all__ = ["Leader", "PeerProgress"]
 
 #: A follower that is about to reach the leader's term is asked again after this time.
 _ASK_AGAIN_MS = 50
 #: The deadline of a leader without peers, which cannot lose its majority.
 _NEVER_MS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class PeerProgress:
+    """What a leader knows about another member.
+
+    :param lag: the number of entries that the member lacks; None before their logs are compared.
+    :param is_reachable: whether the member has answered lately.
+    """
+
+    peer: str
+    lag: int | None
+    is_reachable: bool
 
 
 class Leader:
@@ -151,9 +166,17 @@ class Leader:
         """Return how many entries a peer lacks, as far as is known."""
         return self._state.log.end_index - self._pushers[peer].match_index
 
-    def was_heard_since(self, peer: str, time_ms: int) -> bool:
-        """Return whether a peer has answered a request of this leader that was sent since then."""
-        return self._heard_ms[peer] >= time_ms
+    def was_heard_lately(self, peer: str) -> bool:
+        """Return whether a peer has answered the last heartbeat but one, or a later request."""
+        settings = self._state.settings
+        return self._heard_ms[peer] >= (self._state.now_ms - settings.heartbeat_interval_ms
+                                        - settings.push_timeout_ms)
+
+    def list_progress(self) -> list[PeerProgress]:
+        """Return the progress of all other members."""
+        return [PeerProgress(peer, self.find_lag(peer) if pusher.match_index >= 0 else None,
+                             self.was_heard_lately(peer))
+                for peer, pusher in self._pushers.items()]
 
     def _note_heartbeat_answer(self, call: Call[None], response: Response) -> None:
         state = self._state

@@ -26,7 +26,7 @@ from twistmq.raft.follower import Follower
 from twistmq.raft.hard_state import HardState
 from twistmq.raft.lead_takeover import LeadTakeover
 from twistmq.raft.lead_transfer import LeadTransfer, choose_preferred, choose_successor
-from twistmq.raft.leader import Leader
+from twistmq.raft.leader import Leader, PeerProgress
 from twistmq.raft.log import Log
 from twistmq.raft.member_state import MemberState
 from twistmq.raft.messages import (
@@ -129,6 +129,10 @@ class Member:
     def is_appendable(self) -> bool:
         """Whether the driver may append entries of the current term to the log at present."""
         return self._leader is not None and self._leader.find_refusal() is None
+
+    def list_progress(self) -> list[PeerProgress]:
+        """Return what this leader knows about the other members; nothing at other members."""
+        return [] if self._leader is None else self._leader.list_progress()
 
     def find_successor(self) -> str | None:
         """Return the member to which this leader should give the lead before it stops, if any."""

@@ -24,6 +24,7 @@ from twistmq.plugins.dledger.node import GroupNode
 from twistmq.plugins.dledger.peer_group import PeerGroup
 from twistmq.plugins.dledger.roles import BrokerRoles
 from twistmq.plugins.dledger.settings import GroupSettings
+from twistmq.plugins.dledger.status_rows import status_rows
 from twistmq.plugins.replica.ask import ROLE
 from twistmq.plugins.replica.commits import Commits
 from twistmq.plugins.replica.refusals import refusing_rows
@@ -43,10 +44,6 @@ _COPY_PERIOD_MS: Final = 250
 _EXPIRE_PERIOD_MS: Final = 100
 #: How long a leader that stops may take to give the lead to another member, s.
 _TRANSFER_SECONDS: Final = 1.0
-#: The rows of the runtime table that describe the group.
-_LEADER_ROW: Final = "dledgerLeader"
-_TERM_ROW: Final = "dledgerTerm"
-_COMMITTED_ROW: Final = "dledgerCommittedIndex"
 
 
 class ConnectGroup(Protocol):
@@ -111,7 +108,8 @@ class GroupBroker:
         member = Member(settings.of_member(), LedgerLog(ledger, broker.now_ms), storage.load(),
                         log.noted_index)
         roles = self.roles = BrokerRoles(
-            broker, ledger, self.stage, self.leader_address, settings.broker_id, self._fail)
+            broker, ledger, self.stage, self.leader_address, settings.broker_id, self._fail,
+            lambda: member.has_joined)
         links = self._links = self._connect(
             broker, settings.of_peers(), lambda request: node.answer_request(request),
             lambda peer: node.note_peer_gone(peer), lambda: member.leader)
@@ -193,15 +191,14 @@ class GroupBroker:
     @hookimpl
     def add_runtime_info(self) -> Mapping[str, str]:
         rows = {ROLE: self._broker.role}
-        if self.node is not None:
-            member = self.node.member
-            rows |= {_LEADER_ROW: member.leader, _TERM_ROW: str(member.term),
-                     _COMMITTED_ROW: str(member.committed_index)}
+        log = self._broker.store.commit_log
+        if self.node is not None and isinstance(log, EntryLog):
+            rows |= status_rows(self._settings.of_peers(), self.node.member, log)
         return rows
 
     @hookimpl
     def collect_metrics(self) -> Sequence[MetricFamily]:
         log = self._broker.store.commit_log
-        if self.node is None or not isinstance(log, EntryLog):
+        if self.node is None or self.roles is None or not isinstance(log, EntryLog):
             return []
-        return families(self.node, self.stage, log.end_index)
+        return families(self.node, self.roles, self.stage, log)

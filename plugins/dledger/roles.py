@@ -43,13 +43,14 @@ class BrokerRoles:
 
     :param slave_id: the id of the broker as a slave.
     :param on_failure: called with the reason when the broker cannot become master.
+    :param may_vote: returns whether the member takes part in elections.
     """
 
     log = Logger()
 
     def __init__(
         self, broker: Broker, ledger: Ledger, stage: CommitStage, leader_address: LeaderAddress,
-        slave_id: int, on_failure: Callable[[str], None],
+        slave_id: int, on_failure: Callable[[str], None], may_vote: Callable[[], bool],
     ) -> None:
         self._broker = broker
         self._store = broker.store
@@ -58,6 +59,7 @@ class BrokerRoles:
         self._leader_address = leader_address
         self._slave_id = slave_id
         self._on_failure = on_failure
+        self._may_vote = may_vote
         self._lane = broker.foreground.lane()
         self._is_dispatching = False
         self.role = Role.CANDIDATE
@@ -68,6 +70,8 @@ class BrokerRoles:
         self._known_ms = broker.steady.now_ms()
         #: Whether the node has stopped by a fault.
         self._has_failed = False
+        #: How often the leader was lost, so that an election followed.
+        self.elections = 0
 
     # --- GroupListener
 
@@ -85,6 +89,7 @@ class BrokerRoles:
                           leader=leader or "not known")
         if self.leader:
             self._known_ms = broker.steady.now_ms()
+            self.elections += leader != self.leader
         self.role, self.term, self.leader = role, term, leader
         self._leader_address.leader_changed(follows=role is Role.FOLLOWER)
         if leader and not broker.identity.registers:
@@ -147,4 +152,8 @@ class BrokerRoles:
         silent_ms = self.leaderless_ms()
         if silent_ms < _LEADERLESS_MS:
             return ""
-        return f"the group has had no leader for {silent_ms // 1000} s"
+        text = f"the group has had no leader for {silent_ms // 1000} s"
+        if not self._may_vote():
+            text += ("; this broker, whose ledger is new or incomplete, may not vote before it has "
+                     "caught up with a leader")
+        return text

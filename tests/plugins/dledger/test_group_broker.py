@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from twisted.internet.defer import ensureDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.dledger.kernels import NAMES, TOPIC, KernelGroup, Machine
+from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.plugins.dledger.settings import GroupSettings
 from twistmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
@@ -16,6 +18,7 @@ from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.raft.actions import Role
 
+README = Path(__file__).resolve().parents[3] / "plugins/dledger/README.md"
 LATE = "in-sync replicas not enough"
 
 
@@ -90,6 +93,55 @@ class RoleTests(GroupCase):
             self.assertEqual(rows["dledgerLeader"], self.leader.name)
             self.assertEqual(rows["dledgerTerm"], str(self.leader.broker.node.member.term))
             self.assertEqual(rows["dledgerCommittedIndex"], "0")
+            self.assertEqual((rows["dledgerGroup"], rows["dledgerMember"]), ("g", machine.name))
+            self.assertEqual((rows["dledgerBeginIndex"], rows["dledgerEndIndex"]), ("0", "0"))
+            self.assertEqual(rows["dledgerMayVote"], "true")
+
+    def test_the_leader_shows_the_lag_of_the_others(self) -> None:
+        """A member that is cut off is not reachable after a while; followers show no lag."""
+        near, far = self.followers
+        self.group.run(2)
+        self.group.isolate(far.name)
+        for body in (b"a", b"b"):
+            self.send(body)
+        self.group.run(6)
+        rows = self.leader.kernel.hooks.runtime_info()
+        self.assertEqual(rows["dledgerRole"], "leader")
+        self.assertEqual((rows[f"dledgerLag.{near.name}"], rows[f"dledgerReachable.{near.name}"]),
+                         ("0", "true"))
+        self.assertEqual((rows[f"dledgerLag.{far.name}"], rows[f"dledgerReachable.{far.name}"]),
+                         ("2", "false"))
+        rows = near.kernel.hooks.runtime_info()
+        self.assertEqual(rows["dledgerRole"], "follower")
+        self.assertEqual([name for name in rows if "." in name and "dledger" in name], [])
+        samples = {family.name: dict(family.samples)
+                   for family in self.leader.broker.collect_metrics()}
+        self.assertEqual(samples["dledger_member_lag_entries"],
+                         {(near.name,): 0, (far.name,): 2})
+        self.assertEqual(samples["dledger_member_reachable"], {(near.name,): 1, (far.name,): 0})
+
+    def test_the_page_lists_the_metrics(self) -> None:
+        """Those of the leader are all that there are."""
+        self.group.run(2)
+        page = README.read_text()
+        for family in self.leader.broker.collect_metrics():
+            name = family.name + ("_total" if family.kind == "counter" else "")
+            self.assertIn(f"`{name}{{{family.labels[0]}}}`" if family.labels else f"`{name}`", page)
+
+    def test_metrics_count_elections(self) -> None:
+        """A member counts a lost leader once, and its role is the sample that is 1."""
+        old = self.leader
+        self.group.run(2)
+        self.group.kill(old.name)
+        self.leader = self.group.elect(old.name)
+        self.group.run(2)
+        for machine in self.group.alive:
+            samples = {family.name: dict(family.samples)
+                       for family in machine.broker.collect_metrics()}
+            role = "leader" if machine is self.leader else "follower"
+            self.assertEqual(samples["dledger_role"], {
+                (each.value,): int(each.value == role) for each in Role})
+            self.assertEqual(samples["dledger_elections"], {(): 1})
 
     def test_metrics_of_the_leader_and_of_a_follower(self) -> None:
         """One member leads, and each knows how far the group has agreed."""
@@ -116,6 +168,22 @@ class RoleTests(GroupCase):
         self.assertEqual(check(), "")
         self.group.run(20)
         self.assertIn("no leader for", check())
+        self.assertNotIn("may not vote", check())
+
+    def test_a_wiped_broker_says_why_there_is_no_leader(self) -> None:
+        """Beside one live member, it waits for a leader that the two cannot elect."""
+        wiped, other = self.followers
+        self.send(b"a")
+        self.group.run(2)
+        self.group.kill(wiped.name)
+        wiped.disk = MemoryDisk()
+        self.group.kill(self.leader.name)
+        self.group.start(wiped.name)
+        self.group.run(40)
+        self.assertIn("may not vote before it has caught up",
+                      wiped.kernel.health_checks["group"]())
+        self.assertEqual(wiped.kernel.hooks.runtime_info()["dledgerMayVote"], "false")
+        self.assertNotIn("may not vote", other.kernel.health_checks["group"]())
 
 
 class CommitTests(GroupCase):
