@@ -5,32 +5,40 @@ A patch release keeps these names; a minor release may change them and lists thi
 
 from __future__ import annotations
 
+from twistmq.tools.admin.brokers import broker_settings, runtime_table
 from twistmq.tools.admin.messages import find_messages
 from twistmq.tools.admin.option_rows import (
     BROKER,
+    BROKER_NAME,
     CLUSTER,
     FROM_MS,
+    INTERVAL,
     MAX_COUNT,
     MESSAGE_ID,
     TO_MS,
     TOPIC,
 )
 from twistmq.tools.admin.rows import Command, Millis, Option, Row
-from twistmq.tools.admin.session import AdminError, Session
+from twistmq.tools.admin.session import AdminError, Broker, Session
 
 __all__ = [
     "BROKER",
+    "BROKER_NAME",
     "CLUSTER",
     "FROM_MS",
+    "INTERVAL",
     "MAX_COUNT",
     "MESSAGE_ID",
     "TOPIC",
     "TO_MS",
     "AdminError",
+    "Broker",
     "Command",
     "Millis",
     "Option",
     "Row",
     "Session",
+    "broker_settings",
     "find_messages",
+    "runtime_table",
 ]

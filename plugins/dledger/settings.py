@@ -6,13 +6,11 @@ Source: MessageStoreConfig @5.3.3, DLedgerConfig @dledger-0.3.1.2.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from twistmq.broker.api import Setting, SettingCheck, Settings
-from twistmq.broker.api.wire import split_address
-from twistmq.plugins.dledger.peer_group import PeerGroup
+from twistmq.plugins.dledger.peer_group import MEMBER_ID, PeerGroup, read_peers
 from twistmq.plugins.dledger.peer_settings import PEER_SETTINGS
 from twistmq.raft.settings import MemberSettings
 
@@ -26,8 +24,6 @@ _SELF: Final = "dLegerSelfId"
 _PREFERRED: Final = "preferredLeaderId"
 _PATH: Final = "storePathDLedgerCommitLog"
 _QUICK: Final = "dledger.quick_failover"
-#: The id of a member: a letter and a number, from which its broker id follows.
-_MEMBER_ID: Final = re.compile(r"[A-Za-z]([0-9]{1,9})")
 
 SETTINGS: Final = (
     Setting(ENABLE, "flag", False,
@@ -100,7 +96,7 @@ def group_settings(settings: Settings) -> GroupSettings:
     group, self_id = settings.text(_GROUP).strip(), settings.text(_SELF).strip()
     if not group:
         raise settings.error(_GROUP, f"is empty: {ENABLE}=true needs the name of the group")
-    match = _MEMBER_ID.fullmatch(self_id)
+    match = MEMBER_ID.fullmatch(self_id)
     if match is None:
         raise settings.error(_SELF, "is not a letter and a number, such as n0")
     addresses = _addresses(settings)
@@ -123,21 +119,10 @@ def _addresses(settings: Settings) -> dict[str, str]:
 
     :raises SettingsError: when the list is not valid.
     """
-    addresses: dict[str, str] = {}
-    for text in filter(None, map(str.strip, settings.text(_PEERS).split(";"))):
-        member, dash, address = text.partition("-")
-        try:
-            _, port = split_address(address)
-        except ValueError:
-            port = 0
-        if not dash or not _MEMBER_ID.fullmatch(member) or not port:
-            raise settings.error(_PEERS, f"contains {text!r}, which is not ID-HOST:PORT")
-        if member in addresses:
-            raise settings.error(_PEERS, f"has the member {member} twice")
-        if address in addresses.values():
-            raise settings.error(_PEERS, f"has the address {address} twice")
-        addresses[member] = address
-    return addresses
+    try:
+        return read_peers(settings.text(_PEERS))
+    except ValueError as error:
+        raise settings.error(_PEERS, str(error)) from None
 
 
 def _check_group(settings: Settings) -> None:
