@@ -35,6 +35,8 @@ _BROKERS: Final = (
     Column("disk", "percent"), Column("replication", "list"))
 _LAGS: Final = (Column("group", "group"), Column("lag", "number"),
                 Column("consumed_per_s", "rate", "Consumed/s"))
+#: The row in the figures of a broker that is a member of a group (DLedger).
+_GROUP_ROLE: Final = "dledgerRole"
 #: Rows of the groups with the largest lag on the overview.
 _LAGS_MAX: Final = 10
 
@@ -54,6 +56,9 @@ class _State:
 
 def _state(session: PageSession, broker: Broker) -> _State:
     figures = runtime_table(session, broker)
+    if _GROUP_ROLE in figures:
+        # A group replaces the replication of pairs.
+        return _State(figures, None)
     try:
         return _State(figures, HARuntimeInfo.decode(
             session.ask(broker.address, RequestCode.GET_BROKER_HA_STATUS).body))
@@ -88,7 +93,9 @@ def _role(broker: Broker, state: _State) -> str:
 
 
 def _replication(state: _State) -> list[str]:
-    """Return a line for each connection of the replication."""
+    """Return a line for each connection of the replication, or for each member of a group."""
+    if _GROUP_ROLE in state.figures:
+        return _membership(state.figures)
     info = state.replication
     if info is None:
         return [state.refusal]
@@ -100,6 +107,27 @@ def _replication(state: _State) -> list[str]:
         return [f"follows {own.master_addr}, {behind:,} bytes behind"]
     return [f"{each.addr}: {max(each.diff, 0):,} bytes behind"
             + ("" if each.in_sync else ", not in sync") for each in info.ha_connection_info]
+
+
+def _membership(figures: Mapping[str, str]) -> list[str]:
+    """Return the place of a broker in its group, and the other members as the leader knows them."""
+    term, leader = figures.get("dledgerTerm", ""), figures.get("dledgerLeader", "")
+    if figures[_GROUP_ROLE] == "leader":
+        lines = [f"leads its group in term {term}"]
+    elif leader:
+        lines = [f"follows {leader} in term {term}"]
+    else:
+        lines = [f"knows no leader in term {term}"]
+    if figures.get("dledgerMayVote") == "false":
+        lines.append("may not vote before it has caught up")
+    for name, text in sorted(figures.items()):
+        kind, _, member = name.partition(".")
+        if kind == "dledgerLag":
+            lag = whole_number(text)
+            line = f"{member}: {'unknown' if lag is None else f'{lag:,}'} entries behind"
+            is_silent = figures.get(f"dledgerReachable.{member}") == "false"
+            lines.append(f"{line}, does not answer" if is_silent else line)
+    return lines
 
 
 def _row(broker: Broker, state: _State | None, *, is_denied: bool) -> tuple[Cell, ...]:

@@ -39,3 +39,21 @@ class OverviewTests(ConsoleCase):
         self.assertEqual((row["broker"], row["role"], row["address"], row["stored_today"]),
                          ("broker-a", "master", self.broker, 1))
         self.assertGreater(row["disk"], 0)
+
+    def test_members_of_a_group(self) -> None:
+        """A group replaces replication: each member has its place, and the leader the lags."""
+        hooks = self.running.kernel.hooks
+        runtime_info = hooks.runtime_info
+        for figures, lines in (
+                ({"dledgerRole": "leader", "dledgerLeader": "n0", "dledgerLag.n1": "1200",
+                  "dledgerReachable.n1": "true", "dledgerLag.n2": "unknown",
+                  "dledgerReachable.n2": "false"},
+                 ["leads its group in term 7", "n1: 1,200 entries behind",
+                  "n2: unknown entries behind, does not answer"]),
+                ({"dledgerRole": "follower", "dledgerLeader": "n2"}, ["follows n2 in term 7"]),
+                ({"dledgerRole": "candidate", "dledgerLeader": "", "dledgerMayVote": "false"},
+                 ["knows no leader in term 7", "may not vote before it has caught up"])):
+            rows = {**figures, "dledgerTerm": "7", "brokerRole": "SLAVE"}
+            self.patch(hooks, "runtime_info", lambda rows=rows: {**runtime_info(), **rows})
+            [row] = self.browser.json("/brokers").rows["brokers"]
+            self.assertEqual((row["replication"], row["role"]), (lines, "slave"))
