@@ -157,8 +157,10 @@ _PLACES: Final = {
     "client/event_loop/test_iterations.py": "crash",
     "client/test_simulation.py": "crash",
     "client/test_simulation_mutations.py": "crash",
+    "plugins/dledger/test_admin_commands.py": "crash",
     "plugins/dledger/test_failover.py": "crash",
     "plugins/dledger/test_group_users.py": "crash",
+    "plugins/dledger/test_tls.py": "crash",
     "plugins/ha/test_acting_pair.py": "crash",
     "plugins/ha/test_kills.py": "crash",
     "plugins/ha/test_pair.py": "long",
@@ -170,6 +172,7 @@ _PLACES: Final = {
     "plugins/ha/test_strain.py": "crash",
     "plugins/ha/test_strangers.py": "crash",
     "raft/simulation": "long",
+    "tools/doctor/test_group_checks.py": "crash",
     "transaction/test_kill.py": "crash",
 }
 #: Files of the ring ``unit`` whose tests take two seconds or more together.

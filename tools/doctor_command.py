@@ -34,13 +34,15 @@ EXIT_BROKEN: Final = 1
               help="The folder of `up`.")
 @click.option("--brokers", metavar="N", help=
               "The number of brokers, as in the command of the server.")
+@click.option("--group", metavar="N", help=
+              "The number of brokers of a group, as in the command of the server.")
 @click.option("--running", is_flag=True,
               help="The server is expected to run: its ports must answer, and its store must be "
                    "locked.")
 @click.option("--json", "as_lines", is_flag=True, help="Print JSON.")
 def doctor(
     settings: tuple[str, ...], kind: str | None, file: str | None, name_servers: str | None,
-    data: str, brokers: str | None, running: bool, as_lines: bool,
+    data: str, brokers: str | None, group: str | None, running: bool, as_lines: bool,
 ) -> int:
     """Find faults in a set-up, and suggest how to fix them.
 
@@ -55,10 +57,14 @@ def doctor(
 
     kind = kind or ("broker" if file or name_servers else "up")
     overrides = parse_overrides(settings, name_servers)
-    if brokers is None:
+    if brokers is not None and group is not None:
+        raise click.UsageError("give one of --brokers and --group")
+    several = brokers or group
+    if several is None:
         findings = examine(kind, data, file, overrides, running=running)
     else:
-        findings = examine_brokers(kind, data, file, overrides, brokers, running=running)
+        findings = examine_brokers(kind, data, file, overrides, several, running=running,
+                                   is_group=group is not None)
     if as_lines:
         click.echo(shown.as_json(findings))
     else:
@@ -84,31 +90,34 @@ def examine(
 
 def examine_brokers(
     kind: str, data: str, file: str | None, overrides: Mapping[str, str], brokers: str, *,
-    running: bool = False,
+    running: bool = False, is_group: bool = False,
 ) -> list[Finding]:
     """Check the set-up of several brokers of one command.
 
     :param kind: "up" or "broker".
     :param brokers: the number of brokers; "auto": one less than the number of cores.
+    :param is_group: whether they are the members of one group.
     :returns: the findings, in the order of the checks; the findings of a broker have its name.
     :raises SettingsError: when ``brokers`` is not a valid number of brokers.
     """
     from twistmq.broker.edge.boot import EXIT_USAGE, StartRefused
-    from twistmq.broker.supervisor.members import broker_count, members_of
+    from twistmq.broker.supervisor.child_command import ChildCommand
+    from twistmq.broker.supervisor.groups import members_of_command
+    from twistmq.broker.supervisor.members import broker_count, member_count
     from twistmq.tools.doctor.findings import broken
     from twistmq.tools.doctor.host_checks import Host, cores_finding, host_findings
     from twistmq.tools.doctor.settings_checks import read_settings
 
     if kind == "namesrv":
-        raise StartRefused(EXIT_USAGE, "--brokers: a name server has no brokers")
-    count = broker_count(brokers)
+        raise StartRefused(EXIT_USAGE, "--brokers and --group: a name server has no brokers")
+    count = member_count(brokers) if is_group else broker_count(brokers)
     host = Host.current()
     findings = [*host_findings(host), cores_finding(count)]
     settings = read_settings(kind, data, file, overrides, findings)
     if settings is None:
         return findings
     try:
-        members = members_of(settings, count)
+        members = members_of_command(settings, ChildCommand(count, None, {}, is_group=is_group))
     except SettingsError as error:
         return [*findings, broken("brokers", str(error), "choose another value, leave it out, or "
                                                          "start fewer brokers")]
@@ -128,6 +137,7 @@ def _examine_server(
 ) -> list[Finding]:
     """Check everything of a server except its host."""
     from twistmq.tools.doctor.access_checks import denial_findings
+    from twistmq.tools.doctor.group_checks import group_findings
     from twistmq.tools.doctor.health_checks import health_findings
     from twistmq.tools.doctor.network_checks import network_findings
     from twistmq.tools.doctor.pair_checks import pair_findings
@@ -143,6 +153,7 @@ def _examine_server(
     findings += network_findings(kind, settings, host, running=running)
     if kind != "namesrv":
         findings += pair_findings(settings, running=running)
+        findings += group_findings(settings, running=running)
         findings += store_findings(settings, host.now_ms, running=running)
         if running:
             findings += health_findings(settings)

@@ -337,11 +337,24 @@ class CommandTests(DoctorTestCase):
 class BrokersTests(DoctorTestCase):
     """``--brokers``: the set-up of several brokers."""
 
-    def examine_brokers(self, count: str, **overrides: str) -> list[Finding]:
+    def examine_brokers(
+        self, count: str, *, is_group: bool = False, **overrides: str
+    ) -> list[Finding]:
         """The findings for so many brokers."""
         return examine_brokers("broker", "", None, {
             "bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "brokerName": "b",
-            "listenPort": str(self.port), "storePathRootDir": str(self.store), **overrides}, count)
+            "listenPort": str(self.port), "storePathRootDir": str(self.store), **overrides}, count,
+            is_group=is_group)
+
+    def test_the_members_of_a_group(self) -> None:
+        """``--group``: each is one of three, and none of them runs yet."""
+        found = self.examine_brokers("3", is_group=True)
+        self.assertEqual([each for each in found if each.level is Level.BROKEN], [])
+        texts = [each.text for each in found if each.check == "group"]
+        self.assertEqual(texts[0], "b-0: 3 members: the group survives the loss of 1")
+        self.assertIn(f"the member n2 does not answer at 127.0.0.1:{self.port + 21}",
+                      "".join(texts))
+        self.assertRaises(StartRefused, self.examine_brokers, "4", is_group=True)
 
     def test_the_ports_of_each_are_looked_at(self) -> None:
         """A port of the second broker is taken: it is named, and nothing else is broken."""

@@ -23,7 +23,7 @@ from twistmq.protocol.flags import MASTER_ID
 from twistmq.tools.doctor.findings import Finding, broken, fine, warning
 from twistmq.tools.doctor.tls_checks import client_context
 
-__all__ = ["pair_findings"]
+__all__ = ["broker_settings_at", "pair_findings"]
 
 _TIMEOUT_SECONDS: Final = 3.0
 _CHECK: Final = "replication"
@@ -31,12 +31,14 @@ _FILE_SIZE: Final = "mappedFileSizeCommitLog"
 
 
 def pair_findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
-    """Check a broker of a pair; a single ASYNC_MASTER has no findings.
+    """Check a broker of a pair; a single ASYNC_MASTER and a member of a group have no findings.
 
     :param running: whether the broker is expected to run, so that its port must answer.
     """
     role = settings.text("brokerRole")
     if not settings.has("ha.master") or role == "ASYNC_MASTER":
+        return
+    if settings.has("enableDLegerCommitLog") and settings.flag("enableDLegerCommitLog"):
         return
     if role == "SLAVE":
         yield from _of_slave(settings)
@@ -76,7 +78,7 @@ def _of_slave(settings: Settings) -> Iterator[Finding]:
             yield warning(_CHECK, f"no name server knows a master {settings.text('brokerName')}",
                           "start the master, with the same brokerName; until then the slave waits")
             return
-        theirs = _config_of(address, settings)
+        theirs = broker_settings_at(address, settings)
     except (BrokerError, SettingsError, ValueError, OSError) as error:
         yield warning(_CHECK, f"the master cannot be asked: {error}",
                       "start it, or correct the address; then check again")
@@ -125,7 +127,7 @@ def _known_master(settings: Settings) -> str:
     return ""
 
 
-def _config_of(address: str, settings: Settings) -> dict[str, str]:
+def broker_settings_at(address: str, settings: Settings) -> dict[str, str]:
     """Return the settings of a running broker.
 
     :raises BrokerError, OSError: when the broker does not return them.

@@ -18,7 +18,7 @@ from twistmq.broker.net.tls_options import (
 )
 from twistmq.tools.doctor.findings import Finding, broken, fine, warning
 
-__all__ = ["client_context", "tls_findings"]
+__all__ = ["client_context", "encrypting_context", "tls_findings"]
 
 _TLS: Final = "TLS"
 #: A certificate that expires within this number of days should be renewed.
@@ -76,8 +76,15 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
     :raises OSError: when a file cannot be used.
     :raises SettingsError: when a setting is not valid.
     """
-    if not tls_enabled(settings):
-        return None
+    return encrypting_context(settings) if tls_enabled(settings) else None
+
+
+def encrypting_context(settings: Settings) -> ssl.SSLContext:
+    """Return the TLS context for connections that a server makes, whether or not it uses TLS.
+
+    :raises OSError: when a file cannot be used.
+    :raises SettingsError: when a setting is not valid.
+    """
     options = tls_client_options(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = options.check_host
