@@ -19,8 +19,12 @@ from tests.interop.servers import free_port, servers
 from tests.plugins.metrics.case import NO_LIBRARY
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
-from twistmq.broker.edge.services import declare_plugins
+from twistmq.broker.edge.services import declare_plugins, load_hooks
 from twistmq.broker.supervisor.members import broker_count
+from twistmq.plugins.dledger.peer_settings import allowed_hosts
+from twistmq.plugins.dledger.settings import group_settings
+from twistmq.tools.doctor.findings import Level
+from twistmq.tools.doctor_command import examine
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
@@ -37,12 +41,19 @@ def instructions() -> dict[str, list[str]]:
     return found
 
 
+def command_of(unit: Path) -> list[str]:
+    """The command of a unit, by words."""
+    [line] = re.findall(r"(?m)^ExecStart=(.+)$", unit.read_text())
+    return shlex.split(line)
+
+
 class UnitTests(SynchronousTestCase):
     """The units of systemd."""
 
     def test_each_server_has_its_unit(self) -> None:
-        """The broker has a unit, and the name server has one."""
-        self.assertEqual([unit.stem for unit in UNITS], ["twistmq-broker", "twistmq-namesrv"])
+        """A broker has a unit, a member of a group has one, and the name server has one."""
+        self.assertEqual([unit.stem for unit in UNITS], [
+            "twistmq-broker", "twistmq-broker@", "twistmq-namesrv"])
 
     def test_systemd_takes_them(self) -> None:
         """``systemd-analyze verify`` has nothing to say, where there is one."""
@@ -51,23 +62,24 @@ class UnitTests(SynchronousTestCase):
         scripts = sysconfig.get_path("scripts")
         for unit in UNITS:
             with tempfile.TemporaryDirectory() as folder:
-                copy = Path(folder) / unit.name
+                # A unit of which there may be several has an instance.
+                copy = Path(folder) / unit.name.replace("@", "@n0")
                 # The program has to be there.
                 copy.write_text(unit.read_text().replace("/opt/twistmq/bin", scripts))
                 done = subprocess.run(
                     ["systemd-analyze", "verify", "--recursive-errors=no", str(copy)],
                     capture_output=True, text=True, timeout=60)
-            about = [line for line in done.stderr.splitlines() if unit.name in line]
+            about = [line for line in done.stderr.splitlines() if copy.name in line]
             self.assertEqual((done.returncode, about), (0, []), msg=done.stderr)
 
     def test_commands_and_their_files(self) -> None:
         """Each command is one, its file is here, and all in it is a setting of that server."""
         for unit in UNITS:
-            [line] = re.findall(r"(?m)^ExecStart=(.+)$", unit.read_text())
-            program, kind, option, path = shlex.split(line)
+            program, kind, option, path, *values = command_of(unit)
             self.assertEqual((program, option), ("/opt/twistmq/bin/twistmq", "-c"))
+            overrides = dict(value.replace("%i", "n1").split("=", 1) for value in values)
             for text in self.texts(DEPLOY / Path(path).name):
-                settings = self.load(kind, text)
+                settings = self.load(kind, text, overrides)
                 self.assertEqual(settings.unknown, {}, msg=unit.name)
 
     def texts(self, file: Path) -> tuple[str, str]:
@@ -75,12 +87,12 @@ class UnitTests(SynchronousTestCase):
         text = file.read_text()
         return text, re.sub(r"(?m)^#(\w[\w.]*=)", r"\1", text)
 
-    def load(self, kind: str, text: str) -> Settings:
+    def load(self, kind: str, text: str, overrides: dict[str, str]) -> Settings:
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
             file.write(text)
             file.flush()
             load = boot.namesrv_settings if kind == "namesrv" else boot.broker_settings
-            settings = load(file.name, {})
+            settings = load(file.name, overrides)
         declare_plugins(kind, settings)
         return settings
 
@@ -90,7 +102,7 @@ class UnitTests(SynchronousTestCase):
             text = unit.read_text()
             state, logs = (re.findall(rf"(?m)^{name}Directory=(.+)$", text)[0]
                            for name in ("State", "Logs"))
-            conf = (DEPLOY / f"{unit.stem.removeprefix('twistmq-')}.conf").read_text()
+            conf = (DEPLOY / Path(command_of(unit)[3]).name).read_text()
             paths = re.findall(r"(?m)^[\w.]+=(/.+)$", conf)
             self.assertTrue(paths)
             for path in paths:
@@ -131,6 +143,47 @@ class PairTests(SynchronousTestCase):
         self.assertEqual(master.names("ha.peers"), (slave.text("brokerIP2"),))
         self.assertEqual(slave.names("ha.peers"), (master.text("brokerIP2"),))
         self.assertGreater(master.int("inSyncReplicas"), 1)
+
+
+class GroupTests(SynchronousTestCase):
+    """The settings of a group of three, and the unit of its members."""
+
+    def test_each_instance_is_a_member(self) -> None:
+        """The same file is that of all three hosts; the name of the unit makes the difference."""
+        *_, path, value = command_of(DEPLOY / "twistmq-broker@.service")
+        self.assertEqual((Path(path).name, value), ("group.conf", "dLegerSelfId=%i"))
+        for number in range(3):
+            settings = boot.broker_settings(str(DEPLOY / "group.conf"),
+                                            {"dLegerSelfId": f"n{number}"})
+            load_hooks(settings)
+            settings.check()
+            group = group_settings(settings)
+            self.assertEqual((len(group.addresses), group.broker_id), (3, number + 1))
+            self.assertEqual(group.group, settings.text("brokerName"))
+            self.assertTrue(group.is_durable and group.quick_failover)
+            # Only the members reach the port that asks for no password.
+            self.assertEqual(len(allowed_hosts(settings, group.of_peers()).networks), 3)
+            hosts = {address.rpartition(":")[0] for address in group.addresses.values()}
+            servers_hosts = {address.rpartition(":")[0]
+                             for address in settings.addresses("namesrvAddr")}
+            self.assertEqual(hosts, servers_hosts)
+
+    def test_the_doctor_finds_nothing_broken_in_it(self) -> None:
+        """With addresses at which nothing listens: the other members are to be started."""
+        text = re.sub(r"192\.0\.2\.\d:\d+", lambda _: f"127.0.0.1:{free_port()}",
+                      (DEPLOY / "group.conf").read_text())
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "group.conf")
+            file.write_text(text.replace("/var/", f"{folder}/"))
+            found = examine("broker", "", str(file), {
+                "dLegerSelfId": "n1", "listenPort": str(free_port()), "bindAddress": "127.0.0.1",
+                "brokerIP1": "127.0.0.1"})
+        self.assertEqual({each.check for each in found if each.level is Level.BROKEN}
+                         - {"name server"}, set())
+        texts = [each.text for each in found if each.check == "group"]
+        self.assertEqual(texts[0], "3 members: the group survives the loss of 1")
+        self.assertEqual([text.partition(" at ")[0] for text in texts[1:]], [
+            "the member n0 does not answer", "the member n2 does not answer"])
 
 
 class ImageTests(SynchronousTestCase):
