@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.dledger.peer_network import Collector, PeerNetwork, Pipe
 from twistmq.plugins.dledger import incoming_link, peer_port
+from twistmq.plugins.ha.frames import encode_report, encode_slave_id
 from twistmq.protocol.codes import DLedgerRequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand, decode_command, encode_reply, encode_request
 from twistmq.protocol.frame import FRAME_SIZE_MAX, FrameDecoder, encode_frame
@@ -212,8 +213,9 @@ class StrangerTests(PortCase):
         self.assertIn("dledger.peers", self.lines(events)[0])
 
     def test_other_protocols(self) -> None:
-        """A slave of replication, TLS, HTTP, and lengths that cannot be."""
-        for data in (b"\0" * 8, b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET / HTTP/1.1\r\n\r\n",
+        """A slave of the plugin ha, TLS, HTTP, and lengths that cannot be."""
+        slave = encode_report(0), encode_report(123_456), encode_slave_id(1) + encode_report(0)
+        for data in (*slave, b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET / HTTP/1.1\r\n\r\n",
                      b"\xff" * 8, (FRAME_SIZE_MAX + 1).to_bytes(4, "big") + b"\0" * 4):
             client, pipe = self.connect()
             with capturedLogs() as events:
