@@ -26,6 +26,8 @@ from twistmq.plugins.dledger.peer_group import read_peers
 from twistmq.protocol.bodies.dledger import (
     ANSWER_CODE,
     DLedgerBody,
+    HeartBeatRequest,
+    HeartBeatResponse,
     LeadershipTransferRequest,
     LeadershipTransferResponse,
     MetadataRequest,
@@ -200,13 +202,15 @@ def _current_leader(session: Session, group: _Group) -> str:
 def _transfer(
     session: Session, group: _Group, leader: str, member: str, term: int | None
 ) -> None:
-    """Ask the leader for the transfer. A leader that is in another term answers with its term.
+    """Ask the leader for the transfer, in the given term or in the one that it is found to be in.
 
     :raises AdminError: when the leader refuses, or the transfer fails.
     """
     answer = _ask_for_transfer(session, group, leader, member, term or 0)
     if term is None and answer.code == ResponseCode.INCONSISTENT_TERM:
-        answer = _ask_for_transfer(session, group, leader, member, answer.term)
+        # A leader of ours answers with its term; Apache's repeats the term of the request.
+        term = answer.term or _find_term(session, group, leader, member)
+        answer = _ask_for_transfer(session, group, leader, member, term)
     if answer.code != ResponseCode.SUCCESS:
         reason = _REASONS.get(answer.code, "the leader answers with this code")
         raise AdminError("the lead is not transferred: " + reason.format(
@@ -221,6 +225,16 @@ def _ask_for_transfer(
     return LeadershipTransferResponse.decode(group.ask(
         session, leader, DLedgerRequestCode.LEADERSHIP_TRANSFER, request,
         max(session.timeout_s, _TRANSFER_SECONDS)))
+
+
+def _find_term(session: Session, group: _Group, leader: str, member: str) -> int:
+    """Return the term of a leader of Apache's, which refuses a heartbeat of a lower term with it.
+
+    :raises BrokerError: when the leader does not answer.
+    """
+    request = HeartBeatRequest(term=-1, leader_id=member, local_id=member)
+    return HeartBeatResponse.decode(
+        group.ask(session, leader, DLedgerRequestCode.HEART_BEAT, request)).term
 
 
 def _verify(session: Session, group: _Group, member: str) -> None:
