@@ -53,7 +53,7 @@ _REASONS: Final[Mapping[int, str]] = {
     ResponseCode.UNKNOWN_MEMBER: "the address of {leader} is that of another member",
     ResponseCode.EXPIRED_TERM: "another term has begun meanwhile",
     ResponseCode.NOT_LEADER: "{leader} does not lead",
-    ResponseCode.INCONSISTENT_TERM: "the leader is in the term {term}",
+    ResponseCode.INCONSISTENT_TERM: "the leader is in another term",
     ResponseCode.INCONSISTENT_LEADER: "{member} follows another leader than {leader}",
     ResponseCode.UNEXPECTED_ARGUMENT: "{leader} does not know {member}",
     ResponseCode.FALL_BEHIND_TOO_MUCH: "{member} lacks too many entries, or has not answered the "
@@ -214,8 +214,7 @@ def _transfer(
     if answer.code != ResponseCode.SUCCESS:
         reason = _REASONS.get(answer.code, "the leader answers with this code")
         raise AdminError("the lead is not transferred: " + reason.format(
-            member=member, leader=leader, group=group.name, term=answer.term)
-            + f" ({_name(answer.code)})")
+            member=member, leader=leader, group=group.name) + f" ({_name(answer.code)})")
 
 
 def _ask_for_transfer(
