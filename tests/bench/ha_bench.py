@@ -85,6 +85,11 @@ class OurServer:
             raise SystemExit(f"{self._process.args} ended with status "
                              f"{self._process.returncode}; see {self._out}")
 
+    def kill(self) -> None:
+        """End the process at once, and return when it has ended."""
+        self._process.kill()
+        self._process.wait()
+
 
 class ApacheServer:
     """A broker of Apache's, with a name server or without."""

@@ -40,12 +40,14 @@ class Part:
     :param command: the program below tests/bench and its options; ``{seconds}`` and ``{rounds}``
         are put in.
     :param differs: where the settings of both sides differ, and anything else a reader must know.
+    :param apache: the release of Apache's that runs beside it.
     """
 
     name: str
     title: str
     command: Sequence[str]
     differs: str
+    apache: str = "5.3.3"
 
     def arguments(self, seconds: float, rounds: int) -> list[str]:
         """The program and its options."""
