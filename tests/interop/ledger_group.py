@@ -28,10 +28,10 @@ from twistmq.protocol.bodies.dledger import (
 from twistmq.protocol.codes import DLedgerRequestCode
 from twistmq.protocol.errors import BrokerError
 
-__all__ = ["IDS", "LedgerGroup", "LedgerMember"]
+__all__ = ["GROUP", "IDS", "LedgerGroup", "LedgerMember"]
 
 IDS: Final = ("n0", "n1", "n2")
-_GROUP: Final = "G0"
+GROUP: Final = "G0"
 #: How long an election and its consequences may take, on a busy machine, seconds.
 _PATIENCE_SECONDS: Final = 90.0
 #: How long a member may take to answer, seconds: a transfer is answered after it has ended.
@@ -76,7 +76,7 @@ class LedgerGroup(Group):
     def __enter__(self) -> Self:
         super().__enter__()
         for member in IDS:
-            settings = {"enableDLegerCommitLog": "true", "dLegerGroup": _GROUP,
+            settings = {"enableDLegerCommitLog": "true", "dLegerGroup": GROUP,
                         "dLegerPeers": peers_text(self._ports), "dLegerSelfId": member}
             replica: LedgerMember = (
                 _Ours(self.folder / member, self.namesrv.address, settings)
@@ -97,12 +97,17 @@ class LedgerGroup(Group):
         self._running.discard(member)
         self.members[member].end(signal.SIGKILL)
 
+    @property
+    def peers(self) -> str:
+        """The setting dLegerPeers, and the name of the group is ``GROUP``."""
+        return peers_text(self._ports)
+
     def leader_of(self, member: str) -> str:
         """Return the leader that a member follows; empty if it knows none or does not answer."""
         try:
             with RawClient(f"127.0.0.1:{self._ports[member]}", _ANSWER_SECONDS) as client:
                 reply = client.request(DLedgerRequestCode.METADATA, None, MetadataRequest(
-                    group=_GROUP, remote_id=member).encode())
+                    group=GROUP, remote_id=member).encode())
         except (BrokerError, OSError):
             return ""
         leader = MetadataResponse.decode(reply.body).leader_id
@@ -130,12 +135,15 @@ class LedgerGroup(Group):
 
         wait_until(f"{member} leads", leads, _PATIENCE_SECONDS)
 
+    def term_of(self, member: str) -> str:
+        """The term in the file of a member."""
+        lines = (self.members[member].log_folder.parent / "currterm").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)["currTerm"]
+
     def _transfer(self, leader: str, member: str) -> int:
         """Ask a leader to transfer the lead; :returns: the code of the answer."""
-        lines = (self.members[leader].log_folder.parent / "currterm").read_text().splitlines()
-        term = dict(line.split("=", 1) for line in lines if "=" in line)["currTerm"]
         request = LeadershipTransferRequest(
-            group=_GROUP, remote_id=leader, term=int(term), transfer_id=leader,
+            group=GROUP, remote_id=leader, term=int(self.term_of(leader)), transfer_id=leader,
             transferee_id=member)
         try:
             with RawClient(f"127.0.0.1:{self._ports[leader]}", _ANSWER_SECONDS) as client:
