@@ -19,7 +19,8 @@ from twistmq.tools.admin.option_rows import (
     TOPIC,
 )
 from twistmq.tools.admin.rows import Command, Millis, Option, Row
-from twistmq.tools.admin.session import AdminError, Broker, Session
+from twistmq.tools.admin.session import AdminError, Session
+from twistmq.tools.admin.session import Broker as RegisteredBroker
 
 __all__ = [
     "BROKER",
@@ -32,10 +33,10 @@ __all__ = [
     "TOPIC",
     "TO_MS",
     "AdminError",
-    "Broker",
     "Command",
     "Millis",
     "Option",
+    "RegisteredBroker",
     "Row",
     "Session",
     "broker_settings",

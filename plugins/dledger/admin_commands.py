@@ -15,7 +15,7 @@ from typing import Final
 
 from twistmq.broker.api.admin_commands import (
     AdminError,
-    Broker,
+    RegisteredBroker,
     Row,
     Session,
     broker_settings,
@@ -253,12 +253,12 @@ def _verify(session: Session, group: _Group, member: str) -> None:
 class _Member:
     """What a registered broker of a group says."""
 
-    broker: Broker
+    broker: RegisteredBroker
     group: _Group
     member: str
     table: Mapping[str, str]
 
-    def number(self, name: str) -> int | None:
+    def read_index(self, name: str) -> int | None:
         """Return the number in a row of the runtime table; None if the broker lacks the row."""
         text = self.table.get(name, "")
         return -1 if text == "-1" else whole_number(text)
@@ -284,7 +284,7 @@ def group_status(session: Session, *, broker: str | None, cluster: str | None) -
         yield from _rows(name, members[name])
 
 
-def _member_at(session: Session, broker: Broker) -> _Member | None:
+def _member_at(session: Session, broker: RegisteredBroker) -> _Member | None:
     """Ask a broker; :returns: None if it is not a member of a group.
 
     :raises BrokerError: when it does not answer.
@@ -305,35 +305,35 @@ def _rows(name: str, members: list[_Member]) -> Iterator[Row]:
     by_id = {each.member: each for each in members}
     ids = sorted({member for each in members for member in each.group.addresses} | by_id.keys())
     for member in ids:
-        found = by_id.get(member)
-        if found is None:
+        answer = by_id.get(member)
+        if answer is None:
             yield (name, member, None, None, None, None, None, None, None,
                    _lag(leader, member, None), _is_reachable(leader, member, None), None)
             continue
-        table = found.table
+        table = answer.table
         may_vote = table.get("dledgerMayVote")
-        yield (name, member, found.broker.address, found.role,
+        yield (name, member, answer.broker.address, answer.role,
                table.get("dledgerLeader", "" if leader is None else leader.member),
-               found.number("dledgerTerm"), found.number("dledgerBeginIndex"),
-               found.number("dledgerEndIndex"), found.number("dledgerCommittedIndex"),
-               _lag(leader, member, found), _is_reachable(leader, member, found),
+               answer.read_index("dledgerTerm"), answer.read_index("dledgerBeginIndex"),
+               answer.read_index("dledgerEndIndex"), answer.read_index("dledgerCommittedIndex"),
+               _lag(leader, member, answer), _is_reachable(leader, member, answer),
                None if may_vote is None else may_vote == "true")
 
 
-def _lag(leader: _Member | None, member: str, found: _Member | None) -> int | None:
+def _lag(leader: _Member | None, member: str, answer: _Member | None) -> int | None:
     """Return how many entries a member lacks: as the leader knows, or by the ends of both logs."""
     if leader is None:
         return None
     if leader.member == member:
         return 0
-    known = leader.number(f"dledgerLag.{member}")
-    if known is not None or found is None:
+    known = leader.read_index(f"dledgerLag.{member}")
+    if known is not None or answer is None:
         return known
-    ends = leader.number("dledgerEndIndex"), found.number("dledgerEndIndex")
+    ends = leader.read_index("dledgerEndIndex"), answer.read_index("dledgerEndIndex")
     return None if ends[0] is None or ends[1] is None else max(0, ends[0] - ends[1])
 
 
-def _is_reachable(leader: _Member | None, member: str, found: _Member | None) -> bool:
+def _is_reachable(leader: _Member | None, member: str, answer: _Member | None) -> bool:
     """Return whether the leader hears a member, or whether the broker answers this command."""
     text = "" if leader is None else leader.table.get(f"dledgerReachable.{member}", "")
-    return text == "true" if text else found is not None
+    return text == "true" if text else answer is not None
