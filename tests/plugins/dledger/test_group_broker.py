@@ -17,6 +17,7 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.raft.actions import Role
+from twistmq.raft.messages import ResponseCode as TransferCode
 
 README = Path(__file__).resolve().parents[3] / "plugins/dledger/README.md"
 LATE = "in-sync replicas not enough"
@@ -268,6 +269,33 @@ class FailoverTests(GroupCase):
             self.assertEqual(self.group.bodies(name), wanted)
             self.assertEqual(self.files(name), self.files(self.leader.name))
         self.assertEqual(old.kernel.role, "SLAVE")
+
+    def test_sends_during_a_transfer(self) -> None:
+        """It takes less than a second; each send is answered, and no acknowledged one is lost."""
+        group, old, new = self.group, self.leader, self.followers[0]
+        group.run(2)
+        begin_ms = group.now_ms()
+        codes: list[TransferCode] = []
+        old.broker.node.transfer_lead(new.name).addCallback(codes.append)
+        replies = []
+        while new.kernel.is_slave:
+            body = b"%d" % len(replies)
+            replies.append((body, group.begin_send(old, body)))
+            group.step()
+            self.assertLess(group.now_ms() - begin_ms, 1000)
+        self.assertEqual(codes, [TransferCode.SUCCESS])
+        group.run(1.5)
+        answers = {body: reply() for body, reply in replies}
+        self.assertNotIn(None, answers.values())
+        self.send(b"after", new)
+        stored = group.bodies(new.name)
+        acknowledged = [body for body, answer in answers.items() if answer.code == 0]
+        self.assertEqual([body for body in acknowledged if body not in stored], [])
+        refused = [body for body, answer in answers.items()
+                   if answer.code == ResponseCode.SYSTEM_BUSY]
+        self.assertTrue(refused)
+        self.assertEqual([body for body in refused if body in stored], [])
+        self.assertEqual(stored[-1], b"after")
 
     def test_a_leader_that_is_cut_off_answers_and_forgets(self) -> None:
         """Its waiting send is refused; its entry goes, and its queue offset is used again."""
