@@ -8,20 +8,23 @@ term it may have voted against. It therefore
    A majority of answers is not enough, because the one member that does not answer may be a
    candidate that is about to lead with the forgotten vote;
 2. acknowledges the entries of a leader, but grants no vote until it has all entries that the
-   leader has committed, with at least one entry from the current term among them.
+   leader has committed, with at least one entry from the current term among them, and with all
+   entries that the leader's log had when it first compared the logs.
 
-If all the answers say that the term is 0, no majority has ever elected a leader: the group is new,
-and the member may vote at once.
+If all the answers say that the term is 0 and that the log is empty, no majority has ever elected a
+leader: the group is new, and the member may vote at once. Apache's members may lead in term 0.
 """
 
 from twistmq.raft.calls import Call, Calls
 from twistmq.raft.member_state import MemberState
-from twistmq.raft.messages import Response, VoteRequest, VoteResponse
+from twistmq.raft.messages import Response, VoteRequest, VoteResponse, VoteResult
 
 __all__ = ["Admission"]
 
 #: The term of an inquiry. No vote is granted in it, as every member's term is higher.
 _INQUIRY_TERM = -1
+#: The results of a voter whose log is longer than the empty log of the inquiry.
+_LONGER_LOG = (VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER_END_INDEX)
 
 
 class Admission:
@@ -34,6 +37,8 @@ class Admission:
         self._next_inquiry_ms: int | None = None
         #: The term that each peer has reported.
         self._terms: dict[str, int] = {}
+        #: Whether a peer has entries.
+        self._has_entries = False
 
     @property
     def knows_terms(self) -> bool:
@@ -73,6 +78,7 @@ class Admission:
             return False
         if isinstance(response, VoteResponse) and response.term >= 0 and not self.knows_terms:
             self._terms[call.peer] = max(response.term, self._terms.get(call.peer, 0))
+            self._has_entries |= response.result in _LONGER_LOG
             self._judge_terms()
         return True
 
@@ -89,7 +95,7 @@ class Admission:
         highest = max(self._terms.values(), default=0)
         if highest > state.term:
             state.step_down(highest)
-        is_new_group = (highest == 0 and state.term == 0 and state.log.end_index < 0
-                        and state.committed_index < 0)
+        is_new_group = (highest == 0 and not self._has_entries and state.term == 0
+                        and state.log.end_index < 0 and state.committed_index < 0)
         if is_new_group or not state.settings.peers:
             state.ballot.join()

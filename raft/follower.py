@@ -53,6 +53,9 @@ class Follower:
         self._leader_committed = -1
         #: When the entries up to this one are durable, a member that may not vote yet joins.
         self._join_index: int | None = None
+        #: The highest entry that this leader has compared: its log had that entry when this member
+        #: first heard of it. None: no comparison has arrived.
+        self._compared_index: int | None = None
 
     @property
     def next_deadline(self) -> int | None:
@@ -81,6 +84,7 @@ class Follower:
         self._verified_index = -1
         self._leader_committed = -1
         self._join_index = None
+        self._compared_index = None
         unsynced, self._unsynced = self._unsynced, []
         for parked in self._parked_pushes.take_all():
             self._answer(parked.question, parked.request, ResponseCode.EXPIRED_TERM)
@@ -172,7 +176,11 @@ class Follower:
     # --- Pushes ---
 
     def _obey(self, question: int, request: PushRequest) -> None:
-        if request.type is PushType.APPEND:
+        if (self._compared_index is None and not self._state.ballot.has_joined
+                and request.type is not PushType.COMPARE):
+            # This member has to know how far the leader's log goes, so the leader must compare.
+            self._answer(question, request, ResponseCode.INCONSISTENT_STATE)
+        elif request.type is PushType.APPEND:
             self._take_entries(ParkedPush(question, request,
                                       self._state.now_ms + self._state.settings.parked_ms))
         elif request.type is PushType.COMMIT:
@@ -234,15 +242,19 @@ class Follower:
     def _note_caught_up(self, request: PushRequest) -> None:
         """Let the member join as soon as all entries that this leader has committed are durable.
 
-        A new leader may know too low a committed index until it has committed its own barrier.
+        A new leader may know too low a committed index until it has committed its own barrier. An
+        Apache leader has no barrier, and may lead its term again after a restart. The committed
+        index must therefore also reach the end that the leader's log had at the comparison.
         """
         index, log = request.commit_index, self._state.log
         if (log.begin_index <= index <= self._verified_index
-                and log.term_at(index) == request.term):
+                and log.term_at(index) == request.term
+                and self._compared_index is not None and index >= self._compared_index):
             self._join_index = index
 
     def _compare(self, question: int, request: PushRequest) -> None:
         entry = request.entries[0]
+        self._compared_index = max(entry.index, self._compared_index or 0)
         if self._has(entry):
             self._verified_index = max(self._verified_index, entry.index)
             self._acknowledge(question, request, entry.index)

@@ -41,6 +41,14 @@ class JoiningTests(SynchronousTestCase):
         self._tell_terms(member, c=0)
         self.assertEqual(member.member.hard_state, HardState(0, "b", joined=True))
 
+    def test_a_group_that_is_led_in_its_term_0(self) -> None:
+        """Members of Apache's may do that: a peer has entries, so the group is not new."""
+        member = LoneMember()
+        self._tell_terms(member, a=0)
+        member.answer(member.asks(VoteRequest, "c")[-1], VoteResponse(
+            term=0, result=VoteResult.REJECT_EXPIRED_LEDGER_TERM))
+        self.assertFalse(member.member.has_joined)
+
     def test_a_wiped_member_grants_no_vote_and_does_not_stand(self) -> None:
         """Whoever asks, and however long it waits."""
         member = LoneMember()
@@ -67,6 +75,7 @@ class JoiningTests(SynchronousTestCase):
         """Follow ``a`` in the term 3, with its entries of the terms 2, 2, 3."""
         entries = entries_of(2, 2, 3)
         self._tell_terms(member, a=3, c=3)
+        member.push(PushType.COMPARE, 3, entries[2], commit=commit)
         member.push(PushType.TRUNCATE, 3, entries[0], commit=commit)
         member.push(PushType.APPEND, 3, *entries[1:], commit=commit)
 
@@ -87,10 +96,33 @@ class JoiningTests(SynchronousTestCase):
         member.push(PushType.COMMIT, 3, commit=2)
         self.assertTrue(member.member.has_joined)
 
+    def test_it_does_not_join_before_the_end_that_the_leader_had(self) -> None:
+        """A leader of Apache's may lead its term again, and know less than it did."""
+        member = LoneMember()
+        entries = entries_of(3, 3, 3)
+        self._tell_terms(member, a=3, c=3)
+        member.push(PushType.COMPARE, 3, entries[2], commit=0)
+        member.push(PushType.TRUNCATE, 3, entries[0], commit=0)
+        member.push(PushType.APPEND, 3, *entries[1:], commit=1)
+        self.assertFalse(member.member.has_joined)
+        member.push(PushType.COMMIT, 3, commit=2)
+        self.assertTrue(member.member.has_joined)
+
+    def test_it_insists_on_a_comparison(self) -> None:
+        """Otherwise it does not know how far the log of the leader goes."""
+        member = LoneMember()
+        entry = entries_of(3)[0]
+        self._tell_terms(member, a=3, c=3)
+        for kind in (PushType.TRUNCATE, PushType.APPEND):
+            [answer] = member.push(kind, 3, entry)
+            self.assertIs(answer.code, ResponseCode.INCONSISTENT_STATE)
+        self.assertEqual(member.log.end_index, -1)
+
     def test_it_joins_when_the_entries_are_durable(self) -> None:
         """A loss of power could take them away again."""
         member = LoneMember()
         self._tell_terms(member, a=3, c=3)
+        member.push(PushType.COMPARE, 3, entries_of(3)[0], commit=-1)
         member.push(PushType.TRUNCATE, 3, entries_of(3)[0], commit=-1)
         member.holds_disk = True
         member.push(PushType.APPEND, 3, *entries_of(3, first=1), commit=1)
