@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.history.records import Entry as LogEntry
@@ -25,8 +26,11 @@ _ASTRAY = 0.15
 class Clients:
     """Two clients that append and read, each one operation after the other."""
 
-    def __init__(self, world: World, machines: dict[str, Machine]) -> None:
+    def __init__(self, world: World, machines: dict[str, Machine],
+                 body_of: Callable[[Entry], bytes]) -> None:
+        """:param body_of: returns what a client has sent as an entry; empty: a barrier."""
         self._world = world
+        self._body_of = body_of
         self._machines = list(machines.values())
         self._sends: list[Send] = []
         self._reads: list[tuple[str, Machine, int, int, bool, int, list[Entry]]] = []
@@ -94,7 +98,7 @@ class Clients:
         count = 0
         for entry in committed:
             offsets.append(count)
-            count += bool(entry.body)
+            count += bool(self._body_of(entry))
         sends = [send if send.outcome is not Outcome.OK else Send(
             send.client, send.node, send.queue, send.body, send.begin, send.end, send.outcome,
             send.place, offsets[send.place]) for send in self._sends]
@@ -103,13 +107,15 @@ class Clients:
 
     def _history_read(self, client: str, machine: Machine, life: int, term: int, leads: bool,
                       time_ms: int, entries: list[Entry]) -> Read:
-        bodies = [entry.body.decode() for entry in entries if entry.body]
+        bodies = [body.decode() for body in map(self._body_of, entries) if body]
         start = max(len(bodies) - 4, 0)
         return Read(client, machine.name, _QUEUE, time_ms, time_ms, start,
                     tuple(enumerate(bodies))[start:], 0, len(bodies), term, leads, life)
 
     def _final_log(self, machine: Machine, offsets: list[int]) -> FinalLog:
         entries = machine.disk.entries
-        return FinalLog([LogEntry(entry.index, _QUEUE, offsets[entry.index], entry.body.decode())
-                         for entry in entries if entry.body and entry.index < len(offsets)],
+        bodies = [(entry.index, self._body_of(entry)) for entry in entries
+                  if entry.index < len(offsets)]
+        return FinalLog([LogEntry(index, _QUEUE, offsets[index], body.decode())
+                         for index, body in bodies if body],
                         entries[0].index if entries else 0)

@@ -45,12 +45,17 @@ class Faults:
             self._cut_transferee]
         if durable:
             kinds += [self._lose_power, self._lose_power, self._lose_all_power]
+        kinds += self._further_kinds()
         draw = self._world.random
         self._kinds = draw.sample(kinds, 1 + int(draw.random() * _KINDS_MAX))
         self.counts: dict[str, int] = {}
         self._is_over = False
         #: Until this time, a history of several steps goes on.
         self.busy_until_ms = 0
+
+    def _further_kinds(self) -> list[Callable[[], None]]:
+        """Kinds of faults that only machines of another level have."""
+        return []
 
     def make_one(self) -> None:
         """Make a fault of a kind of this seed, or repair the links."""

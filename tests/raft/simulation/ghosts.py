@@ -27,6 +27,7 @@ list of 20 (I7, I10, I11, I14 and I15) are about a broker's store, which is not 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.raft.simulation.world import InvariantBroken
@@ -54,12 +55,18 @@ __all__ = ["Ghosts"]
 class Ghosts:
     """What the simulator knows of one group."""
 
-    def __init__(self, member_count: int, *, durable: bool) -> None:
+    def __init__(self, member_count: int, *, durable: bool,
+                 body_of: Callable[[Entry], bytes] = lambda entry: entry.body) -> None:
+        """:param body_of: returns what a client has sent as an entry; empty: a barrier."""
+        self.body_of = body_of
         self._quorum = member_count // 2 + 1
         self._durable = durable
         #: The entries that are committed, and the terms whose leaders have committed them.
         self.committed: list[Entry] = []
         self._commit_terms: list[int] = []
+        #: The first committed entry that only the double of Apache's leader calls committed, by the
+        #: copies of entries of older terms; -1: none.
+        self.doubtful_index = -1
         #: How many of them a member knows to be committed.
         self.known_count = 0
         #: By term, the member that leads it and its life.
@@ -117,6 +124,8 @@ class Ghosts:
         if len(matches) < self._quorum:
             return
         agreed = sorted(matches.values(), reverse=True)[self._quorum - 1]
+        if 0 <= self.doubtful_index <= agreed:
+            self._end_doubt(machine, entries, agreed)
         if agreed >= len(self.committed):
             begin = entries[0].index
             if begin > len(self.committed):
@@ -124,6 +133,28 @@ class Ghosts:
                                             f"committed entries")
             self.committed += entries[len(self.committed) - begin:agreed + 1 - begin]
             self._commit_terms += [last.term] * (len(self.committed) - len(self._commit_terms))
+
+    def trust_java(self, machine: Machine, index: int) -> None:
+        """The double of Apache's leader calls entries committed, of whatever term they are."""
+        entries = machine.disk.entries
+        if index >= len(self.committed):
+            if self.doubtful_index < 0:
+                self.doubtful_index = len(self.committed)
+            begin = entries[0].index
+            self.committed += entries[len(self.committed) - begin:index + 1 - begin]
+            self._commit_terms += [machine.term] * (
+                len(self.committed) - len(self._commit_terms))
+        self.known_count = max(self.known_count, index + 1)
+
+    def _end_doubt(self, machine: Machine, entries: list[Entry], agreed: int) -> None:
+        """The entries up to ``agreed`` are committed, and so are the doubtful ones among them."""
+        begin, last = entries[0].index, min(agreed, len(self.committed) - 1)
+        for index in range(max(self.doubtful_index, begin), last + 1):
+            if entries[index - begin] != self.committed[index]:
+                raise InvariantBroken("I6", f"{machine.name} and a majority have "
+                                            f"{entries[index - begin]} in place of "
+                                            f"{self.committed[index]}")
+        self.doubtful_index = -1 if last == len(self.committed) - 1 else last + 1
 
     def note_joined(self, machine: Machine) -> None:
         """A member has caught up: what it acknowledged before its disk was replaced is gone."""
@@ -152,8 +183,10 @@ class Ghosts:
         if term < self._terms[machine.name]:
             raise InvariantBroken("I3", f"the term of {machine.name} falls to {term}")
         self._terms[machine.name] = term
-        if not self._durable:
+        if not self._durable or machine.is_java:
             self.note_durable(machine)
+        if machine.is_java:
+            return
         if machine.committed_index > machine.log.end_index:
             raise InvariantBroken("I6", f"{machine.name} has committed {machine.committed_index}, "
                                         f"and its log ends at {machine.log.end_index}")
@@ -171,8 +204,10 @@ class Ghosts:
         """A leader counts what others have: rule I21."""
         for peer, index in machine.take_counted():
             other = machine.machines[peer]
-            if other.was_wiped or other.term > machine.term:
-                # It may have lost what it had, and the leader learns that later.
+            if other.was_wiped or other.term > machine.term or (
+                    other.is_java and other.term < machine.term):
+                # It may have lost what it had, and the leader learns that later. Apache's members
+                # answer comparisons of a leader that they do not follow yet.
                 continue
             entries = other.disk.synced if self._durable else other.disk.entries
             if entries and index < entries[0].index:
@@ -189,7 +224,8 @@ class Ghosts:
         self.counts["elections"] += 1
         term = machine.term
         leader = self.leaders.setdefault(term, (machine.name, machine.life))
-        if leader != (machine.name, machine.life):
+        if leader != (machine.name, machine.life) and not (
+                machine.is_java and leader[0] == machine.name):
             raise InvariantBroken("I1", f"{machine.name} in its life {machine.life} and {leader} "
                                         f"lead the term {term}")
         state = machine.disk.hard_state
@@ -236,7 +272,7 @@ class Ghosts:
         self.counts["acknowledged"] += 1
         for place, body in enumerate(pending.bodies):
             index = pending.first + place
-            if index >= len(self.committed) or self.committed[index].body != body:
+            if index >= len(self.committed) or self.body_of(self.committed[index]) != body:
                 raise InvariantBroken("I9", f"{machine.name} acknowledges {body!r} at {index}, "
                                             f"which is not committed")
 
@@ -256,6 +292,9 @@ class Ghosts:
                 self._check_vote(machine, request)
             return
         if response.code is not ResponseCode.SUCCESS:
+            return
+        if machine.is_java:
+            self._note_match(machine, machine.member.term)
             return
         if isinstance(request, PushRequest | HeartbeatRequest):
             if request.term < machine.term and not machine.is_releasing:

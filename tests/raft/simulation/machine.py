@@ -77,6 +77,9 @@ class Pending:
 class Machine:
     """One machine; ``member`` is None while its process does not run."""
 
+    #: Whether it runs the double of Apache's member: see ``java_machine.py``.
+    is_java = False
+
     def __init__(self, world: World, links: Links, ghosts: Ghosts, settings: MemberSettings
                  ) -> None:
         self.world = world
@@ -84,7 +87,7 @@ class Machine:
         self.ghosts = ghosts
         self.settings = settings
         self.name = settings.member_id
-        self.disk = Disk()
+        self.disk = self._make_disk()
         self.log = DiskLog(self.disk, self._add_entry, self._cut_log)
         self.machines: dict[str, Machine] = {}
         self.member: Member | None = None
@@ -138,6 +141,12 @@ class Machine:
         state = self.disk.hard_state
         return state is not None and state.joined and not self.is_wiped
 
+    def _make_disk(self) -> Disk:
+        return Disk()
+
+    def _make_member(self) -> Member:
+        return Member(self.settings, self.log, self.disk.hard_state, self.disk.committed_index)
+
     # --- The process ---
 
     @property
@@ -155,8 +164,7 @@ class Machine:
         self._clock_begin = (self.world.now_ms, 0)
         self._tick_ms = -1
         self.disk.sync_all()
-        self.member = Member(
-            self.settings, self.log, self.disk.hard_state, self.disk.committed_index)
+        self.member = self._make_member()
         self.committed_index = self.member.committed_index
         self.term = self.member.term
         self.ghosts.note_start(self)

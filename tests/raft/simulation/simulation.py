@@ -46,7 +46,7 @@ class Simulation:
         draw = self.world.random
         self.links = Links(self.world)
         self.durable = draw.random() < 0.7
-        self.ghosts = Ghosts(member_count, durable=self.durable)
+        self.ghosts = self._make_ghosts(member_count)
         names = tuple(f"n{number}" for number in range(member_count))
         preferred = (draw.choice(names),) if draw.random() < 0.15 else ()
         is_quick = draw.random() < 0.3
@@ -59,11 +59,20 @@ class Simulation:
                 self.group, name, names, preferred, self.durable, is_quick,
                 push_bytes_max=push_bytes_max, push_window_count=window_count,
                 parked_bytes_max=parked_bytes_max)
-            self.machines[name] = Machine(self.world, self.links, self.ghosts, settings)
+            self.machines[name] = self._make_machine(settings)
         for machine in self.machines.values():
             machine.machines = self.machines
-        self.clients = Clients(self.world, self.machines)
-        self.faults = Faults(self, durable=self.durable)
+        self.clients = Clients(self.world, self.machines, self.ghosts.body_of)
+        self.faults = self._make_faults()
+
+    def _make_machine(self, settings: MemberSettings) -> Machine:
+        return Machine(self.world, self.links, self.ghosts, settings)
+
+    def _make_ghosts(self, member_count: int) -> Ghosts:
+        return Ghosts(member_count, durable=self.durable)
+
+    def _make_faults(self) -> Faults:
+        return Faults(self, durable=self.durable)
 
     def run(self) -> None:
         """Run the seed.
