@@ -226,7 +226,9 @@ def _derivations(history: History) -> Iterator[Anomaly]:
             elif min(times) < each.due:
                 yield Anomaly("H9", f"{each} was made at {min(times)} on {node}")
             for first, second in pairwise(times):
-                if not any(first <= change.time <= second and each.due > change.settled
+                # A derivation that was made late counts from then on.
+                made = max(each.due, first)
+                if not any(first <= change.time <= second and made > change.settled
                            for change in history.failovers):
                     yield Anomaly("H9", f"{each} was made at {first} and again at {second}")
 

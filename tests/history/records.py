@@ -79,7 +79,7 @@ class Derivation:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """A change of the leader. Derivations that were due until ``settled`` are not made again."""
+    """A change of the leader. Derivations that were made until ``settled`` are not made again."""
 
     time: float
     settled: float
