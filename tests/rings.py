@@ -188,7 +188,7 @@ SLOW: Final = frozenset((
     "tools/test_command_line.py", "tools/test_doctor_command.py",
     "broker/edge/test_logs.py", "broker/edge/test_name_server_list.py",
     "plugins/dledger/test_kernel_simulation.py", "plugins/dledger/test_mutated_bodies.py",
-    "plugins/dledger/test_progress.py",
+    "plugins/dledger/test_progress.py", "plugins/dledger/test_store_simulation.py",
     "raft/exploration/test_exploration.py",
     "broker/edge/test_services.py", "broker/edge/test_setting_changes.py",
     "broker/edge/test_tls_services.py", "broker/namesrv/test_changes.py",
