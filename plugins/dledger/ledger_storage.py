@@ -30,7 +30,12 @@ class LedgerStorage:
         :raises StoreDamaged: when the file is not valid.
         """
         state = read_hard_state(self._store.io, self._folder)
-        return None if state is None else HardState(state.term, state.vote, state.has_joined)
+        if state is None:
+            return None
+        # A process that was killed before it had synced the folder has left a state that a loss of
+        # power could undo. The member relies on this state, so it must be durable.
+        self._store.io.sync_path(self._folder)
+        return HardState(state.term, state.vote, state.has_joined)
 
     def save(self, state: HardState) -> Deferred[None]:
         """See MemberStorage."""

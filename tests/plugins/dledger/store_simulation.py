@@ -35,11 +35,12 @@ from tests.raft.simulation.machine import Machine
 from tests.raft.simulation.simulation import Simulation
 from tests.raft.simulation.world import InvariantBroken
 from twistmq.broker.store.ledger.state_files import HardState as StoredState
-from twistmq.broker.store.ledger.state_files import read_hard_state, write_hard_state
+from twistmq.broker.store.ledger.state_files import write_hard_state
 from twistmq.broker.testing.ledger_store import LEDGER_FOLDER, LedgerBox
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
 from twistmq.broker.testing.store import message
 from twistmq.plugins.dledger.ledger_log import LedgerLog
+from twistmq.plugins.dledger.ledger_storage import LedgerStorage
 from twistmq.protocol.errors import StoreError
 from twistmq.protocol.record import decode_record
 from twistmq.raft.actions import Committed
@@ -188,17 +189,13 @@ class StoreDisk(Disk):
                 and any(state[:len(found)] == found for state in allowed)):
             raise InvariantBroken("I7", f"the log has {found} after an end, and {certain} is "
                                         f"certain of {allowed}")
-        self.hard_state = self._read_state()
+        self.hard_state = LedgerStorage(self.box.store, LEDGER_FOLDER).load()
         if self.hard_state not in (self._saved, self._saving or self._saved):
             raise InvariantBroken("I8", f"the disk has {self.hard_state}, and {self._saved} was "
                                         f"saved")
         self._saved, self._saving = self.hard_state, None
         self.sync_all()
         self.check_queue()
-
-    def _read_state(self) -> HardState | None:
-        state = read_hard_state(self.files, LEDGER_FOLDER)
-        return None if state is None else HardState(state.term, state.vote, state.has_joined)
 
     # --- what the machine does
 

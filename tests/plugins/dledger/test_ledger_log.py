@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.store.ledger.state_files import HardState as StoredState
+from twistmq.broker.store.ledger.state_files import write_hard_state
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.ledger_store import LEDGER_FOLDER, LedgerBox
+from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
 from twistmq.broker.testing.store import message
 from twistmq.plugins.dledger.ledger_log import LedgerLog
 from twistmq.plugins.dledger.ledger_storage import LedgerStorage
@@ -111,6 +117,23 @@ class LedgerStorageTests(LogCase):
         for state in (HardState(3, "n2", joined=True), HardState(4, "", joined=False)):
             self.successResultOf(self.storage.save(state))
             self.assertEqual(self.storage.load(), state)
+
+    def test_a_state_that_was_read_outlives_a_loss_of_power(self) -> None:
+        """A process that was killed in the middle of the save has not synced the folder."""
+        found = set()
+        for seed in range(20):
+            disk = PowerLossDisk()
+            self.storage = LedgerStorage(self.make(disk).store, LEDGER_FOLDER)
+            self.successResultOf(self.storage.save(HardState(3, "", joined=True)))
+            disk.cut_in = 3
+            with contextlib.suppress(PowerCut):
+                write_hard_state(disk, LEDGER_FOLDER, StoredState(3, "n2", has_joined=True))
+            disk.kill()
+            state = self.storage.load()
+            found.add(state)
+            disk.crash(random.Random(seed))
+            self.assertEqual(self.storage.load(), state)
+        self.assertEqual(found, {HardState(3, "n2", joined=True)})
 
     def test_a_damaged_file_is_not_taken_for_a_new_member(self) -> None:
         """A member that forgot its vote could vote twice."""
