@@ -25,7 +25,7 @@ QUEUES = 4
 Places = dict[tuple[int, int], bytes]
 
 
-class FailoverTests(SupervisorTestCase):
+class GroupCase(SupervisorTestCase):
     """A group of three processes with a name server."""
 
     def setUp(self) -> None:
@@ -56,10 +56,14 @@ class FailoverTests(SupervisorTestCase):
             for name in ("dledgerLeader", "dledgerTerm", "dledgerCommittedIndex",
                          "commitLogMaxOffset")) and len(self.masters()) == 1
 
+    def processes(self) -> dict[str, int]:
+        """The processes of the brokers by name."""
+        return {f"b-{index}": int((self.data / f"store/b-{index}/abort").read_text())
+                for index in range(3)}
+
     def kill_master(self) -> None:
         """End the process of the master at once."""
-        master = self.masters()[0]
-        os.kill(int((self.data / f"store/b-{master}/abort").read_text()), signal.SIGKILL)
+        os.kill(self.processes()[f"b-{self.masters()[0]}"], signal.SIGKILL)
 
     def note(self, result: SendResult, body: bytes) -> None:
         self.places[result.queue.queue_id, result.offset] = body
@@ -76,6 +80,16 @@ class FailoverTests(SupervisorTestCase):
                         found[queue_id, message.queue_offset] = message.body
                         offset = message.queue_offset + 1
         return found
+
+    def logs(self, end: int) -> list[bytes]:
+        """The ledger of each member up to a position. At the stop, a new leader may append."""
+        return [b"".join(path.read_bytes() for path in sorted(
+                    (self.data / f"store/b-{index}/dledger-n{index}/data").iterdir()))[:end]
+                for index in range(3)]
+
+
+class FailoverTests(GroupCase):
+    """Kills of the leader."""
 
     def test_a_producer_goes_on_when_the_leader_is_killed(self) -> None:
         """After two kills each acknowledged message is stored once, and the logs become equal."""
@@ -124,9 +138,3 @@ class FailoverTests(SupervisorTestCase):
         self.assertEqual(len(counts), 401)
         self.assertLessEqual(max(counts.values()), 2)
         self.assertEqual(self.stop(), 0)
-
-    def logs(self, end: int) -> list[bytes]:
-        """The ledger of each member up to a position. At the stop, a new leader may append."""
-        return [b"".join(path.read_bytes() for path in sorted(
-                    (self.data / f"store/b-{index}/dledger-n{index}/data").iterdir()))[:end]
-                for index in range(3)]
