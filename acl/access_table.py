@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from twistmq.broker.api import RequestCode as Code
 
-__all__ = ["ACCESS", "Action", "CodeAccess", "Kind", "Need", "Wanted", "access_page",
+__all__ = ["ACCESS", "Action", "CodeAccess", "Kind", "Need", "RequestedAccess", "access_page",
            "needs_administrator"]
 
 
@@ -53,8 +53,8 @@ class Action(Enum):
     DELETE = "DELETE"
 
 
-class Wanted(NamedTuple):
-    """A resource that a request wants to touch.
+class RequestedAccess(NamedTuple):
+    """A resource of a request, and the actions that would permit the request to use it.
 
     :param actions: actions, one of which must be allowed.
     """

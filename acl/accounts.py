@@ -78,8 +78,8 @@ class Account:
     permissions: Mapping[str, Permission]
     white_address: AddressPattern
     signer: Signer = field(init=False, repr=False, compare=False)
-        #: The deciding values of permitted requests: most producers send the same ones for hours.
-        #: A changed file creates new accounts, whose cache is empty.
+        #: The deciding values of permitted requests, because most producers send the same values
+        #: for hours. A changed file creates new accounts, whose caches are empty.
     passed: set[DecidingValues] = field(
         default_factory=set, init=False, repr=False, compare=False)
     #: Whether a send may pass without the validator once it is in ``passed``.
@@ -251,7 +251,7 @@ def text_of(fields: Mapping[str, Any], name: str) -> str | None:
 
 
 def flag_of(fields: Mapping[str, Any], name: str) -> bool:
-    """Convert a word that YAML reads as true or false; :raises AclError: for anything else."""
+    """Return the flag for a word that YAML reads as one; :raises AclError: for anything else."""
     flag = _FLAGS.get((text_of(fields, name) or "").strip().lower())
     if flag is None:
         raise AclError(f"{name} is neither true nor false")

@@ -136,7 +136,7 @@ def _v6_ranges(text: str) -> tuple[Range, ...]:
     before = head.split(":") if head else []
     after = tail.split(":") if tail else []
     written = [*before, *after]
-    # Ranges stand at the end: a range, or a range and a star.
+    # A range can only be the last part, or the part before a star at the end.
     if "*" in written[:-1] or any("-" in part for part in written[:-2]) or (
             "-" in "".join(written[-2:-1]) and written[-1] != "*"):
         _out_of_scope(text)

@@ -51,7 +51,7 @@ _SAVE_PERIOD_MS: Final = 10_000
 
 _SETTINGS: Final = (
     Setting("authorizationEnabled", "flag", False,
-            "Whether the policies of a user must allow what his request touches; it needs "
+            "Whether the policies of a user must allow each action of a request; it needs "
             "authenticationEnabled.", source=_SOURCE, at_start=True, is_fixed=True),
     Setting("authenticationWhitelist", "names", (),
             "The codes of requests that need no signature.", source=_SOURCE, at_start=True,
@@ -60,8 +60,8 @@ _SETTINGS: Final = (
             "The codes of requests that every user may send.", source=_SOURCE, at_start=True,
             is_fixed=True),
     Setting("initAuthenticationUser", "text", "",
-            'The first super user, as {"username":"...","password":"..."}; it is created while '
-            "there is no other user.", source=_SOURCE, at_start=True, is_fixed=True,
+            'The first super user, as {"username":"...","password":"..."}; it is created only if '
+            "there are no users yet.", source=_SOURCE, at_start=True, is_fixed=True,
             is_secret=True),
     Setting("migrateAuthFromV1Enabled", "flag", False,
             "Whether the accounts of ACL 1.0 become users and policies, once.", source=_SOURCE,
@@ -185,18 +185,19 @@ class Plugin:
         table = self._table
         if table is None:
             return ()
-        return (SyncedTable("users", RequestCode.AUTH_LIST_USER, self._take_users, _COPY_PERIOD_MS),
-                SyncedTable("policies", RequestCode.AUTH_LIST_ACL, self._take_policies,
+        return (SyncedTable("users", RequestCode.AUTH_LIST_USER, self._replace_users,
+                            _COPY_PERIOD_MS),
+                SyncedTable("policies", RequestCode.AUTH_LIST_ACL, self._replace_policies,
                             _COPY_PERIOD_MS))
 
-    def _take_users(self, body: bytes) -> None:
+    def _replace_users(self, body: bytes) -> None:
         from twistmq.acl.auth_table import users_of
 
         assert self._table is not None
         self._table.replace_users(users_of(body))
         self._save()
 
-    def _take_policies(self, body: bytes) -> None:
+    def _replace_policies(self, body: bytes) -> None:
         from twistmq.acl.auth_table import policies_of
 
         assert self._table is not None

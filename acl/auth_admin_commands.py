@@ -75,7 +75,7 @@ def update_user(
     session: Session, *, broker: str | None, cluster: str | None, user: str, password: str | None,
     user_type: str | None, status: str | None,
 ) -> Iterator[Row]:
-    """Change a user; a value that is not given stays as it is."""
+    """Change a user; values that are not given stay unchanged."""
     info = UserInfo(user, password, user_type, status)
     return _change(session, RequestCode.AUTH_UPDATE_USER, UserRequestHeader(username=user),
                    info.encode_standard(), broker, cluster, user)
@@ -84,7 +84,7 @@ def update_user(
 def delete_user(
     session: Session, *, broker: str | None, cluster: str | None, user: str
 ) -> Iterator[Row]:
-    """Delete a user with his policies."""
+    """Delete a user and the user's policies."""
     return _change(session, RequestCode.AUTH_DELETE_USER, UserRequestHeader(username=user), b"",
                    broker, cluster, user)
 
@@ -118,7 +118,7 @@ def copy_users(
 ) -> Iterator[Row]:
     """Copy users; a user that exists on the other broker is changed.
 
-    :param dry: whether nothing is changed.
+    :param dry: whether the changes are only shown.
     :raises AdminError: when the broker does not return the passwords.
     """
     for info in _users_of(session, from_broker, users):
@@ -137,7 +137,7 @@ def _store(
     """Create a user or the policies of a subject on a broker, or change the existing ones.
 
     :param codes: the codes of the requests that get, create and update them.
-    :param dry: whether nothing is changed.
+    :param dry: whether the change is only described.
     :returns: the outcome for the table.
     """
     get, create, update = codes
@@ -230,7 +230,7 @@ def copy_acls(
 ) -> Iterator[Row]:
     """Copy policies; entries about other resources stay as they are on the other broker.
 
-    :param dry: whether nothing is changed; the subjects must exist on the other broker.
+    :param dry: whether the changes are only shown; the subjects must exist on the other broker.
     """
     for info in _policies_of(session, from_broker, subjects):
         outcome = _store(session, to_broker, AclRequestHeader(subject=info.subject), info, (
@@ -257,7 +257,7 @@ def migrate_accounts(
     """Make users and policies of the accounts in files, as ``migrateAuthFromV1Enabled`` does.
 
     :param home: the home of the broker with the files.
-    :param dry: whether nothing is changed.
+    :param dry: whether the changes are only shown.
     :raises AdminError: when a file is not valid; nothing is changed then.
     """
     accounts = accounts_in(home, "conf/plain_acl.yml", lambda: 0)
@@ -283,7 +283,7 @@ def _migrate(
     """Create a user with policies; :returns: the outcome for the table."""
     header = UserRequestHeader(username=user.username)
     if session.ask(address, RequestCode.AUTH_GET_USER, header).body:
-        return "left out: there is such a user"
+        return "left out: the user exists"
     if dry:
         return "would be created"
     session.ask(address, RequestCode.AUTH_CREATE_USER, header, user.encode_standard())

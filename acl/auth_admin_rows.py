@@ -58,7 +58,7 @@ COMMANDS: Final = (
             (_USER, Option("password", ("-p", "--password"),
                            "The new secret; - asks for it.", "secret"), _TYPE, _STATUS, *_WHERE),
             (_INFO, Code.AUTH_UPDATE_USER), _CHANGED, one_of=_ONE_PLACE),
-    Command("deleteUser", "acl", "Delete a user with his policies.", f"{_HERE}:delete_user",
+    Command("deleteUser", "acl", "Delete a user and the user's policies.", f"{_HERE}:delete_user",
             (_USER, *_WHERE), (_INFO, Code.AUTH_DELETE_USER), _CHANGED, one_of=_ONE_PLACE),
     Command("getUser", "acl", "Show a user, with a masked password.", f"{_HERE}:show_user",
             (Option("user", ("-u", "--username"), "The name of the user."), *_WHERE),

@@ -151,7 +151,7 @@ class AuthRequests:
         info = _decode(AclInfo, request.body)
         if not info.policies:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
-        # The subject in the body counts, if it is one.
+        # A valid subject in the body takes precedence over the subject in the header.
         name = subject_name(info.subject)
         if name is None:
             name = subject_name(request.header.subject)
@@ -247,7 +247,7 @@ def _with_resources(info: AclInfo, text: str) -> AclInfo:
 def _name_of(request: Request[UserRequestHeader], *, blank: bool = False) -> str:
     """Return the name of a request.
 
-    :param blank: whether a name of blanks counts as none.
+    :param blank: whether a name that consists of blanks counts as missing.
     :raises RequestRefused: when the request has no name, or a name that is too long.
     """
     name = request.header.username or ""

@@ -9,8 +9,8 @@ Both files have one row per line. They are replaced as a whole and synced, and o
 read them. A file that cannot be read is replaced by its backup. Without a usable backup the broker
 does not start, because it would permit requests that a lost policy denies.
 
-Rows are written from the table at each save instead of being kept as text: a broker may have tens
-of thousands of entries, and their text takes more memory than the entries.
+Each save encodes the rows from the table again. The rows are not kept as text, because a broker may
+have tens of thousands of entries, and their text takes more memory than the entries.
 
 Policies of a user that does not exist have no effect. Both tables of a slave are copied separately,
 so this can happen for a moment. A new user never gets policies of an earlier user with his name.
@@ -77,7 +77,7 @@ def _decode(kind: type[F], text: str | bytes) -> F:
 
 
 def _with_line(reason: str, text: str | bytes) -> str:
-    """Replace the byte in a text of msgspec by the line; without one, the last line is meant."""
+    """Replace the byte position in an error of msgspec by a line, by default the last one."""
     before, _, byte = reason.rstrip(")").rpartition("(byte ")
     data = text.encode("utf-8", "replace") if isinstance(text, str) else text
     end = int(byte) if byte.isdecimal() else len(data)
@@ -100,7 +100,7 @@ def _users(infos: Iterable[UserInfo]) -> dict[str, User]:
         except AclError as error:
             raise ValueError(f"row {row}: {error}") from None
         if user.name in users:
-            raise ValueError(f"row {row}: {user.name!r} is there twice")
+            raise ValueError(f"row {row}: {user.name!r} occurs twice")
         users[user.name] = user
     return users
 
@@ -118,7 +118,7 @@ def _policies(infos: Iterable[AclInfo]) -> dict[str, Policies]:
     for row, info in enumerate(infos, 1):
         name = subject_name(info.subject)
         if name is None or name in table:
-            raise ValueError(f"row {row}: {info.subject!r} is no subject or is there twice")
+            raise ValueError(f"row {row}: {info.subject!r} is not a subject, or occurs twice")
         try:
             table[name] = entries_of(info)
         except AclError as error:
@@ -215,7 +215,7 @@ class AuthTable:
     def __init__(self, users: UserTable, policies: PolicyTable) -> None:
         self.user_table = users
         self.policy_table = policies
-        #: The users that sent requests since they changed last, by name.
+        #: The users that have sent requests since their last change, by name.
         self.subjects: dict[str, Subject] = {}
 
     def load(self) -> None:
@@ -241,7 +241,7 @@ class AuthTable:
         return self.user_table.users.get(name)
 
     def policies_of_user(self, name: str) -> Policies | None:
-        """Return the policies of a user; None if he does not have any."""
+        """Return the policies of a user; None if there are none."""
         return self.policy_table.policies.get(name)
 
     def sorted_users(self) -> list[User]:
@@ -272,7 +272,7 @@ class AuthTable:
     def update_user(self, name: str, info: UserInfo) -> None:
         """Change a user.
 
-        :raises AclError: when there is no such user, or he is the last usable super user and would
+        :raises AclError: when the user does not exist, or is the last usable super user and would
             no longer be one.
         """
         old = self.user_table.users.get(name)
@@ -284,9 +284,9 @@ class AuthTable:
         self._put(user)
 
     def delete_user(self, name: str) -> None:
-        """Remove a user and his policies.
+        """Remove a user and the user's policies.
 
-        :raises AclError: when he is the last usable super user.
+        :raises AclError: when the user is the last usable super user.
         """
         old = self.user_table.users.get(name)
         if old is None:
@@ -336,7 +336,7 @@ class AuthTable:
 
         :param policy_type: None for both.
         :param resource: the resource in the form that tools display; None for every resource.
-        :raises AclError: when there is no such user, or he has no policies.
+        :raises AclError: when the user does not exist or has no policies.
         """
         if name not in self.user_table.users:
             raise AclError("The subject is not exist.")

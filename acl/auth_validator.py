@@ -22,13 +22,13 @@ from typing import Any, Final
 
 from zope.interface import implementer
 
-from twistmq.acl.access_table import Action, Kind, Wanted
+from twistmq.acl.access_table import Action, Kind, RequestedAccess
 from twistmq.acl.auth_table import AuthTable
 from twistmq.acl.decide import Denial, Subject
 from twistmq.acl.denials import Denials, short_name
 from twistmq.acl.errors import AclError, AuthRefused
 from twistmq.acl.leading_sends import passing_sends
-from twistmq.acl.needed import needed_access, values_that_decide, wanted_topics
+from twistmq.acl.needed import needed_access, requested_topics, values_that_decide
 from twistmq.acl.resources import Fields, deciding_values
 from twistmq.acl.validator import host_of
 from twistmq.broker.api import IClientValidator, IResourceValidator, IRunValidator, Request
@@ -37,7 +37,7 @@ from twistmq.broker.api.wire import ACCESS_KEY, FRAME_SIZE_MAX, Signer
 
 __all__ = ["AuthRules", "UserValidator"]
 
-#: Why only a super user may send a code that has no row.
+#: The reason of a refusal for a code that has no row.
 _NO_ROW: Final = "its code is for super users."
 _PUB: Final = (Action.PUB,)
 
@@ -68,7 +68,7 @@ class UserValidator:
         self._table = table
         self._rules = rules
         self._denials = denials
-        #: Signs for users that do not exist.
+        #: The signer with a random key that is used for users that do not exist.
         self._nobody = Signer(os.urandom(16).hex())
 
     def passing(self, requests: Sequence[Request[Any]]) -> int:
@@ -149,13 +149,13 @@ class UserValidator:
                                    self._rules.body_size_max())
             if needed is None:
                 raise self._not_allowed(request, subject, Denial(
-                    Wanted(Kind.CLUSTER, self._rules.cluster, ()), _NO_ROW))
+                    RequestedAccess(Kind.CLUSTER, self._rules.cluster, ()), _NO_ROW))
             self._require(request, subject, needed)
         if values is not None:
             subject.note_passed(values)
 
     def _require(
-        self, request: Request[Any], subject: Subject, needed: Iterable[Wanted]
+        self, request: Request[Any], subject: Subject, needed: Iterable[RequestedAccess]
     ) -> None:
         host = host_of(request.channel.remote_address)
         for access in needed:
@@ -181,7 +181,7 @@ class UserValidator:
         if not self._rules.is_authorized or code in self._rules.free_codes:
             return
         subject = self._claimed(request, request.command.fields())
-        self._require(request, subject, wanted_topics(code, publishes, consumes, groups))
+        self._require(request, subject, requested_topics(code, publishes, consumes, groups))
 
     def owner_of(self, request: Request[Any]) -> str | None:
         """Return the name of the user who sent a request that passed; None if it names none."""
@@ -194,7 +194,7 @@ class UserValidator:
         subject = None if owner is None else self._table.subject_of(owner)
         if subject is None or not subject.user.is_enabled:
             return False
-        return subject.denial_of(Wanted(Kind.TOPIC, topic, _PUB), host_of(address)) is None
+        return subject.denial_of(RequestedAccess(Kind.TOPIC, topic, _PUB), host_of(address)) is None
 
 
 def _fields_of(request: Request[Any]) -> Fields:

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from typing import Final, NamedTuple
 
-from twistmq.acl.access_table import Action, Kind, Wanted
+from twistmq.acl.access_table import Action, Kind, RequestedAccess
 from twistmq.acl.networks import contains
 from twistmq.acl.policies import (
     Entry,
@@ -58,7 +58,7 @@ class Denial(NamedTuple):
     :param entry: the entry that decided; None without one.
     """
 
-    access: Wanted
+    access: RequestedAccess
     reason: str
     entry: Entry | None = None
 
@@ -74,10 +74,10 @@ class Denial(NamedTuple):
 class _Rules:
     """The entries of one type, by the text of the resource that they are about.
 
-    A lookup tries the text of a resource, then the beginnings of it that some entry has, and the
-    longest one with a matching entry counts. Making the rules only sorts the entries: most users
-    send requests about few resources, so actions and addresses of the other entries are never
-    looked at.
+    A lookup tries the whole text of a resource first, and then the prefixes of it that some entry
+    has, the longest one first. The constructor only groups the entries by their text. Most users
+    send requests about few resources, so the actions and addresses of most entries are never
+    examined.
     """
 
     __slots__ = ("_about", "_lengths")
@@ -160,7 +160,7 @@ class Subject:
             self.passed.clear()
         self.passed.add(values)
 
-    def denial_of(self, access: Wanted, host: str) -> Denial | None:
+    def denial_of(self, access: RequestedAccess, host: str) -> Denial | None:
         """Return why the user may not touch a resource; None if he may.
 
         :param host: the address from which the request came, without the port.

@@ -19,7 +19,7 @@ from twistmq.broker.api.store import read_named
 __all__ = ["AclFolder"]
 
 _ENDINGS: Final = (".yml", ".yaml")
-#: Contains the credentials of the tools, and no accounts.
+#: The file with the credentials of mqadmin, which contains no accounts.
 _TOOLS_FILE: Final = "tools.yml"
 
 

@@ -183,10 +183,10 @@ def _migrate(
 
 
 def _copy_account(table: AuthTable, account: PlainAccessConfig, log: Logger) -> bool:
-    """:returns: whether the account was copied; False if there is such a user."""
+    """:returns: whether the account was copied; False if the user exists already."""
     name = account.access_key or ""
     if table.user_named(name) is not None:
-        log.info("the account {name} of ACL 1.0 is left out: there is such a user", name=name)
+        log.info("the account {name} of ACL 1.0 is left out: the user exists", name=name)
         return False
     policies = policies_of_account(account)
     table.create_user(name, user_of_account(account))

@@ -38,7 +38,7 @@ class KnownNames:
     :param has_topic: whether a topic exists.
     :param has_group: whether a consumer group exists.
     :param internal_topics: topics to which only the broker writes.
-    :param reply_topic: the topic of the reply messages of all clients; empty if it is not known.
+    :param reply_topic: the topic of the reply messages of all clients; empty if it is unknown.
     """
 
     has_topic: Callable[[str], bool] = _nothing

@@ -1,8 +1,8 @@
 """Finds the leading sends of a network read that certainly pass, in one loop.
 
-Most sends resemble the previous one: they have the same account, topic and group. Such a send was
-permitted before, and only its signature has to be checked. The validator examines all other
-requests, and refuses or permits them. This is a leaf module of the hot path. It is fully typed, so
+Most sends have the same account, topic and group as a send that was permitted before, so only
+their signatures have to be checked. The loop ends at the first send that differs; the validator
+examines it and all requests after it. This is a leaf module of the hot path. It is fully typed, so
 that mypyc can compile it.
 
 Source: PlainPermissionManager.validate @4.9.4.

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from twistmq.acl.access_table import ACCESS, Action, CodeAccess, Kind, Need, Wanted
+from twistmq.acl.access_table import ACCESS, Action, CodeAccess, Kind, Need, RequestedAccess
 from twistmq.acl.named import (
     BODY_CODES,
     has_mark,
@@ -37,7 +37,7 @@ from twistmq.broker.api.errors import MessageIllegal
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.api.wire import FRAME_SIZE_MAX
 
-__all__ = ["needed_access", "values_that_decide", "wanted_topics"]
+__all__ = ["needed_access", "requested_topics", "values_that_decide"]
 
 
 class _SendFields(NamedTuple):
@@ -76,7 +76,7 @@ def values_that_decide(code: int, fields: Fields, body: bytes) -> DecidingValues
 
 def needed_access(
     code: int, fields: Fields, body: bytes, cluster: str, body_size_max: int = FRAME_SIZE_MAX
-) -> Iterator[Wanted] | None:
+) -> Iterator[RequestedAccess] | None:
     """Yield the resources that a request wants to touch.
 
     The body of a batch is read after the topic of its header was yielded. A caller that stops at
@@ -103,18 +103,18 @@ def needed_access(
     return _once(_in_header(code, access, fields, cluster))
 
 
-def _once(accesses: Iterable[Wanted]) -> Iterator[Wanted]:
+def _once(accesses: Iterable[RequestedAccess]) -> Iterator[RequestedAccess]:
     """Yield each resource once."""
-    known: set[Wanted] = set()
+    known: set[RequestedAccess] = set()
     for each in accesses:
         if each not in known:
             known.add(each)
             yield each
 
 
-def wanted_topics(
+def requested_topics(
     code: int, publishes: Collection[str], consumes: Collection[str], groups: Collection[str]
-) -> Collection[Wanted]:
+) -> Collection[RequestedAccess]:
     """Return the resources that a handler found: see ``IResourceValidator``.
 
     :param publishes: topics that are written to, or in which a message is ended or deleted.
@@ -126,27 +126,27 @@ def wanted_topics(
          if need.kind is Kind.TOPIC and need.named_by and need.action is Action.SUB), _SUB)
     accesses = dict.fromkeys(_published(publishes))
     for group in groups:
-        accesses[Wanted(Kind.GROUP, group, _SUB)] = None
+        accesses[RequestedAccess(Kind.GROUP, group, _SUB)] = None
         consumes = [popped_topic(topic, group) for topic in consumes]
     accesses |= dict.fromkeys(_topic(topic, reads) for topic in consumes)
     return accesses
 
 
-def _topic(name: str, actions: tuple[Action, ...]) -> Wanted:
+def _topic(name: str, actions: tuple[Action, ...]) -> RequestedAccess:
     """Return a topic, or the group to which a retry topic belongs."""
     if name.startswith(RETRY_GROUP_TOPIC_PREFIX):
-        return Wanted(Kind.GROUP, name.removeprefix(RETRY_GROUP_TOPIC_PREFIX), actions)
-    return Wanted(Kind.TOPIC, name, actions)
+        return RequestedAccess(Kind.GROUP, name.removeprefix(RETRY_GROUP_TOPIC_PREFIX), actions)
+    return RequestedAccess(Kind.TOPIC, name, actions)
 
 
-def _published(topics: Iterable[str]) -> Iterator[Wanted]:
+def _published(topics: Iterable[str]) -> Iterator[RequestedAccess]:
     for topic in topics:
         yield _topic(topic, _SUB if topic.startswith(RETRY_GROUP_TOPIC_PREFIX) else _PUB)
 
 
 def _send(
     access: CodeAccess, send: _SendFields, fields: Fields, body: bytes, body_size_max: int
-) -> Iterator[Wanted]:
+) -> Iterator[RequestedAccess]:
     """Yield the topic of a send, and the topics in its properties and in its batch's properties."""
     topic = fields.get(access.needs[0].field) or ""
     yield from _published([topic])
@@ -154,7 +154,7 @@ def _send(
         for field in send.groups:
             group = fields.get(field)
             if group:
-                yield Wanted(Kind.GROUP, group, _SUB)
+                yield RequestedAccess(Kind.GROUP, group, _SUB)
     yield from _published(topics_of_properties([fields.get(send.properties) or ""]))
     if is_set(fields, send.batch) and has_mark(body):
         if len(body) > body_size_max:
@@ -163,18 +163,18 @@ def _send(
         yield from _published(topics_of_batch(body))
 
 
-def _in_body(code: int, access: CodeAccess, body: bytes) -> Iterator[Wanted]:
+def _in_body(code: int, access: CodeAccess, body: bytes) -> Iterator[RequestedAccess]:
     actions = {need.kind: need.actions for need in access.user_needs}
     for kind, name, _ in named_in_body(code, body):
         if kind is Kind.TOPIC:
             yield _topic(name, actions[kind])
         else:
-            yield Wanted(kind, name, actions[kind])
+            yield RequestedAccess(kind, name, actions[kind])
 
 
 def _in_header(
     code: int, access: CodeAccess, fields: Fields, cluster: str
-) -> Iterator[Wanted]:
+) -> Iterator[RequestedAccess]:
     names_something = False
     for need in access.user_needs:
         for name in _names_in_field(need, fields, cluster):
@@ -182,14 +182,14 @@ def _in_header(
             if need.kind is Kind.TOPIC:
                 yield _topic(name, need.actions)
             else:
-                yield Wanted(need.kind, name, need.actions)
+                yield RequestedAccess(need.kind, name, need.actions)
     if not names_something and code not in _NAMES_NOTHING:
         # The header is not complete, so the request would fail or concern everything.
         for need in access.user_needs:
             if need.field:
-                yield Wanted(need.kind, "", need.actions)
+                yield RequestedAccess(need.kind, "", need.actions)
     if code == RequestCode.GET_CONSUMER_RUNNING_INFO and is_set(fields, "jstackEnable"):
-        yield Wanted(Kind.CLUSTER, cluster, _GET)
+        yield RequestedAccess(Kind.CLUSTER, cluster, _GET)
 
 
 def _names_in_field(need: Need, fields: Fields, cluster: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Source addresses of policies: whether the address of a client is in one of some networks.
+"""Source addresses of policies: whether the address of a client is in one of several networks.
 
     10.1.2.3        2001:db8::1       one address
     10.1.0.0/16     2001:db8::/32     a network by the number of its first bits
@@ -23,7 +23,7 @@ __all__ = ["contains", "is_network"]
 
 #: The bits before an IPv4 address within IPv6.
 _MAPPED: Final = 96
-#: The texts of the numbers in an IPv4 address. A text with a zero in front is not among them,
+#: The texts of the numbers in an IPv4 address. A text with a leading zero is not among them,
 #: because some programs read it as an octal number.
 _OCTETS: Final = {str(number): number for number in range(256)}
 _LENGTHS: Final = {str(length): length for length in range(33)}
@@ -46,7 +46,7 @@ def is_network(text: str) -> bool:
 
 
 def contains(sources: tuple[str, ...], host: str) -> bool:
-    """Whether an address is in one of some networks.
+    """Whether an address is in one of several networks.
 
     :param sources: texts for which :func:`is_network` holds.
     :param host: an address without a port; a text that is not an address is in no network.

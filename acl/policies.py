@@ -50,7 +50,7 @@ _BITS: Final = {_ALL: ALL_ACTIONS,
 
 
 class PolicyType(Enum):
-    """The type of an entry: custom ones come first, default ones count if no custom one matches."""
+    """The type of an entry: a default entry counts only if no custom entry matches."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
@@ -95,7 +95,7 @@ class Policies(NamedTuple):
     default: tuple[Entry, ...] = ()
 
     def merged(self, new: Policies) -> Policies:
-        """Return these policies with other entries: one about the same resource is replaced."""
+        """Return these policies with new entries, which replace entries about the same resource."""
         return Policies(_merged(self.custom, new.custom), _merged(self.default, new.default))
 
     def without(self, policy_type: PolicyType | None, resource: str) -> Policies:
@@ -180,7 +180,7 @@ def _text_of(pattern: Pattern) -> str:
 
 @cache
 def _shared(actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the one tuple for these actions; there are few, as each action is in it once."""
+    """Return the shared tuple for these actions; there are few, because no action repeats."""
     return actions
 
 

@@ -137,7 +137,7 @@ def is_set(fields: Fields, name: str) -> bool:
     return (fields.get(name) or "false").lower() != "false"
 
 
-def _is_said_later(topic: str | None, group: str | None) -> Needed:
+def _checked_by_handler(topic: str | None, group: str | None) -> Needed:
     """Return nothing, because the handler determines the touched resources."""
     return {}
 
@@ -220,8 +220,8 @@ def _row(code: int, access: CodeAccess) -> _Row:
 
 def _rows() -> Iterator[tuple[int, _Row]]:
     # The handlers of reply messages check their topic, unless it is the cluster's reply topic.
-    yield RequestCode.SEND_REPLY_MESSAGE, _Row("", "", _is_said_later, "properties")
-    yield RequestCode.SEND_REPLY_MESSAGE_V2, _Row("", "", _is_said_later, "i")
+    yield RequestCode.SEND_REPLY_MESSAGE, _Row("", "", _checked_by_handler, "properties")
+    yield RequestCode.SEND_REPLY_MESSAGE_V2, _Row("", "", _checked_by_handler, "i")
     special_codes = {*_OTHERS, *BODY_CODES, RequestCode.SEND_REPLY_MESSAGE,
                      RequestCode.SEND_REPLY_MESSAGE_V2}
     for code, access in ACCESS.items():

@@ -9,7 +9,7 @@ than it was given.
 Differs from Apache: a changed file is read again as a whole. Therefore an account deleted in an
 editor is no longer known, white addresses do not accumulate, and a change by request takes effect
 at once. A change whose result could not be read again is refused before it is written. Apache's
-broker does the former only in part, and writes files that it cannot load afterwards.
+broker keeps a part of the old contents, and writes files that it cannot load afterwards.
 
 Source: PlainPermissionManager, AclFileWatchService @4.9.4.
 """
@@ -128,7 +128,7 @@ class AccountTable:
         self._join()
 
     def reload(self) -> bool:
-        """Read the files that changed; :returns: whether any did."""
+        """Read the files that changed; :returns: whether there were any."""
         try:
             paths = self._folder.paths()
         except OSError as error:

@@ -43,9 +43,9 @@ class User(msgspec.Struct, frozen=True, gc=False):
 
 
 def new_user(name: str, info: UserInfo) -> User:
-    """Make the user of a request or a file.
+    """Make a user from the fields of a request or a file.
 
-    A type or a status that Apache does not know counts as not given, as there: a user is normal and
+    As in Apache's broker, an unknown type or status counts as not given: a user is normal and
     enabled by default.
 
     :raises AclError: when the name or the password is missing or too long.
@@ -75,12 +75,12 @@ def changed_user(user: User, info: UserInfo) -> User:
 
 def _check_length(what: str, text: str) -> None:
     if text == MASK:
-        # Otherwise a copy by a user who may not see passwords would give this password to the user.
+        # Otherwise a copy made by a user who sees only masks would set the mask as a password.
         raise AclError(f"{what} is masked: only a super user can read and copy it")
     if len(text) > NAME_LENGTH_MAX:
         raise AclError(f"{what} has {len(text)} characters, the limit is {NAME_LENGTH_MAX}")
     try:
         text.encode()
     except UnicodeEncodeError:
-        # The error of Python would show the text.
+        # Python's own error would contain the text, which may be a password.
         raise AclError(f"{what} contains half a character of UTF-16") from None

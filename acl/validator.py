@@ -1,8 +1,12 @@
 """Decides by address, signature and permissions whether a request may be served.
 
-The checks are made in this order: the address is white for all accounts; the access key exists; the
-address is white for this account; the signature is right; the message goes to the trace topic, to
-which every account may send; the account has the needed permissions.
+The checks are made in this order:
+
+1. A request from an address that is white for all accounts passes.
+2. The access key must exist.
+3. A request from an address that is white for this account passes.
+4. The signature must be right.
+5. The account must have the needed permissions. Every account may send to the trace topic.
 
 Differs from Apache: the needed permissions are determined last, so that the body of a client
 without an account is never parsed. Apache's broker answers an unreadable heartbeat before it checks
@@ -118,7 +122,7 @@ class PlainAccessValidator:
             raise AccessDenied(str(error)) from None
 
     def _check(self, account: Account, code: int, needed: Needed) -> bool:
-        """Check as ``Account.check`` does, except that every account may send traces."""
+        """Check a request like ``Account.check``, except that every account may send traces."""
         if needed.get(TRACE_TOPIC) is _PUB:
             # Other permissions, such as for the topic of a recalled message, are still needed.
             needed = {name: each for name, each in needed.items() if name != TRACE_TOPIC}

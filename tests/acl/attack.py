@@ -1,4 +1,4 @@
-"""The attack on a broker with ACL 2.0: every served code, sent by those who may do nothing.
+"""The attack on a broker with ACL 2.0: every served code is sent by users without permissions.
 
     python -m tests.acl.attack
 
@@ -29,7 +29,8 @@ FIELDS: Final = {
     "username": "alice", "subject": "User:alice"}
 _BODIES: Final = {18: b'{"topicConfigList":[{"topicName":"B"}]}', 200: b'{"groupName":"GB"}',
                   225: b'{"groupConfigList":[{"groupName":"GB"}]}', 25: b"fileReservedTime=1"}
-#: Codes that a user without policies may send, and why that shows and changes nothing of others.
+#: Codes that a user without policies may send, and why they neither show nor change other users'
+#: data.
 LET_IN: Final = {
     33: "the stored message decides, but it does not exist",
     37: "the half message decides, but it does not exist",

@@ -30,7 +30,7 @@ def policy(
     resource: str, actions: str = "All", decision: str = "Allow", *sources: str,
     policy_type: str | None = None,
 ) -> AclInfo:
-    """A request's body with one entry; the subject is in the header."""
+    """Return the body of a request with one entry; the subject is in the header."""
     return AclInfo(None, [PolicyInfo(policy_type, [PolicyEntryInfo(
         resource, actions.split(","), list(sources) or None, decision)])])
 
@@ -63,7 +63,7 @@ class AuthTestCase(SynchronousTestCase):
         self.add_user(*ALICE)
 
     def start(self, disk: Any = None, **settings: str) -> KernelBox:
-        """A broker with these plugins and settings."""
+        """Start a broker with these plugins and settings."""
         box = KernelBox([("auth", auth.Plugin), ("admin", admin.Plugin), *self.plugins],
                         {**self.settings, **settings}, **({} if disk is None else {"disk": disk}))
         self.addCleanup(box.stop)
@@ -80,11 +80,11 @@ class AuthTestCase(SynchronousTestCase):
         self, keys: tuple[str, str] | None, code: int, fields: Mapping[str, str],
         body: bytes = b"", *, peer: Peer | None = None,
     ) -> RemotingCommand:
-        """Send a request with these fields, whether or not its code has a header of them."""
+        """Send a request with these fields, even if the header of its code does not have them."""
         return ask_fields(self.box, keys, code, fields, body, peer)
 
     def peer(self, address: str = "127.0.0.1:50000") -> Peer:
-        """A connection from an address."""
+        """Return a connection from an address."""
         peer = self.box.peer()
         peer.remote_address = address
         return peer
@@ -99,7 +99,7 @@ class AuthTestCase(SynchronousTestCase):
         self.accepted(self.ask(ROOT, 3006, AclRequestHeader(subject=f"User:{name}"), acl.encode()))
 
     def accepted(self, reply: RemotingCommand) -> bytes:
-        """The body of a reply, which must be a success."""
+        """Return the body of a reply, which must be a success."""
         self.assertEqual((reply.code, reply.remark), (0, None))
         return reply.body
 

@@ -17,10 +17,10 @@ from twistmq.protocol.signature import request_content, signature_of
 
 __all__ = ["ADMIN", "ALICE", "BOB", "PREFIX", "AclTestCase"]
 
-#: What remarks of refusals begin with.
+#: The beginning of the remarks of refusals.
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
-#: Access key and secret key: of an administrator, of one who may do a little, of one in a file of
-#: his own.
+#: The access key and the secret key of an administrator, of an account with few permissions, and of
+#: an account in a file of its own.
 ADMIN = ("admin-key", "secret-of-admin")
 ALICE = ("alice-key", "secret-of-alice")
 BOB = ("bob-key", "secret-of-bob")
@@ -44,10 +44,10 @@ _BOB = "accounts: [{accessKey: bob-key, secretKey: secret-of-bob}]\n"
 
 
 class AclTestCase(SynchronousTestCase):
-    """A test with a broker whose accounts are in a folder of its own."""
+    """A test with a broker whose accounts are in a separate folder."""
 
     settings: Mapping[str, str] = {"aclEnable": "true"}
-    #: Beside the one of access control and the one of administration.
+    #: The plugins that run together with those of access control and administration.
     plugins: Sequence[tuple[str, object]] = ()
     accounts = _PLAIN
 
@@ -63,14 +63,14 @@ class AclTestCase(SynchronousTestCase):
         self.box = self.start()
 
     def start(self, **settings: str) -> KernelBox:
-        """A broker over the folder."""
+        """Start a broker that reads the accounts of the folder."""
         box = KernelBox([("acl", plain.Plugin), ("admin", admin.Plugin), *self.plugins],
                         {"rocketmqHome": str(self.home), **self.settings, **settings})
         self.addCleanup(box.stop)
         return box
 
     def peer(self, address: str = "127.0.0.1:50000") -> Peer:
-        """A connection from an address."""
+        """Return a connection from an address."""
         peer = self.box.peer()
         peer.remote_address = address
         return peer
@@ -90,7 +90,7 @@ class AclTestCase(SynchronousTestCase):
         self, keys: tuple[str, str] | None, code: int, fields: Mapping[str, str],
         body: bytes = b"", *, peer: Peer | None = None, signed_body: bytes | None = None,
     ) -> RemotingCommand:
-        """Send a request with these fields, whether or not its code has a header of them."""
+        """Send a request with these fields, even if the header of its code does not have them."""
         extra = dict(fields)
         if keys is not None:
             extra["AccessKey"] = keys[0]
@@ -101,6 +101,6 @@ class AclTestCase(SynchronousTestCase):
         return reply
 
     def look_at_files(self) -> None:
-        """Let the time pass after which files are looked at."""
+        """Let the time pass until the files are checked again."""
         [task] = [task for task in self.box.kernel.periodic_tasks if "accounts" in task.name]
         task.run(self.box.now_ms)

@@ -1,4 +1,4 @@
-"""ACCEPTANCE.md: every row of the list of ACL 2.0, and tests that exist."""
+"""ACCEPTANCE.md has every row of the list of ACL 2.0, and its tests exist."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.acceptance import TESTS, faults
 
 
 class AcceptanceTests(SynchronousTestCase):
-    """The table is true as far as a test can tell."""
+    """The facts of the table that a test can check."""
 
     def test_the_page_has_no_fault(self) -> None:
-        """Seventeen rows, each with the tests of its state."""
+        """The page has seventeen rows, each with the tests of its state."""
         self.assertEqual(faults(TESTS / "acl/ACCEPTANCE.md", 17), [])

@@ -1,4 +1,4 @@
-"""The table of what each code needs: it has every code, and the page shows it."""
+"""The table of the needs of each code: every code has a row, and the page shows the table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 
 ROOT = Path(__file__).resolve().parents[2]
 CAROL = ("carol-key", "secret-of-carol")
-#: What an account without any permission is answered, and why that is not a refusal.
+#: The codes that an account without any permission may send, each with the reason.
 _UNREFUSED = {
     305: "the names of the system's topics",
     37: "the half message that is there decides: see test_touched",
@@ -34,7 +34,9 @@ _UNREFUSED = {
 
 
 def served() -> dict[int, list[str]]:
-    """The plugins whose handlers serve each code; none for the kernel's own."""
+    """Return the plugins whose handlers serve each code; the list is empty for the kernel's own
+    codes.
+    """
     found: dict[int, list[str]] = {code: [] for code in KernelBox().kernel.handler_table()}
     for point in entry_points(group=ENTRY_POINT_GROUP):
         if point.value.startswith("twistmq."):
@@ -45,7 +47,7 @@ def served() -> dict[int, list[str]]:
 
 
 def body(code: int) -> bytes:
-    """A body that names the topic B and the group GB, for the codes that have one."""
+    """Return a body that names the topic B and the group GB, for the codes that have one."""
     subscription = SubscriptionData("B")
     queue = LockBatchRequestBody("GB", "c", mq_set=(MessageQueue("B", "b", 0),)).encode_standard()
     asked = b'{"topic":"B","consumerGroup":"GB","clientId":"c"}'
@@ -59,7 +61,7 @@ def body(code: int) -> bytes:
 
 
 class TableTests(AclTestCase):
-    """The table, and a broker with an account that has no permission at all."""
+    """The table, and a broker with an account that has no permission."""
 
     accounts = """\
 accounts:
@@ -68,16 +70,16 @@ accounts:
 """
 
     def test_every_served_code_has_a_row(self) -> None:
-        """A code without one would be open to every account."""
+        """A code without a row would be open to every account."""
         self.assertEqual({code for code in served() if code not in ACCESS}, set())
         self.assertGreater(len(ACCESS), 80)
 
     def test_no_row_is_of_a_code_that_nobody_serves(self) -> None:
-        """A row that is of no use would hide that the table is not what is looked at."""
+        """A row of an unserved code would suggest that the broker serves it."""
         self.assertEqual(set(ACCESS) - set(served()), set())
 
     def test_an_account_without_permissions_is_refused_everything_else(self) -> None:
-        """Every code but those that are listed here is refused to it, before it is served."""
+        """Every code that is not listed here is refused to the account before it is served."""
         codes = sorted(ACCESS)
         fields = {"topic": "B", "b": "B", "a": "P", "producerGroup": "P", "consumerGroup": "GB",
                   "group": "GB", "srcGroup": "GB", "destGroup": "GB", "compareGroup": "GB"}
@@ -88,7 +90,7 @@ accounts:
             self.assertEqual(is_refused, code not in _UNREFUSED, msg=f"{code} {answer.remark}")
 
     def test_the_rows_of_headers_are_what_is_looked_at(self) -> None:
-        """Each field of each row alone is enough for a request to need it."""
+        """Each field of each row is enough for a request to need its resource."""
         for code, access in ACCESS.items():
             for need in access.needs:
                 if not need.field or needs_administrator(code):
@@ -99,7 +101,7 @@ accounts:
                     self.assertIn(name, found, msg=f"{code} {need}")
 
     def test_administrators_have_what_has_no_permission(self) -> None:
-        """Lists and changes are for administrators, and they are served."""
+        """Lists and changes are reserved for administrators, and they are served."""
         for code in (21, 28, 201, 52):
             self.assertTrue(needs_administrator(code))
             if code in self.box.kernel.dispatcher.handlers:
@@ -109,7 +111,7 @@ accounts:
         self.assertFalse(needs_administrator(29_999))
 
     def test_rows_can_be_read_by_another_scheme(self) -> None:
-        """A need of the cluster names nothing, any other one says what names its resource."""
+        """Each need names its kind and the source of the name, except for needs of the cluster."""
         for code, access in ACCESS.items():
             for need in (*access.needs, *access.of_users):
                 self.assertEqual(bool(need.field or need.named_by), need.kind is not Kind.CLUSTER,
@@ -119,7 +121,7 @@ accounts:
                     self.assertIsNot(need.kind, Kind.CLUSTER)
 
     def test_the_page_shows_the_table(self) -> None:
-        """README.md has the table as it is in the code."""
+        """README.md contains the table that the code makes."""
         page = (ROOT / "acl/README.md").read_text()
         self.assertIn(access_page(), page,
                       "write it again: python -m twistmq.acl.access_table")

@@ -1,4 +1,6 @@
-"""Accounts: how they are read, what they may do, and that nobody sees their secret keys."""
+"""Accounts: how they are read, which requests they permit, and that their secret keys are not
+shown.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def config(**fields: Any) -> PlainAccessConfig:
 
 
 def fault(account: Account, code: int, **needed: Permission) -> str:
-    """What the account is refused with; empty when it is not."""
+    """Return the text of the refusal; empty if the request is permitted."""
     try:
         account.check(code, needed.items())
     except AclError as error:
@@ -30,10 +32,12 @@ def fault(account: Account, code: int, **needed: Permission) -> str:
 
 
 class CheckTests(SynchronousTestCase):
-    """What an account may do."""
+    """The requests that an account permits."""
 
     def test_defaults_and_rows(self) -> None:
-        """A resource with a row has that, any other the default of its kind."""
+        """A resource with a row has the permission of the row, and any other one the default of its
+        kind.
+        """
         account = account_of(config(
             default_topic_perm="SUB", default_group_perm="DENY",
             topic_perms=["secret=DENY", "open=PUB|SUB"], group_perms=["g=SUB"]))
@@ -47,7 +51,9 @@ class CheckTests(SynchronousTestCase):
                          "No default permission for group:h")
 
     def test_the_offsets_of_a_broadcast_group_belong_to_it(self) -> None:
-        """The name they have beside the group's own is not open by the default."""
+        """A default permission does not include the separate name under which these offsets are
+        stored.
+        """
         account = account_of(config(
             default_group_perm="SUB", group_perms=["denied=DENY", "own=SUB"]))
         sub = Permission.SUB
@@ -63,13 +69,13 @@ class CheckTests(SynchronousTestCase):
             self.assertNotEqual(fault(account, 14, **{name: sub}), "")
 
     def test_no_defaults(self) -> None:
-        """Who is given nothing has nothing."""
+        """An account without permissions and defaults may use nothing."""
         account = account_of(config())
         self.assertEqual(fault(account, 11, t=Permission.SUB), "No default permission for topic:t")
         self.assertEqual(fault(account, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER), "")
 
     def test_admin_codes(self) -> None:
-        """Administrators alone change what brokers have; they pass everything."""
+        """Only administrators change topics and groups, and they pass every check."""
         admin = account_of(config(admin=True, default_topic_perm="DENY", topic_perms=["t=DENY"]))
         admin.check(17, {"t": Permission.PUB, CLUSTER: Permission.ANY}.items())
         error = self.assertRaises(AclError, account_of(config()).check, 17,
@@ -79,13 +85,13 @@ class CheckTests(SynchronousTestCase):
 
 
 def names(topics: str, groups: str) -> KnownNames:
-    """A broker that has these topics and groups."""
+    """Return the names of a broker that has these topics and groups."""
     return KnownNames(topics.split().__contains__, groups.split().__contains__,
                       reply_topic="C_REPLY_TOPIC")
 
 
 class DefaultTests(SynchronousTestCase):
-    """A default permission opens no place where messages of what is denied are."""
+    """A default permission does not open topics that may contain messages of denied resources."""
 
     def is_allowed(self, account: Account, resource: str | PopRetries, known: KnownNames,
                    permission: Permission = Permission.SUB) -> bool:
@@ -96,13 +102,13 @@ class DefaultTests(SynchronousTestCase):
         return True
 
     def test_readings_of_a_retry_topic(self) -> None:
-        """A separator may be a part of either name, but neither name is empty."""
+        """The separator may be a part of either name, and neither name is empty."""
         self.assertEqual(list(retry_readings("%RETRY%a_b+c")), [("a", "b+c"), ("a_b", "c")])
         for name in ("%RETRY%a", "%RETRY%_a", "%RETRY%a_", "%RETRY%", "%RETRY%" + "_" * 300):
             self.assertEqual(list(retry_readings(name)), [], msg=name)
 
     def test_retries_of_pops_of_what_is_denied(self) -> None:
-        """The retries of a group and a topic are open to whoever may read both of them."""
+        """The retries of a group and a topic are open to accounts that may read both."""
         account = account_of(config(default_group_perm="SUB", topic_perms=["a=PUB|SUB"],
                                     group_perms=["denied=DENY"]))
         there = names("a b", "denied other")
@@ -113,7 +119,7 @@ class DefaultTests(SynchronousTestCase):
             self.assertEqual(self.is_allowed(account, f"%RETRY%{name}", there), is_allowed, name)
 
     def test_a_row_of_its_own_opens_a_group_with_a_separator(self) -> None:
-        """What an operator wrote down is about that group, and counts."""
+        """An explicit row of an operator is about that group, and counts."""
         account = account_of(config(topic_perms=["order=SUB"], group_perms=["pay_order=SUB"]))
         there = names("order", "pay pay_order")
         for resource in ("%RETRY%pay_order", PopRetries("order", "pay_order")):
@@ -121,7 +127,7 @@ class DefaultTests(SynchronousTestCase):
         self.assertFalse(self.is_allowed(account, "%RETRY%pay", there))
 
     def test_a_pop_that_reads_the_retries_of_others(self) -> None:
-        """The topic of retries that a pop reads too may be that of another group and topic."""
+        """The retry topic that a pop also reads may belong to another group and topic."""
         account = account_of(config(default_group_perm="SUB", topic_perms=["orders=SUB"]))
         resource = PopRetries("orders", "pay_eu")
         self.assertTrue(self.is_allowed(account, resource, names("orders", "pay")))
@@ -130,7 +136,7 @@ class DefaultTests(SynchronousTestCase):
                                         names("orders eu_orders", "pay")))
 
     def test_what_could_change_is_not_remembered(self) -> None:
-        """A name that may mean something else once a topic is made is looked at each time."""
+        """A name that may get another meaning with a new topic is examined each time."""
         account = account_of(config(default_group_perm="SUB", topic_perms=["a=SUB"],
                                     group_perms=["own_group=SUB"]))
         there = names("a", "")
@@ -141,7 +147,7 @@ class DefaultTests(SynchronousTestCase):
                              str(resource))
 
     def test_dead_letters_need_their_group(self) -> None:
-        """Messages of any topic of the group are there."""
+        """A dead-letter topic may contain messages of any topic of the group."""
         account = account_of(config(default_topic_perm="PUB|SUB", default_group_perm="SUB",
                                     topic_perms=["%DLQ%row=SUB"], group_perms=["denied=DENY"]))
         for name, is_allowed in (("%DLQ%denied", False), ("%DLQ%g", True), ("%DLQ%row", True)):
@@ -151,7 +157,7 @@ class DefaultTests(SynchronousTestCase):
                                      is_allowed, msg=f"{name} {permission}")
 
     def test_the_brokers_own_topics_and_groups(self) -> None:
-        """They need a row, or an administrator."""
+        """These topics and groups need an explicit row, or an administrator."""
         account = account_of(config(default_topic_perm="PUB|SUB", default_group_perm="SUB"))
         for name in ("rmq_sys_REVIVE_LOG_C", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX",
                      "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
@@ -162,7 +168,9 @@ class DefaultTests(SynchronousTestCase):
         self.assertTrue(self.is_allowed(account, "%RETRY%TOOLS_CONSUMER", KnownNames()))
 
     def test_topics_with_messages_of_all(self) -> None:
-        """Traces, replies and light queues are read by default only by who may read all topics."""
+        """Traces, replies and light queues are open by default only to accounts that may read all
+        topics.
+        """
         shared = ("RMQ_SYS_TRACE_TOPIC", "C_REPLY_TOPIC", "%LMQ%x")
         whole = account_of(config(default_topic_perm="PUB|SUB", default_group_perm="SUB"))
         less = account_of(config(default_topic_perm="PUB|SUB", topic_perms=["b=DENY"]))
@@ -176,10 +184,10 @@ class DefaultTests(SynchronousTestCase):
 
 
 class PassedTests(SynchronousTestCase):
-    """What an account remembers that it may do."""
+    """The permitted requests that an account remembers."""
 
     def test_remembered_permissions_are_bounded(self) -> None:
-        """Not too many, and none that is long."""
+        """The number of remembered requests is bounded, and so is the length of their names."""
         account = account_of(config())
         for number in range(10_000):
             account.note_passed((310, f"t{number}", None))
@@ -191,14 +199,14 @@ class PassedTests(SynchronousTestCase):
             self.assertNotIn((310, *names), account.passed, msg=str(names)[:9])
 
     def test_each_has_its_own(self) -> None:
-        """What one account did says nothing of another, nor of itself read anew."""
+        """The cache belongs to one account, and a changed file begins with an empty cache."""
         one, anew = account_of(config()), account_of(config())
         one.note_passed((310, "t", None))
         self.assertNotIn((310, "t", None), anew.passed)
 
 
 class ConfigTests(SynchronousTestCase):
-    """What files and tools say of an account."""
+    """Accounts in files and in requests of tools."""
 
     def test_key_lengths(self) -> None:
         """Both keys have more than six characters."""
@@ -211,7 +219,7 @@ class ConfigTests(SynchronousTestCase):
                 self.assertIn("cannot be null and length should longer than 6", str(error))
 
     def test_text_of_key_error(self) -> None:
-        """The error is Apache's, but that it does not tell the secret key."""
+        """The error is Apache's, without the secret key."""
         error = self.assertRaises(AclError, check_config, config(access_key="abc"))
         self.assertEqual(str(error), "The accessKey=abc and secretKey=****** cannot be null and "
                                      "length should longer than 6")
@@ -219,7 +227,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertIn("secretKey=null", str(error))
 
     def test_check_of_resources(self) -> None:
-        """A tool's permissions are looked at more closely than a file's."""
+        """The permissions of a tool are checked more strictly than those in a file."""
         wrong = config(group_perms=["g=READ"])
         self.assertRaises(AclError, check_config, wrong)
         self.assertEqual(account_of(wrong).permissions, {"%RETRY%g": Permission.DENY})
@@ -227,13 +235,13 @@ class ConfigTests(SynchronousTestCase):
         self.assertRaises(AclError, account_of, config(white_remote_address="1.2.3"))
 
     def test_a_files_names(self) -> None:
-        """A file's names; what is not given is None."""
+        """The names in a file are read, and a missing value is None."""
         read = config_of({"accessKey": "alice-key", "secretKey": SECRET, "admin": "true",
                           "topicPerms": ["a=PUB"], "unknown": "x", "defaultTopicPerm": None})
         self.assertEqual(read, config(admin=True, topic_perms=["a=PUB"]))
 
     def test_yaml_booleans_are_read(self) -> None:
-        """What YAML takes for true and false."""
+        """All words that YAML reads as true or false are accepted."""
         for flag, texts in ((True, ("true", "True", "yes", "on", True)),
                             (False, ("false", "no", "off", "", None, False))):
             for text in texts:
@@ -241,7 +249,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertRaises(AclError, config_of, {"admin": "maybe"})
 
     def test_a_value_of_the_wrong_kind_is_named_by_its_field(self) -> None:
-        """A value of the wrong kind is named by its field, not by what it is."""
+        """The error names the field, and does not show the value."""
         for name, value in (("secretKey", [SECRET]), ("accessKey", {"a": SECRET}),
                             ("topicPerms", SECRET), ("groupPerms", [[SECRET]])):
             error = self.assertRaises(AclError, config_of, {name: value})
@@ -249,7 +257,7 @@ class ConfigTests(SynchronousTestCase):
             self.assertNotIn(SECRET, str(error))
 
     def test_repr_hides_the_secret_key(self) -> None:
-        """What a log or a traceback would show of them has no secret key."""
+        """The text for a log or a traceback contains no secret key."""
         for value in (config(), account_of(config())):
             self.assertNotIn(SECRET, f"{value!r} {value!s} {value}")
             self.assertIn("alice-key", repr(value))

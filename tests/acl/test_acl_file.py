@@ -1,4 +1,4 @@
-"""Files of accounts: what they say, what is refused, and what a change leaves as it was."""
+"""Account files: their meaning, the refused forms, and the parts that a change keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from twistmq.acl.errors import AclError
 from twistmq.protocol.bodies import DataVersion
 
 NOW_MS = 1_800_000_000_000
-#: In the form that Apache's distribution has it.
+#: An account file in the form of Apache's distribution.
 DISTRIBUTED = b"""\
 # A comment.
 globalWhiteRemoteAddresses:
@@ -50,7 +50,7 @@ dataVersion:
 - counter: 3
   timestamp: 1700000000000
 """
-#: As Apache's broker 5.2.0 writes it after a change.
+#: An account file as Apache's broker 5.2.0 writes it after a change.
 WRITTEN_BY_5_2 = b"""\
 accounts:
 - accessKey: rocketmqadmin
@@ -70,10 +70,10 @@ globalWhiteRemoteAddresses:
 
 
 class ReadTests(SynchronousTestCase):
-    """What a file says."""
+    """The meaning of a file."""
 
     def test_distributed_file(self) -> None:
-        """The form Apache distributes; digits stay as they are written."""
+        """The form of Apache's distribution is read, and digits stay as they are written."""
         file = read_acl_file(DISTRIBUTED)
         self.assertEqual(file.white_addresses, ("10.10.103.*", "192.168.0.*"))
         first, second = file.configs
@@ -86,18 +86,18 @@ class ReadTests(SynchronousTestCase):
         self.assertTrue(file.accounts[1].white_address.matches("192.168.1.7"))
 
     def test_file_of_5_2(self) -> None:
-        """Nulls are nothing given."""
+        """A null counts as a missing value."""
         [config] = read_acl_file(WRITTEN_BY_5_2).configs
         self.assertEqual(config, PlainAccessConfig("rocketmqadmin", "12345678", admin=True))
 
     def test_flow_style_and_merges(self) -> None:
-        """YAML's other ways to write a map."""
+        """The other forms of a map in YAML are read too."""
         file = read_acl_file(b"base: &base {secretKey: 12345678, admin: yes}\n"
                              b"accounts: [{<<: *base, accessKey: merged-key}]\n")
         self.assertEqual(file.configs, (PlainAccessConfig("merged-key", "12345678", admin=True),))
 
     def test_documented_file(self) -> None:
-        """The example of the plugin's page says what the page says of it."""
+        """The example on the plugin's page has the meaning that the page describes."""
         page = (Path(__file__).parents[2] / "acl" / "README.md").read_text()
         [example] = re.findall(r"^```yaml$(.*?)^```$", page, re.MULTILINE | re.DOTALL)
         file = read_acl_file(example.encode())
@@ -111,14 +111,14 @@ class ReadTests(SynchronousTestCase):
             parse_pattern(pattern)
 
     def test_an_empty_file_differs_from_one_without_accounts(self) -> None:
-        """A file without data is told from one without accounts."""
+        """A file without data differs from a file without accounts."""
         for data in (b"", b"# nothing\n", b"{}", b"---\n"):
             self.assertFalse(read_acl_file(data).has_data, msg=repr(data))
         file = read_acl_file(b"accounts:\nglobalWhiteRemoteAddresses:\n")
         self.assertEqual((file.has_data, file.accounts, file.white_addresses), (True, (), ()))
 
     def test_a_file_with_a_fault_is_refused_as_a_whole(self) -> None:
-        """What has no meaning is refused as a whole."""
+        """A file with a meaningless value is refused as a whole."""
         start = b"accounts:\n- accessKey: alice-key\n  secretKey: secret-of-alice\n"
         faults = {
             "not YAML": b"accounts: [", "tab": start + b"\tadmin: true\n", "a list": b"- a\n",
@@ -140,16 +140,16 @@ class ReadTests(SynchronousTestCase):
             self.assertNotIn("secret-of-alice", str(error), msg=name)
 
     def test_place_of_fault(self) -> None:
-        """The line is told, what is in it is not."""
+        """The error contains the line number and no text of the line."""
         error = self.assertRaises(AclError, read_acl_file, b"a: b\nsecretKey: 'secret: x\n")
         self.assertRegex(str(error), r"^line \d+, column \d+: not YAML$")
 
 
 class ChangeTests(SynchronousTestCase):
-    """What a file says after a change."""
+    """The content of a file after a change."""
 
     def test_new_account(self) -> None:
-        """It is the last; the version counts it."""
+        """The new account is the last one, and the version counts the change."""
         data = with_account(DISTRIBUTED, PlainAccessConfig("new-key", "new-secret"), NOW_MS)
         file = read_acl_file(data)
         self.assertEqual(file.configs[:2], read_acl_file(DISTRIBUTED).configs)
@@ -158,13 +158,13 @@ class ChangeTests(SynchronousTestCase):
         self.assertEqual(file.white_addresses, ("10.10.103.*", "192.168.0.*"))
 
     def test_an_empty_file_gets_an_account_and_a_version(self) -> None:
-        """An empty file becomes one with an account; its version starts."""
+        """The empty file gets one account, and its version begins."""
         file = read_acl_file(with_account(b"", PlainAccessConfig("new-key", "new-secret"), NOW_MS))
         self.assertEqual(len(file.accounts), 1)
         self.assertEqual(file.version, DataVersion(timestamp=NOW_MS, counter=1))
 
     def test_changed_account(self) -> None:
-        """What is given changes, what is not stays, and the account becomes the last."""
+        """Given values change, other values stay, and the account becomes the last one."""
         change = PlainAccessConfig("RocketMQ", "another-secret", "", True, "", None, ["b=SUB"])
         data = with_account(DISTRIBUTED, change, NOW_MS)
         second, first = read_acl_file(data).configs
@@ -174,24 +174,24 @@ class ChangeTests(SynchronousTestCase):
         self.assertIn(b"note: kept", data)
 
     def test_deleted_account(self) -> None:
-        """The other stays."""
+        """The other account stays."""
         [left] = read_acl_file(without_account(DISTRIBUTED, "RocketMQ", NOW_MS)).configs
         self.assertEqual(left.access_key, "rocketmq2")
 
     def test_white_addresses(self) -> None:
-        """They are replaced, the accounts stay."""
+        """The addresses are replaced, and the accounts stay."""
         file = read_acl_file(with_white_addresses(DISTRIBUTED, ["10.0.0.1"], NOW_MS))
         self.assertEqual(file.white_addresses, ("10.0.0.1",))
         self.assertEqual(file.configs, read_acl_file(DISTRIBUTED).configs)
 
     def test_kinds_for_java(self) -> None:
-        """Where Java casts to a number or a flag there is one; digits of a key are quoted text."""
+        """Numbers and flags are written where Java casts to them, and a key of digits is quoted."""
         tree = yaml.safe_load(without_account(DISTRIBUTED, "RocketMQ", NOW_MS))
         self.assertEqual(tree["dataVersion"], [{"counter": 4, "timestamp": NOW_MS}])
         self.assertEqual(tree["accounts"][0]["admin"], True)
         self.assertEqual(tree["accounts"][0]["secretKey"], "12345678")
 
     def test_text_outside_ascii(self) -> None:
-        """Keys and names come back as they were."""
+        """Keys and names are read back unchanged."""
         config = PlainAccessConfig("ключ-доступа", "секрет: 'x' #y", topic_perms=["тема=SUB"])
         self.assertEqual(read_acl_file(with_account(b"", config, NOW_MS)).configs, (config,))

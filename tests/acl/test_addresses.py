@@ -1,4 +1,4 @@
-"""White addresses: every form, what each lets pass, and what is no form."""
+"""White addresses: every form of a pattern, the addresses that it matches, and invalid patterns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.acl.addresses import parse_pattern, parts_of
 from twistmq.acl.errors import AclError
 
-#: Pattern: addresses it lets pass, addresses it does not.
+#: Each pattern with the addresses that match and the addresses that do not.
 FORMS: dict[str, tuple[list[str], list[str]]] = {
     "": ([], ["10.0.0.1", "::1", ""]),
     "  ": ([], ["10.0.0.1"]),
@@ -22,7 +22,7 @@ FORMS: dict[str, tuple[list[str], list[str]]] = {
     "127.0.1-200.*": (["127.0.1.0", "127.0.200.255"], ["127.0.0.1", "127.0.201.1"]),
     "127.1-150.*.*": (["127.1.0.0", "127.150.9.255"], ["127.0.0.0", "127.151.0.0"]),
     "127.*.*.*": (["127.0.0.1", "127.255.255.255"], ["128.0.0.1"]),
-    # The last part counts, which Apache's broker does not look at.
+    # The last part is compared, which Apache's broker does not do.
     "10.*.1.1": (["10.9.1.1"], ["10.9.1.2"]),
     "::1": (["::1", "0000:0000:0000:0000:0000:0000:0000:0001", "::1%eth0"], ["::2", "0.0.0.1"]),
     "1050:0000:0000:0000:0005:0600:300c:326b": (["1050::5:600:300C:326B"], ["1050::5:600:300c:1"]),
@@ -38,7 +38,7 @@ FORMS: dict[str, tuple[list[str], list[str]]] = {
     "2001:db8::*": (["2001:db8::ffff"], ["2001:db8::1:0"]),
 }
 
-#: Pattern: what its error says.
+#: Each invalid pattern with the text of its error.
 FAULTS = {
     "256.0.0.1": "Netaddress examine Exception netaddress is 256.0.0.1",
     "1.2.3": "Netaddress examine Exception netaddress is 1.2.3",
@@ -74,10 +74,10 @@ FAULTS = {
 
 
 class PatternTests(SynchronousTestCase):
-    """The forms and their faults, many of them from Apache's own tests."""
+    """The forms of patterns and their faults, many of them from Apache's own tests."""
 
     def test_each_pattern_matches_exactly_its_addresses(self) -> None:
-        """Each lets pass what it names and nothing else."""
+        """Each pattern matches the addresses that it names, and no others."""
         for text, (inside, outside) in FORMS.items():
             pattern = parse_pattern(text)
             for address in inside:
@@ -86,23 +86,25 @@ class PatternTests(SynchronousTestCase):
                 self.assertFalse(pattern.matches(address), msg=f"{text!r} and {address}")
 
     def test_an_account_without_addresses_passes_no_unsigned_request(self) -> None:
-        """An account that says nothing lets nobody pass unsigned."""
+        """An account without addresses lets no unsigned request pass."""
         self.assertFalse(parse_pattern(None).matches("127.0.0.1"))
 
     def test_every_number(self) -> None:
-        """A range of IPv4 ends where it says, and text that is no address is outside."""
+        """A range of IPv4 ends at the given number, and a text that is not an address does not
+        match.
+        """
         pattern = parse_pattern("127.0.0.17-203")
         inside = [number for number in range(-10, 300) if pattern.matches(f"127.0.0.{number}")]
         self.assertEqual(inside, list(range(17, 204)))
 
     def test_invalid_patterns_are_refused_in_apaches_words(self) -> None:
-        """What is no form is refused when it is read, in Apache's words."""
+        """An invalid pattern is refused when it is read, with Apache's text."""
         for text, said in FAULTS.items():
             error = self.assertRaises(AclError, parse_pattern, text)
             self.assertIn(said, str(error), msg=text)
 
     def test_an_address_is_numbers_of_8_or_of_16_bits(self) -> None:
-        """An address is numbers of 8 or of 16 bits."""
+        """An IPv4 address has numbers of 8 bits, and an IPv6 address numbers of 16 bits."""
         self.assertEqual(parts_of("10.0.0.255"), (10, 0, 0, 255))
         self.assertEqual(parts_of("1::ffff"), (1, 0, 0, 0, 0, 0, 0, 0xFFFF))
         self.assertIsNone(parts_of("10.0.0"))

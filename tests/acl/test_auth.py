@@ -25,30 +25,30 @@ INNER = json.dumps({"accessKey": "inner", "secretKey": "secret-of-inner"})
 
 
 class SettingsTests(AuthTestCase):
-    """What a broker may be started with."""
+    """The settings with which a broker may or may not start."""
 
     def refused_start(self, error: type[Exception], **settings: str) -> str:
-        """The text of a start that is refused."""
+        """Return the error text of a start that is refused."""
         return str(self.assertRaises(error, self.start, **settings))
 
     def test_both_schemes_at_once(self) -> None:
-        """The text says what to do."""
+        """A broker with both schemes does not start, and the text names the remedy."""
         text = self.refused_start(SettingsError, aclEnable="true")
         self.assertIn("leave one out", text)
         self.assertIn("migrateAuthFromV1Enabled", text)
 
     def test_policies_without_signatures(self) -> None:
-        """A name alone must not count."""
+        """Policies alone are refused, because an unsigned name proves nothing."""
         self.assertIn("needs authenticationEnabled", self.refused_start(
             SettingsError, authenticationEnabled="false"))
 
     def test_nobody_could_administer_it(self) -> None:
-        """Without a super user, there would never be one."""
+        """A start without a super user is refused, because no user could ever create one."""
         self.assertIn("there is no super user", self.refused_start(
             SettingsError, initAuthenticationUser=""))
 
     def test_what_cannot_be_read_is_not_shown(self) -> None:
-        """It has a password."""
+        """The setting may contain a password, so the error does not show its text."""
         for name in ("initAuthenticationUser", "innerClientAuthenticationCredentials"):
             for text in ('{"sesame"', '["sesame"]', '{"username":"sesame"}', "sesame"):
                 shown = self.refused_start(SettingsError, **{name: text})
@@ -56,13 +56,13 @@ class SettingsTests(AuthTestCase):
                 self.assertNotIn("sesame", shown)
 
     def test_a_white_list_has_numbers(self) -> None:
-        """A name of a code would open nothing, without a word."""
+        """The name of a code is refused; it would otherwise be ignored without notice."""
         for name in ("authenticationWhitelist", "authorizationWhitelist"):
             self.assertIn("must be numbers", self.refused_start(
                 SettingsError, **{name: "310,SEND_MESSAGE"}))
 
     def test_no_plugin_checks(self) -> None:
-        """A broker that should check does not start without."""
+        """A broker that must check requests does not start without a plugin that checks them."""
         error = self.assertRaises(SettingsError, KernelBox, [("acl", plain.Plugin)],
                                   {"authenticationEnabled": "true"})
         self.assertIn("authenticationEnabled=true, but no plugin", str(error))
@@ -75,7 +75,7 @@ class FirstUserTests(AuthTestCase):
         return [each["username"] for each in json.loads(disk.read_file(USERS))["users"]]
 
     def test_the_first_user_is_for_an_empty_store_only(self) -> None:
-        """A later start with another name makes none, and says so."""
+        """A later start with another name creates no user and logs this."""
         disk = MemoryDisk()
         self.start(disk).stop()
         self.assertEqual(self.names(disk), ["root"])
@@ -86,7 +86,7 @@ class FirstUserTests(AuthTestCase):
                       [formatEvent(event) for event in events])
 
     def test_a_changed_password_stays_changed(self) -> None:
-        """The setting is for the first start."""
+        """The setting counts only at the first start."""
         disk = MemoryDisk()
         self.box = self.start(disk)
         self.accepted(self.ask(ROOT, 3002, UserRequestHeader(username="root"),
@@ -97,14 +97,14 @@ class FirstUserTests(AuthTestCase):
         self.accepted(self.ask(("root", "another"), 26))
 
     def test_the_inner_user_is_a_super_user(self) -> None:
-        """With the first user and without."""
+        """It is created both with the setting of the first user and without it."""
         for first in (self.settings["initAuthenticationUser"], ""):
             self.box = self.start(innerClientAuthenticationCredentials=INNER,
                                   initAuthenticationUser=first)
             self.accepted(self.ask(("inner", "secret-of-inner"), 3005))
 
     def test_another_password_of_the_inner_user_is_said(self) -> None:
-        """The stored one counts, or a setting would open a broker."""
+        """The stored password counts, because otherwise a setting could open a broker."""
         disk = MemoryDisk()
         self.start(disk, innerClientAuthenticationCredentials=INNER).stop()
         with capturedLogs() as events:
@@ -119,7 +119,7 @@ class FileTests(AuthTestCase):
     """users.json and acls.json."""
 
     def filled(self) -> MemoryDisk:
-        """A disk on which both files have a backup."""
+        """Return a disk on which both files have a backup."""
         disk = MemoryDisk()
         self.box = self.start(disk)
         self.add_user(*ALICE)
@@ -130,13 +130,13 @@ class FileTests(AuthTestCase):
         return disk
 
     def test_another_start_has_all_of_it(self) -> None:
-        """Users and policies."""
+        """The next start reads all users and policies."""
         self.box = self.start(self.filled())
         self.assertEqual(len(json.loads(self.accepted(self.ask(ROOT, 3005)))), 3)
         self.assertEqual(len(json.loads(self.accepted(self.ask(ROOT, 3010)))), 2)
 
     def test_a_damaged_file_falls_back_to_its_backup(self) -> None:
-        """Which is the file before the last change."""
+        """The backup contains the file as it was before the last change."""
         for path, code, count in ((USERS, 3005, 2), (ACLS, 3010, 1)):
             disk = self.filled()
             disk.write_file(path, b'{"users": [{')
@@ -144,14 +144,14 @@ class FileTests(AuthTestCase):
             self.assertEqual(len(json.loads(self.accepted(self.ask(ROOT, code)))), count, msg=path)
 
     def test_without_a_backup_the_start_ends(self) -> None:
-        """The text has the file and the place, and no password."""
+        """The error names the file and the position, and contains no password."""
         for path, text, reason in [
             (USERS, '{"users": [\n{"username":"a","password":"sesame"},\n{"username"', "in line 3"),
             (USERS, '{"users": [{"username":"a","password":["sesame"]}]}', "$.users[0].password"),
             (USERS, '{"users": [{"username":"a"}]}', "row 1: password can not be blank"),
             (USERS, '{"users": [{"username":"a","password":"sesame"},'
-                    '{"username":"a","password":"sesame"}]}', "row 2: 'a' is there twice"),
-            (ACLS, '{"acls": [{"subject":"a"}]}', "row 1: 'a' is no subject"),
+                    '{"username":"a","password":"sesame"}]}', "row 2: 'a' occurs twice"),
+            (ACLS, '{"acls": [{"subject":"a"}]}', "row 1: 'a' is not a subject"),
             (ACLS, '{"acls": [{"subject":"User:a","policies":[{"entries":[{"resource":"T"}]}]}]}',
              "row 1, 'User:a': The resource is null."),
         ]:
@@ -164,7 +164,7 @@ class FileTests(AuthTestCase):
             self.assertNotIn("sesame", str(error))
 
     def test_only_the_owner_may_read_them(self) -> None:
-        """Also a backup, and a file that replaces one with another mode."""
+        """This also holds for a backup, and for a file that replaces one with another mode."""
         from twistmq.broker.store.config_file import ConfigFile
         from twistmq.broker.store.disk import RealDisk
 
@@ -179,7 +179,7 @@ class FileTests(AuthTestCase):
             self.assertEqual(each.stat().st_mode & 0o777, 0o600, msg=each)
 
     def test_a_store_check_reads_them(self) -> None:
-        """What a start refuses, it refuses."""
+        """The check reports the same faults that a start refuses."""
         disk = self.filled()
         self.assertEqual(list(decode_users(disk.read_file(USERS))), ["root", "alice", "bob"])
         self.assertEqual(list(decode_policies(disk.read_file(ACLS))), ["alice", "bob"])
@@ -187,10 +187,10 @@ class FileTests(AuthTestCase):
 
 
 class SlaveTests(AuthTestCase):
-    """A slave's tables."""
+    """The tables that a slave copies."""
 
     def test_it_has_what_its_master_has(self) -> None:
-        """From the answers of the master to its user; deleted ones go."""
+        """The slave reads the answers to its own user, and drops users that were deleted."""
         self.add_policy("alice", policy("Topic:a"))
         users, acls = (self.accepted(self.ask(ROOT, code)) for code in (3005, 3010))
         slave = self.start(brokerRole="SLAVE", brokerId="1", initAuthenticationUser="")
@@ -217,7 +217,7 @@ class SlaveTests(AuthTestCase):
         self.assertEqual(self.accepted(self.ask(ROOT, 3010)), b"")
 
     def test_masked_passwords_are_not_copied(self) -> None:
-        """Every user would have the mask as the password."""
+        """Otherwise every user would get the mask as the password."""
         self.assertRaises(WireError, users_of, encode_infos([UserInfo("a", "******")]))
         self.assertRaises(WireError, users_of, b"[{")
 
@@ -248,7 +248,7 @@ globalWhiteRemoteAddresses: [10.2.2.*]
         self.disk = MemoryDisk()
 
     def start(self) -> dict[str, list[dict[str, object]]]:
-        """Start a broker; :returns: the rows of its files after it."""
+        """Start a broker, and return the rows of its files after the start."""
         box = KernelBox([("acl", plain.Plugin), ("auth", auth.Plugin), ("admin", admin.Plugin)], {
             "rocketmqHome": str(self.home), "authenticationEnabled": "true",
             "authorizationEnabled": "true", "migrateAuthFromV1Enabled": "true"}, disk=self.disk)
@@ -256,7 +256,9 @@ globalWhiteRemoteAddresses: [10.2.2.*]
         return {**json.loads(self.disk.read_file(USERS)), **json.loads(self.disk.read_file(ACLS))}
 
     def test_accounts_become_users_and_policies(self) -> None:
-        """An administrator a super user, permissions actions, defaults default entries."""
+        """An administrator becomes a super user, permissions become actions, and defaults become
+        default entries.
+        """
         with capturedLogs() as events:
             rows = self.start()
         self.assertEqual([(each["username"], each["userType"]) for each in rows["users"]], [
@@ -277,14 +279,14 @@ globalWhiteRemoteAddresses: [10.2.2.*]
         self.assertIn("3 accounts of ACL 1.0 became users", texts)
 
     def test_only_once(self) -> None:
-        """A user that was deleted since does not come back."""
+        """A user that was deleted after the migration does not come back."""
         rows = self.start()
         users = json.dumps({"migrated": True, "users": rows["users"][:1]}).encode()
         self.disk.write_file(USERS, users)
         self.assertEqual(len(self.start()["users"]), 1)
 
     def test_a_bad_file_ends_the_start(self) -> None:
-        """Half of the accounts would be a trap."""
+        """No account is copied, because a part of the accounts would be a trap."""
         (self.home / "conf/plain_acl.yml").write_text("accounts: [{accessKey: a}]")
         error = self.assertRaises(SettingsError, self.start)
         self.assertIn("migrateAuthFromV1Enabled=true", str(error))

@@ -1,4 +1,4 @@
-"""``twistmq admin createUser``, ``createAcl`` and the ten commands beside them."""
+"""``twistmq admin createUser``, ``createAcl`` and the ten other commands for users and policies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twistmq.broker.testing.in_process_broker import running_broker
 
 AUTH = {"authenticationEnabled": "true", "authorizationEnabled": "true",
         "initAuthenticationUser": '{"username":"admin","password":"secret-of-admin"}'}
-#: Files of ACL 1.0.
+#: An account file of ACL 1.0.
 ACCOUNTS = """\
 accounts:
 - accessKey: orders-service
@@ -55,7 +55,7 @@ class AuthCommandTests(AdminCase):
                 for row in self.rows("getAcl", "-b", self.broker, *arguments)]
 
     def test_users_are_shown_without_their_passwords(self) -> None:
-        """One, all, and those whose name has a text in it."""
+        """The commands show one user, all users, and the users whose names contain a text."""
         self.make_user()
         self.make_user("billing", "-t", "Super")
         self.assertEqual(self.users()["shop"], {
@@ -69,7 +69,7 @@ class AuthCommandTests(AdminCase):
         self.assertEqual(self.rows("getUser", "-b", self.broker, "-u", "nobody"), [])
 
     def test_a_user_is_changed_and_deleted(self) -> None:
-        """What is not given stays; a password is asked for."""
+        """Values that are not given stay unchanged, and a password is asked for."""
         self.make_user()
         self.rows("updateUser", "-b", self.broker, "-u", "shop", "-s", "disable")
         self.rows("updateUser", "-c", "DefaultCluster", "-u", "shop", "-t", "Super")
@@ -85,7 +85,7 @@ class AuthCommandTests(AdminCase):
         self.assertNotIn("shop", self.users())
 
     def test_a_refusal_is_one_line_with_the_brokers_text(self) -> None:
-        """It does not show the password."""
+        """The line does not show the password."""
         self.make_user()
         line = self.refusal("createUser", "-b", self.broker, "-u", "shop", "-p", "secret-of-shop")
         self.assertIn("The user is existed", line)
@@ -95,7 +95,7 @@ class AuthCommandTests(AdminCase):
             "Perhaps"))
 
     def test_entries_of_policies(self) -> None:
-        """They are added, changed, listed and deleted by their resource."""
+        """Entries are added, changed, listed and deleted by their resource."""
         self.make_user()
         self.allow("User:shop", "Topic:a,Group:g*", "Pub,Sub", "-i", "10.0.0.0/8,::1")
         self.assertEqual(self.entries("-s", "User:shop"), [
@@ -114,7 +114,7 @@ class AuthCommandTests(AdminCase):
         self.assertEqual(self.rows("listAcl", "-b", self.broker), [])
 
     def test_users_and_policies_are_copied(self) -> None:
-        """After that, the same password is right at the other broker."""
+        """Afterwards, the same password is right at the other broker."""
         self.make_user()
         self.make_user("billing")
         self.allow("User:shop", "Topic:a")
@@ -139,7 +139,7 @@ class AuthCommandTests(AdminCase):
                               self.refusal("listUser", "-b", target))
 
     def test_a_copy_is_shown_before_anything_is_written(self) -> None:
-        """Each row says what would be done, and the other broker stays as it is."""
+        """Each row describes a change, and the other broker stays unchanged."""
         self.make_user()
         self.allow("User:shop", "Topic:a")
         with running_broker({**self.settings, "brokerName": "broker-b"}) as other:
@@ -161,7 +161,7 @@ class AuthCommandTests(AdminCase):
                              ["would be changed"])
 
     def test_accounts_of_1_0_are_shown_before_they_become_users(self) -> None:
-        """Then they are users with the same passwords; a second run leaves them out."""
+        """Then the accounts are users with the same passwords, and a second run leaves them out."""
         home = Path(self.mktemp())
         (home / "conf").mkdir(parents=True)
         (home / "conf/plain_acl.yml").write_text(ACCOUNTS)
@@ -177,7 +177,7 @@ class AuthCommandTests(AdminCase):
         self.assertEqual(set(self.users()), {"admin"})
         self.assertEqual(self.rows(*command), [{**row, "step": "created"} for row in expected])
         self.assertEqual({row["step"] for row in self.rows(*command)},
-                         {"left out: there is such a user"})
+                         {"left out: the user exists"})
         self.assertEqual({name: row["type"] for name, row in self.users().items()}, {
             "admin": "Super", "operator": "Super", "orders-service": "Normal"})
         self.assertEqual(self.entries("-s", "User:orders-service"), [
@@ -202,7 +202,7 @@ class AuthCommandTests(AdminCase):
         self.assertEqual(set(self.users()), {"admin"})
 
     def test_masked_passwords_are_not_copied(self) -> None:
-        """A user who may read users, but is not a super user, does not see passwords."""
+        """A user who may read users but is not a super user does not see passwords."""
         self.make_user()
         self.allow("User:shop", "Cluster:*", "Get,Update")
         with running_broker({**self.settings, "brokerName": "broker-b"}) as other:
@@ -214,7 +214,7 @@ class AuthCommandTests(AdminCase):
                     "copyUser", "-f", self.broker, "-t", other.broker_address))
 
     def test_a_table_shows_no_password(self) -> None:
-        """The output for people has the columns of mqadmin."""
+        """The table has the columns of mqadmin."""
         status, out, err = self.call("listUser", "-b", self.broker)
         self.assertEqual((status, err), (0, ""))
         self.assertNotIn("secret-of", out)

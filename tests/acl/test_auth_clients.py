@@ -1,4 +1,4 @@
-"""The client, a slave, and the doctor's questions, with ACL 2.0 switched on."""
+"""The client, a slave, and the doctor's requests, with ACL 2.0 switched on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 class ClientTests(SynchronousTestCase):
-    """A broker of ``twistmq up``."""
+    """Clients of a broker that ``twistmq up`` has started."""
 
     def add(self, client: Client, address: str, name: str, *policies: AclInfo) -> Credentials:
         """Create a user with policies."""
@@ -41,7 +41,7 @@ class ClientTests(SynchronousTestCase):
         return Credentials(name, password)
 
     def test_a_producer_and_a_consumer_with_different_rights(self) -> None:
-        """Each may do what its policies say, and no more."""
+        """Each client may use exactly the resources that its policies allow."""
         with running_broker(SETTINGS) as broker, Client(
                 broker.namesrv_address, credentials=Credentials(*ROOT), timeout_s=30) as root:
             address = broker.broker_address
@@ -70,7 +70,7 @@ class SlaveTests(PairCase):
     """A slave that signs with the inner user."""
 
     def test_users_and_policies_follow(self) -> None:
-        """The slave decides as its master does, also after a change and after a deletion."""
+        """The slave decides as its master does, even after a change and after a deletion."""
         settings = {**SETTINGS, "ha.peers": "127.0.0.1"}
         self.start_master(**settings)
         slave = self.slave(**settings)

@@ -1,4 +1,4 @@
-"""3001 to 3010: what is answered, what is refused, and by whom it may be asked."""
+"""The requests 3001 to 3010: their answers, their refusals, and the users that may send them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class UserRequestTests(AuthTestCase):
         self.accepted(self.ask(ROOT, UPDATE_USER, named(name), UserInfo(**values).encode()))
 
     def test_a_user_is_created_got_and_listed(self) -> None:
-        """In Apache's form; the list is in the order of names, and may be filtered."""
+        """The answers have Apache's form; the list is ordered by name and can be filtered."""
         self.add_user("bob", "secret-of-bob")
         self.assertEqual(self.accepted(self.ask(ROOT, GET_USER, named("bob"))), (
             b'{"password":"secret-of-bob","userStatus":"enable","userType":"Normal",'
@@ -56,21 +56,21 @@ class UserRequestTests(AuthTestCase):
             self.assertEqual([each.username for each in decode_infos(UserInfo, body)], names)
 
     def test_a_change_concerns_only_what_is_given(self) -> None:
-        """The rest stays."""
+        """The other values stay."""
         self.change("alice", user_status="disable")
         [alice] = decode_infos(UserInfo, self.accepted(
             self.ask(ROOT, LIST_USER, ListUsersRequestHeader(filter="alice"))))
         self.assertEqual(alice, UserInfo("alice", ALICE[1], "Normal", "disable"))
 
     def test_a_user_without_rights_is_refused_all_of_it(self) -> None:
-        """Also to look at himself."""
+        """Even a request for the user itself is refused."""
         for code in range(CREATE_USER, 3011):
             self.refused(self.ask(ALICE, code, named("alice"), b"{}"),
                          "User:alice has no permission to access Cluster:DefaultCluster from "
                          "127.0.0.1, no matched policies.")
 
     def test_faults(self) -> None:
-        """Each has Apache's code and text."""
+        """Each fault has Apache's code and text."""
         user = UserInfo(password="secret").encode()
         for text, code, number, header, body in [
             ("The username is blank", 29, CREATE_USER, named(""), user),
@@ -95,7 +95,9 @@ class UserRequestTests(AuthTestCase):
         self.accepted(self.ask(ROOT, DELETE_USER, named("bob")))
 
     def test_only_a_super_user_is_concerned_with_super_users(self) -> None:
-        """An administrator of the cluster who is not one can neither make nor change one."""
+        """An administrator of the cluster who is not a super user can neither create nor change
+        one.
+        """
         self.add_policy("alice", CLUSTER_WORK)
         as_super = UserInfo(password="secret", user_type="super").encode()
         self.refused(self.ask(ALICE, CREATE_USER, named("bob"), as_super),
@@ -110,7 +112,7 @@ class UserRequestTests(AuthTestCase):
         self.accepted(self.ask(ROOT, UPDATE_USER, named("root"), another))
 
     def test_passwords_are_shown_to_super_users_only(self) -> None:
-        """Others get a mask, which cannot become a password."""
+        """Other users see a mask, which cannot become a password."""
         self.add_policy("alice", CLUSTER_WORK)
         for body in (self.accepted(self.ask(ALICE, LIST_USER, ListUsersRequestHeader())),
                      self.accepted(self.ask(ALICE, GET_USER, named("root")))):
@@ -118,7 +120,7 @@ class UserRequestTests(AuthTestCase):
             self.assertNotIn(b"secret", body)
 
     def test_the_last_usable_super_user_stays(self) -> None:
-        """A disabled one does not count."""
+        """A disabled super user does not count."""
         text = "The last super user cannot be deleted, disabled or made normal"
         self.add_user("second", "secret", "Super")
         self.change("second", user_status="disable")
@@ -130,7 +132,7 @@ class UserRequestTests(AuthTestCase):
         self.refused(self.ask(ROOT, LIST_USER), "User:root is not found.")
 
     def test_policies_go_with_their_user(self) -> None:
-        """Another user with the name has none of them."""
+        """A new user with the same name has none of the old policies."""
         self.add_policy("alice", policy("*"))
         self.accepted(self.ask(ROOT, DELETE_USER, named("alice")))
         self.add_user(*ALICE)
@@ -141,7 +143,7 @@ class PolicyRequestTests(AuthTestCase):
     """3006 to 3010."""
 
     def listed(self, subject: str | None = None, resource: str | None = None) -> list[str]:
-        """The resources of all listed policies, each with its subject."""
+        """Return the resources of all listed policies, each with its subject."""
         body = self.accepted(self.ask(ROOT, LIST_ACL, ListAclsRequestHeader(
             subject_filter=subject, resource_filter=resource)))
         return [f"{acl.subject} {part.policy_type} {entry.resource}"
@@ -149,7 +151,7 @@ class PolicyRequestTests(AuthTestCase):
                 for entry in part.entries or ()]
 
     def test_entries_are_added_changed_got_and_listed(self) -> None:
-        """3006 and 3007 do the same."""
+        """The codes 3006 and 3007 have the same effect."""
         self.add_policy("alice", policy("Topic:a", "Pub,Sub", "Allow", "10.0.0.0/8"))
         reads_b = policy("Topic:b*", "Sub").encode()
         self.accepted(self.ask(ROOT, UPDATE_ACL, about("alice"), reads_b))
@@ -170,7 +172,9 @@ class PolicyRequestTests(AuthTestCase):
                       self.accepted(self.ask(ROOT, GET_ACL, about("alice"))))
 
     def test_entries_are_deleted(self) -> None:
-        """One, those of a type, or all; the types are told apart only if one is named."""
+        """One entry, the entries of a type, or all entries are deleted; a type counts only if it is
+        given.
+        """
         def delete(policy_type: str | None = None, resource: str | None = None) -> None:
             self.accepted(self.ask(ROOT, DELETE_ACL, DeleteAclRequestHeader(
                 subject="User:alice", policy_type=policy_type, resource=resource)))
@@ -195,7 +199,7 @@ class PolicyRequestTests(AuthTestCase):
         self.assertEqual(self.listed(), [])
 
     def test_faults(self) -> None:
-        """Each has Apache's code and text; what is not a resource deletes nothing."""
+        """Each fault has Apache's code and text, and an invalid resource deletes nothing."""
         body = policy("Topic:a").encode()
         unexpected = "An system error occurred, please try again later."
         cases: list[tuple[str, int, int, CommandHeader, bytes]] = [
@@ -232,7 +236,7 @@ class SavedTests(AuthTestCase):
         self.add_user(*ALICE)
 
     def test_what_was_answered_is_in_the_files(self) -> None:
-        """A broker that is started from the disk of the moment has it."""
+        """A broker that starts from a copy of the disk has the change."""
         self.add_policy("alice", policy("Topic:a"))
         users = json.loads(self.disk.read_file("/store/config/users.json"))
         self.assertEqual([each["username"] for each in users["users"]], ["root", "alice"])
@@ -257,7 +261,7 @@ class OffTests(AuthTestCase):
         self.box = self.start()
 
     def test_there_are_no_users(self) -> None:
-        """Who prepared some before the switch would be a super user after it."""
+        """Otherwise a user that was created before the switch could be a super user after it."""
         for code in range(CREATE_USER, 3011):
             self.refused(self.ask(None, code, named("root"), b"{}"),
                          "authenticationEnabled is false: there are no users", 1)

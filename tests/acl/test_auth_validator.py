@@ -1,4 +1,4 @@
-"""Who is let in with a signature, and what a user's policies allow on a broker."""
+"""The requests that pass by their signature, and the actions that a user's policies allow."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ class AuthenticationTests(SignedTestCase):
     """The signature."""
 
     def test_each_fault_has_apaches_text(self) -> None:
-        """For a code with a row, one without, and one that nobody serves."""
+        """The faults are tried with a code that has a row, one without a row, and one that is not
+        served.
+        """
         self.ask(ROOT, 3001, UserRequestHeader(username="idle"),
                  UserInfo(password="secret-of-idle", user_status="disable").encode())
         for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.UPDATE_BROKER_CONFIG, 99_999):
@@ -77,7 +79,7 @@ class AuthenticationTests(SignedTestCase):
         self.accepted(self.ask_fields(None, 310, {**fields, "Signature": signature}, b"x"))
 
     def test_a_long_name_is_cut_in_the_answer(self) -> None:
-        """And no user is kept for it."""
+        """The broker keeps nothing for the unknown name."""
         with capturedLogs() as events:
             reply = self.ask_fields(("n" * 30_000, "secret"), 310, {})
             self.refused(reply, f"User:{'n' * 255}... is not found.")
@@ -101,7 +103,7 @@ class AuthenticationTests(SignedTestCase):
         for name in ("alice", "nobody"):
             computed.clear()
             self.ask_fields((name, "wrong"), 310, {"a": "b"}, b"body")
-            # The client's own signature is one of them.
+            # One of these signatures is the client's own.
             self.assertEqual(len(computed), 2, msg=name)
 
 
@@ -111,7 +113,7 @@ class AuthorizationTests(SignedTestCase):
     plugins = (("pop", pop.Plugin),)
 
     def test_a_send_needs_pub_on_its_topic(self) -> None:
-        """And the change of a policy counts for the next one, on the same connection."""
+        """A changed policy counts for the next send on the same connection."""
         peer = self.peer()
         self.refused(self.send(peer=peer), denied("Topic:T"))
         self.allow("Topic:T", "Sub")
@@ -126,7 +128,7 @@ class AuthorizationTests(SignedTestCase):
         self.refused(self.send(peer=peer), denied("Topic:T"))
 
     def test_a_changed_user_counts_for_the_next_request(self) -> None:
-        """Disabled, with another password, deleted: on the connection that he has."""
+        """A disabled user, another password and a deletion count on an existing connection."""
         self.allow("*")
         peer = self.peer()
         self.accepted(self.send(peer=peer))
@@ -141,14 +143,14 @@ class AuthorizationTests(SignedTestCase):
         self.refused(self.send(peer=peer), "User:alice is not found.")
 
     def test_sends_of_one_read_are_refused_one_by_one(self) -> None:
-        """Those before and after a refused one are stored."""
+        """The sends before and after a refused one are stored."""
         self.allow("Topic:T")
         self.accepted(self.send("T"))
         codes = [self.send(topic).code for topic in ("T", "U", "T")]
         self.assertEqual(codes, [0, 16, 0])
 
     def test_the_address_counts_at_each_request(self) -> None:
-        """A permission for one network is not remembered for another."""
+        """A permission for one network is not remembered for another one."""
         self.allow("Topic:T", "Pub", "10.0.0.0/8", "2001:db8::/32")
         inside, inside6 = self.peer("10.1.1.1:5"), self.peer("[2001:db8::1]:5")
         outside = self.peer("11.1.1.1:5")
@@ -159,7 +161,7 @@ class AuthorizationTests(SignedTestCase):
                      "no matched policies.")
 
     def test_a_consumer_needs_sub_on_topic_and_group(self) -> None:
-        """In its heartbeat, with the first thing that is missing."""
+        """The heartbeat is refused for the first missing permission."""
         heartbeat = HeartbeatData("c", consumer_data_set=(ConsumerData(
             "G", subscription_data_set=(SubscriptionData("T"),)),)).encode()
         self.refused(self.ask(ALICE, 34, None, heartbeat), denied("Group:G"))
@@ -169,26 +171,28 @@ class AuthorizationTests(SignedTestCase):
         self.accepted(self.ask(ALICE, 34, None, heartbeat))
 
     def test_a_heartbeat_that_names_nothing_is_let_in(self) -> None:
-        """A producer's group is nobody's."""
+        """The group of a producer belongs to no user."""
         heartbeat = HeartbeatData("c", producer_data_set=(ProducerData("P"),)).encode()
         self.accepted(self.ask(ALICE, 34, None, heartbeat))
 
     def test_what_apache_lets_everybody_do_is_refused(self) -> None:
-        """25, 200 and 200151 have no annotation in 5.3.3."""
+        """The codes 25, 200 and 200151 have no annotation in 5.3.3."""
         self.assertEqual(self.ask(ALICE, 25, None, b"fileReservedTime=1").code, 16)
         self.assertEqual(self.ask(ALICE, 200, None, b'{"groupName":"G"}').code, 16)
         self.assertEqual(self.ask(ALICE, 200151, None, b'{"acks":[{"t":"T","c":"G"}]}').code, 16)
         self.accepted(self.ask(ROOT, 25, None, b"fileReservedTime=1"))
 
     def test_a_code_without_a_row_is_for_super_users(self) -> None:
-        """Also one that nobody serves, so that nobody can look for them."""
+        """This includes codes that are not served, so a user cannot tell them apart."""
         self.add_policy("alice", policy("*"))
         self.refused(self.ask(ALICE, 99_999), denied(
             "Cluster:DefaultCluster", "its code is for super users."))
         self.assertEqual(self.ask(ROOT, 99_999).code, 3)
 
     def test_a_user_without_policies_is_refused_every_served_code(self) -> None:
-        """But the few whose resources only the handler finds, and one that names nothing."""
+        """The exceptions are a code that names nothing, and codes whose handlers find the
+        resources.
+        """
         fields = {"topic": "B", "b": "B", "a": "P", "producerGroup": "P", "consumerGroup": "GB",
                   "group": "GB", "groupName": "GB", "srcGroup": "GB", "destGroup": "GB",
                   "compareGroup": "GB"}
@@ -196,11 +200,12 @@ class AuthorizationTests(SignedTestCase):
                   225: b'{"groupConfigList":[{"groupName":"GB"}]}'}
         let_in = {code for code in served() if self.ask_fields(
             ALICE, code, fields, bodies.get(code) or body(code)).code != 16}
-        # 305 names the system's topics; the stored message or the topic decides the others.
+        # The answer to 305 has only system topics, and the handlers of the others find the
+        # resources.
         self.assertEqual(let_in, {33, 37, 305, 324, 325})
 
     def test_a_body_that_cannot_be_read_is_refused(self) -> None:
-        """After the signature."""
+        """The body is read after the signature was checked."""
         self.assertEqual(self.ask(ALICE, 34, None, b"{").code, 16)
         self.refused(self.ask(("alice", "wrong"), 34, None, b"{"), "check signature failed.")
 
@@ -209,7 +214,7 @@ class WhitelistTests(SignedTestCase):
     """authenticationWhitelist, authorizationWhitelist."""
 
     def test_a_code_that_needs_no_policy(self) -> None:
-        """It still needs a signature."""
+        """The code still needs a signature."""
         self.box = self.start(authorizationWhitelist="310,25")
         self.add_user(*ALICE)
         self.accepted(self.send())
@@ -217,7 +222,7 @@ class WhitelistTests(SignedTestCase):
         self.assertEqual(self.ask(ALICE, 26).code, 16)
 
     def test_a_code_that_needs_no_signature(self) -> None:
-        """The policies of the user that it names count, as in Apache's broker."""
+        """The policies of the named user count, as in Apache's broker."""
         self.box = self.start(authenticationWhitelist="310")
         self.add_user(*ALICE)
         self.allow("Topic:T")
@@ -228,7 +233,7 @@ class WhitelistTests(SignedTestCase):
         self.refused(self.send(keys=("nobody", "x")), "User:nobody not found.")
 
     def test_neither_is_needed(self) -> None:
-        """By a code that is on both lists."""
+        """A code on both lists needs neither a signature nor a policy."""
         self.box = self.start(authenticationWhitelist="310", authorizationWhitelist="310")
         self.accepted(self.send(keys=None))
 
@@ -239,7 +244,7 @@ class UnauthorizedTests(SignedTestCase):
     settings = {**AuthTestCase.settings, "authorizationEnabled": "false"}  # noqa: RUF012
 
     def test_every_user_may_do_everything(self) -> None:
-        """But nobody without a signature, and only a super user makes another."""
+        """A signature is still needed, and only a super user can create another one."""
         self.accepted(self.send())
         self.accepted(self.ask(ALICE, 26))
         self.refused(self.send(keys=None), "username cannot be null.")
@@ -252,7 +257,9 @@ class LogTests(SignedTestCase):
     """One line for each refusal."""
 
     def test_the_line_says_why(self) -> None:
-        """User, action, resource, address, code, and the entry that decided."""
+        """The line contains the user, the action, the resource, the address, the code and the
+        deciding entry.
+        """
         self.add_policy("alice", policy("Topic:*", "All", "Deny", "127.0.0.0/8"))
         with capturedLogs() as events:
             self.send()
@@ -264,7 +271,7 @@ class LogTests(SignedTestCase):
             "signature failed."])
 
     def test_equal_refusals_are_one_line_a_minute(self) -> None:
-        """The next line has their number."""
+        """The next line contains their number."""
         with capturedLogs() as events:
             for _ in range(5):
                 self.send()
@@ -275,14 +282,14 @@ class LogTests(SignedTestCase):
         self.assertTrue(lines[1].endswith("no matched policies. (4 more before)"), lines[1])
 
     def test_all_refusals_together_are_limited(self) -> None:
-        """A client that tries one name after another does not fill the log, nor the memory."""
+        """A client that tries one name after another fills neither the log nor the memory."""
         with capturedLogs() as events:
             for number in range(1200):
                 self.ask_fields((f"user{number}", "x"), 310, {})
         self.assertEqual(len(texts(events)), 100)
 
     def test_no_line_has_a_secret(self) -> None:
-        """Neither a password nor a signature."""
+        """A line contains neither a password nor a signature."""
         with capturedLogs() as events:
             self.send(keys=("alice", "wrong"))
             self.ask(ROOT, 3001, UserRequestHeader(username="b"), UserInfo(password="").encode())
@@ -294,6 +301,6 @@ class LogTests(SignedTestCase):
 
 
 def texts(events: Sequence[LogEvent]) -> list[str]:
-    """The lines about refusals."""
+    """Return the lines about refusals."""
     lines = [formatEvent(event) for event in events]
     return [line for line in lines if line.startswith("access denied")]

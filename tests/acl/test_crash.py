@@ -1,7 +1,7 @@
-"""Users and policies over the end of the process, or of the power, at every change of the disk.
+"""Users and policies after an end of the process, or a loss of power, at every change of the disk.
 
-What was answered is there after the next start, and what was not yet answered is there as a whole
-or not at all.
+A change that was answered is complete after the next start. A change without an answer is complete
+or missing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.headers.auth import AclRequestHeader, UserRequestHeader
 
-#: Password and resources of each user.
+#: The password and the resources of each user.
 State = dict[str, tuple[str, tuple[str, ...]]]
 
 
 class CrashTests(AuthTestCase, EveryChangeCase):
-    """The end comes at every change of the disk."""
+    """The life ends at every change of the disk."""
 
     told = ("known", "coming")
 
@@ -31,10 +31,10 @@ class CrashTests(AuthTestCase, EveryChangeCase):
         EveryChangeCase.setUp(self)
 
     def begin(self) -> None:
-        """A new store."""
+        """Make a new store."""
         self.disk = PowerLossDisk()
         self.box = self.start_again()
-        #: What was answered, and what will be once the request under way is answered.
+        #: The state that was answered, and the state after the answer to the current request.
         self.known: State = {"root": (ROOT[1], ())}
         self.coming = self.known
 
@@ -44,14 +44,14 @@ class CrashTests(AuthTestCase, EveryChangeCase):
     def change(
         self, code: int, header: CommandHeader, body: bytes, change: Callable[[State], None]
     ) -> None:
-        """Send a request that is answered if the disk is there."""
+        """Send a request, which is answered if the disk works."""
         self.coming = dict(self.known)
         change(self.coming)
         self.accepted(self.ask(ROOT, code, header, body))
         self.known = self.coming
 
     def live(self) -> None:
-        """Each kind of change, several times."""
+        """Make each kind of change several times."""
         for number in range(5):
             name = f"user{number}"
             named, about = UserRequestHeader(username=name), AclRequestHeader(f"User:{name}")
@@ -69,11 +69,13 @@ class CrashTests(AuthTestCase, EveryChangeCase):
                             lambda state, name=name: state.pop(name) and None)
 
     def check_life(self) -> None:
-        """End the life, so that another broker may look at its disk."""
+        """End the life, so that another broker can read its disk."""
         self.box.stop()
 
     def look(self, message: str) -> int:
-        """Compare with what was answered; :returns: whether more is there."""
+        """Compare the tables with the answered state; :returns: whether the current change is there
+        too.
+        """
         self.box = self.start_again()
         users = decode_infos(UserInfo, self.accepted(self.ask(ROOT, RequestCode.AUTH_LIST_USER)))
         acls = decode_infos(AclInfo, self.accepted(self.ask(ROOT, RequestCode.AUTH_LIST_ACL)))
@@ -90,5 +92,5 @@ class CrashTests(AuthTestCase, EveryChangeCase):
         self.killed_at_every_change()
 
     def test_losses_of_power(self) -> None:
-        """The power ends."""
+        """The power fails."""
         self.cut_at_every_change()

@@ -1,4 +1,4 @@
-"""Which entry counts, for whom, and from where."""
+"""The entry that decides about a resource, by the user, the actions and the address."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.acl.access_table import Action, Kind, Wanted
+from twistmq.acl.access_table import Action, Kind, RequestedAccess
 from twistmq.acl.decide import IS_DENIED, NO_POLICY, Subject
 from twistmq.acl.policies import Entry, Policies
 from twistmq.acl.users import User
@@ -31,8 +31,8 @@ def reason(
     who: Subject, name: str = "orders", actions: tuple[Action, ...] = PUB, host: str = HOST,
     kind: Kind = Kind.TOPIC,
 ) -> str | None:
-    """Why the user is refused; None if it is not."""
-    denial = who.denial_of(Wanted(kind, name, actions), host)
+    """Return the reason of the refusal; None if the user may use the resource."""
+    denial = who.denial_of(RequestedAccess(kind, name, actions), host)
     return None if denial is None else denial.reason
 
 
@@ -40,7 +40,7 @@ class OrderTests(SynchronousTestCase):
     """The order of entries, which does not depend on the order in which they were given."""
 
     def test_each_step_comes_before_the_next(self) -> None:
-        """The name, the longest prefix, a shorter one, the kind, everything."""
+        """The order is the name, the longest prefix, a shorter one, the kind, and everything."""
         resources = ["Topic:orders", "Topic:order*", "Topic:or*", "Topic:*", "*"]
         for place, first in enumerate(resources[:-1]):
             for later in resources[place + 1:]:
@@ -50,13 +50,13 @@ class OrderTests(SynchronousTestCase):
                     self.assertIsNone(reason(subject(*entries)), msg=(first, later))
 
     def test_a_denial_comes_before_a_permission_for_the_same_resource(self) -> None:
-        """Whichever came first."""
+        """The order in which the entries were given does not matter."""
         for resource in ("Topic:orders", "Topic:order*", "Topic:*", "*"):
             self.assertEqual(reason(subject(allow(resource), deny(resource))), IS_DENIED)
             self.assertEqual(reason(subject(deny(resource), allow(resource))), IS_DENIED)
 
     def test_an_entry_that_does_not_match_is_passed_over(self) -> None:
-        """The next one in the order counts, whether actions or addresses differ."""
+        """The next entry in the order counts if the actions or the addresses differ."""
         self.assertIsNone(reason(subject(
             deny("Topic:orders", actions=("Sub",)), allow("Topic:order*"))))
         self.assertIsNone(reason(subject(deny("Topic:orders", "10.9.0.0/16"), allow("*"))))
@@ -71,7 +71,7 @@ class OrderTests(SynchronousTestCase):
         self.assertIsNone(reason(subject(default=(allow("Topic:orders"),))))
 
     def test_without_an_entry_everything_is_refused(self) -> None:
-        """Other names, other kinds, longer and shorter ones."""
+        """Other names, other kinds, and longer and shorter names are refused."""
         who = subject(allow("Topic:orders"), allow("Topic:pay*"), allow("Group:*"))
         for name in ("order", "orders2", "pa", "", "Orders", "*"):
             self.assertEqual(reason(who, name), NO_POLICY, msg=name)
@@ -82,16 +82,16 @@ class OrderTests(SynchronousTestCase):
 
 
 class ActionTests(SynchronousTestCase):
-    """Actions of a request and of an entry."""
+    """The actions of requests and of entries."""
 
     def test_one_wanted_action_is_enough(self) -> None:
-        """An entry matches if it has one of them."""
+        """An entry matches if it has one of the actions."""
         wanted = (Action.SUB, Action.GET)
         self.assertIsNone(reason(subject(allow("*", actions=("Get",))), actions=wanted))
         self.assertEqual(reason(subject(allow("*", actions=("Pub",))), actions=wanted), NO_POLICY)
 
     def test_all_matches_each_action(self) -> None:
-        """Of permissions and of denials."""
+        """This holds for permissions and for denials."""
         for action in Action:
             self.assertIsNone(reason(subject(allow("*", actions=("All",))), actions=(action,)))
             self.assertEqual(reason(subject(allow("*", actions=("Pub",)), deny(
@@ -102,7 +102,7 @@ class SourceTests(SynchronousTestCase):
     """Addresses and networks."""
 
     def test_addresses(self) -> None:
-        """Of both versions; an IPv4 address within IPv6 is an IPv4 address."""
+        """Addresses of both versions match; an IPv4 address within IPv6 is an IPv4 address."""
         for source, host, matches in [
             ("10.1.2.3", "10.1.2.3", True), ("10.1.2.3", "10.1.2.2", False),
             ("10.1.0.0/16", "10.1.255.255", True), ("10.1.0.0/16", "10.2.0.0", False),
@@ -116,7 +116,7 @@ class SourceTests(SynchronousTestCase):
             ("10.0.0.0/255.0.0.0", "10.9.9.9", True), ("10.0.0.0/255.0.0.0", "11.9.9.9", False),
             ("10.0.0.0/0.255.255.255", "10.9.9.9", True), ("10.1.2.3/0", "255.1.2.3", True),
             ("10.1.2.3/32", "10.1.2.3", True), ("10.1.2.3/32", "10.1.2.2", False),
-            # Some programs read a number with a zero in front as octal, so it is no address.
+            # Some programs read a number with a leading zero as octal, so this is not an address.
             ("0.0.0.0/0", "10.01.2.3", False), ("0.0.0.0/0", "10.1.2", False),
             ("0.0.0.0/0", "10.1.2.256", False), ("0.0.0.0/0", "10.1.2.3.4", False),
         ]:
@@ -124,7 +124,7 @@ class SourceTests(SynchronousTestCase):
             self.assertEqual(reason(who, host=host) is None, matches, msg=(source, host))
 
     def test_one_of_several_is_enough(self) -> None:
-        """And none is every address."""
+        """An entry without networks matches every address."""
         who = subject(allow("*", "10.0.0.0/8", "2001:db8::/32"))
         self.assertIsNone(reason(who, host="2001:db8::5"))
         self.assertIsNone(reason(subject(allow("*")), host="no address"))
@@ -140,13 +140,14 @@ class SubjectTests(SynchronousTestCase):
         self.assertIsNone(reason(who, "c", (Action.UPDATE,), kind=Kind.CLUSTER))
 
     def test_apaches_text(self) -> None:
-        """It names the user, the resource and the address."""
-        denial = subject(deny("Topic:ord*")).denial_of(Wanted(Kind.TOPIC, "orders", PUB), HOST)
+        """The text names the user, the resource and the address."""
+        denial = subject(deny("Topic:ord*")).denial_of(
+            RequestedAccess(Kind.TOPIC, "orders", PUB), HOST)
         assert denial is not None
         self.assertEqual(denial.text("a", HOST), "User:a has no permission to access Topic:orders "
                                                  "from 10.1.2.3, the decision is deny.")
         self.assertEqual(denial.entry, deny("Topic:ord*"))
-        denial = subject().denial_of(Wanted(Kind.GROUP, "g", PUB), "::1")
+        denial = subject().denial_of(RequestedAccess(Kind.GROUP, "g", PUB), "::1")
         assert denial is not None
         self.assertEqual(denial.text("a", "::1"), "User:a has no permission to access Group:g "
                                                   "from ::1, no matched policies.")
@@ -161,7 +162,7 @@ class SubjectTests(SynchronousTestCase):
 
 
 NAMES = st.sampled_from(["", "a", "ab", "abc", "b"])
-#: Names that a request can have; a star in one of them is a character.
+#: Names that a request can have; a star in one of them is an ordinary character.
 REQUESTED = st.sampled_from(["", "a", "ab", "abc", "b", "*", "a*", "ab*"])
 RESOURCES = st.one_of(st.just("*"), st.just("Topic:*"), NAMES.map(lambda name: f"Topic:{name}*"),
                       NAMES.filter(bool).map(lambda name: f"Topic:{name}"))
@@ -171,7 +172,7 @@ ENTRIES = st.lists(st.builds(
 
 
 def rank(resource: str, name: str) -> int:
-    """Where an entry stands in the order, by the definition; -1 if it is about other resources."""
+    """Return the rank of an entry by the definition; -1 if it is about other resources."""
     if resource == "*":
         return 0
     text = resource.removeprefix("Topic:")
@@ -181,7 +182,7 @@ def rank(resource: str, name: str) -> int:
 
 
 class DefinitionTests(SynchronousTestCase):
-    """The decision is that of a plain reading of the definition."""
+    """The decision agrees with a direct implementation of the definition."""
 
     @given(ENTRIES, ENTRIES, REQUESTED)
     def test_as_the_definition(self, custom: list[Entry], default: list[Entry], name: str) -> None:

@@ -1,4 +1,4 @@
-"""Sends of a read that certainly pass: none of them would be refused by itself."""
+"""The leading sends of a read that certainly pass: each of them would also pass alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CAROL, DAVE = Credentials("carol-key", "secret-of-carol"), Credentials("dave-key
 PLAIN = {"a": "group", "b": "open", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "17",
          "h": "0", "i": "KEYS\x01k\x02", "j": "0", "k": "false", "l": "0", "m": "false"}
 CHANNEL: Any = SimpleNamespace(remote_address="10.9.9.9:1", remote_host=b"\x0a\x09\x09\x09")
-#: Changes to a plain send, and whether the account may send it then.
+#: The changes to a plain send, and whether the account may send the changed one.
 ODD: dict[str, tuple[dict[str, str], bool]] = {
     "plain": ({}, True), "other group": ({"a": "other"}, True),
     "other topic": ({"b": "open_too"}, True), "forbidden topic": ({"b": "closed"}, False),
@@ -42,7 +42,7 @@ ODD: dict[str, tuple[dict[str, str], bool]] = {
 
 def frame(change: dict[str, str], who: Credentials | None = CAROL, *, in_json: bool = False,
           forged: dict[str, str] | None = None, body: bytes = b"body") -> Frame:
-    """A send; :param forged: what is changed after it was signed."""
+    """Return the frame of a send; :param forged: fields that are changed after the signature."""
     fields = {**PLAIN, **change}
     if who is not None:
         fields = signed_fields(fields, b"body", 479, who)
@@ -55,7 +55,7 @@ def frame(change: dict[str, str], who: Credentials | None = CAROL, *, in_json: b
 
 
 class PassingTests(SynchronousTestCase):
-    """Two accounts: one may send to topics but one, the other to none."""
+    """Two accounts: one may send to all topics but one, and the other one to no topic."""
 
     def setUp(self) -> None:
         self.table: Any = SimpleNamespace(has_white=False, accounts={
@@ -67,7 +67,7 @@ class PassingTests(SynchronousTestCase):
         self.reader = SignedRequestReader({SEND: SendMessageRequestHeaderV2})
 
     def requests(self, *frames: Frame) -> list[Request[Any]]:
-        """The requests of a read, those with their texts."""
+        """Return the requests of one read, with their texts if their headers were scanned."""
         found: list[Request[Any]] = []
         for each in frames:
             self.reader.passed(self.reader.read_without_texts(each)[0])
@@ -77,7 +77,7 @@ class PassingTests(SynchronousTestCase):
         return found
 
     def refusal(self, request: Request[Any]) -> str:
-        """The text of the validator's refusal of one request; empty: it lets it pass."""
+        """Return the text of the validator's refusal; empty if the request passes."""
         try:
             self.validator.validate(request)
         except AccessDenied as error:
@@ -85,14 +85,14 @@ class PassingTests(SynchronousTestCase):
         return ""
 
     def passing(self, *frames: Frame) -> int:
-        """Count those that pass together; each of them passes by itself."""
+        """Count the requests that pass together, and check that each of them also passes alone."""
         requests = self.requests(*frames)
         count = self.validator.passing(requests)
         self.assertEqual([self.refusal(each) for each in requests[:count]], [""] * count)
         return count
 
     def test_what_has_passed_once_passes(self) -> None:
-        """In either encoding, as long as nothing but the message changes."""
+        """This holds in either encoding, as long as only the message changes."""
         for in_json in (False, True):
             plain = frame({}, in_json=in_json)
             self.table.accounts["carol-key"].passed.clear()
@@ -102,7 +102,9 @@ class PassingTests(SynchronousTestCase):
             self.assertEqual(self.passing(plain, other, plain), 3)
 
     def test_a_run_ends_before_what_is_not_signed(self) -> None:
-        """A forged value or body, another key, none, or an account that is not known."""
+        """The run ends at a forged value or body, another key, a missing key, or an unknown
+        account.
+        """
         plain = frame({})
         self.refusal(self.requests(plain)[0])
         for in_json in (False, True):
@@ -119,7 +121,7 @@ class PassingTests(SynchronousTestCase):
         self.assertEqual(self.passing(plain, frame({}, None)), 1)
 
     def test_an_address_that_is_white_is_looked_at_by_itself(self) -> None:
-        """A white address of all, or of the account, is not looked at here."""
+        """A white address of all accounts, or of one account, is left to the validator."""
         plain = frame({})
         self.refusal(self.requests(plain)[0])
         self.table.has_white = True
@@ -134,7 +136,7 @@ class PassingTests(SynchronousTestCase):
     @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(st.tuples(st.sampled_from(sorted(ODD)), st.booleans()), max_size=12))
     def test_no_run_has_what_would_be_refused(self, kinds: list[tuple[str, bool]]) -> None:
-        """Any order of sends, each of which was sent before."""
+        """The sends come in any order, and each of them was sent before."""
         frames = [frame(ODD[kind][0], in_json=in_json) for kind, in_json in kinds]
         requests = self.requests(*frames)
         for request, (kind, _) in zip(requests, kinds, strict=True):

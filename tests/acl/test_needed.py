@@ -1,4 +1,4 @@
-"""What a request needs in ACL 2.0, beside what Apache's broker requires for it."""
+"""The resources and actions that requests need in ACL 2.0, compared with Apache's broker."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl import named
-from twistmq.acl.access_table import ACCESS, Action, Kind, Wanted
+from twistmq.acl.access_table import ACCESS, Action, Kind, RequestedAccess
 from twistmq.acl.errors import AclError
-from twistmq.acl.needed import needed_access, values_that_decide, wanted_topics
+from twistmq.acl.needed import needed_access, requested_topics, values_that_decide
 from twistmq.broker.api.errors import MessageIllegal
 from twistmq.protocol.batch import decode_batch, encode_batch
 from twistmq.protocol.bodies import (
@@ -52,22 +52,24 @@ SUB, PUB, GET, UPDATE, CREATE = (
     (action,) for action in (Action.SUB, Action.PUB, Action.GET, Action.UPDATE, Action.CREATE))
 
 
-def topic(name: str, actions: tuple[Action, ...] = SUB) -> Wanted:
-    return Wanted(Kind.TOPIC, name, actions)
+def topic(name: str, actions: tuple[Action, ...] = SUB) -> RequestedAccess:
+    return RequestedAccess(Kind.TOPIC, name, actions)
 
 
-def group(name: str, actions: tuple[Action, ...] = SUB) -> Wanted:
-    return Wanted(Kind.GROUP, name, actions)
+def group(name: str, actions: tuple[Action, ...] = SUB) -> RequestedAccess:
+    return RequestedAccess(Kind.GROUP, name, actions)
 
 
-def needed(code: int, fields: Mapping[str, str], body: bytes = b"", **more: Any) -> list[Wanted]:
+def needed(
+    code: int, fields: Mapping[str, str], body: bytes = b"", **more: Any
+) -> list[RequestedAccess]:
     wanted = needed_access(code, fields, body, "c", **more)
     assert wanted is not None, code
     return list(wanted)
 
 
 class NeededTests(SynchronousTestCase):
-    """The resources of requests, and the actions of which one is enough."""
+    """The resources of requests, and the actions, one of which is enough."""
 
     def test_headers_need_what_apache_requires(self) -> None:
         """Each code needs the resources and the actions of Apache's annotations."""
@@ -183,7 +185,8 @@ class NeededTests(SynchronousTestCase):
     def test_stacks_need_the_cluster(self) -> None:
         """The stacks of a consumer show its whole process."""
         fields = {"consumerGroup": "g", "jstackEnable": "true"}
-        self.assertEqual(needed(307, fields), [group("g", GET), Wanted(Kind.CLUSTER, "c", GET)])
+        self.assertEqual(needed(307, fields), [
+            group("g", GET), RequestedAccess(Kind.CLUSTER, "c", GET)])
         self.assertIsNone(values_that_decide(307, fields, b""))
 
     def test_values_decide_only_when_nothing_else_does(self) -> None:
@@ -194,10 +197,10 @@ class NeededTests(SynchronousTestCase):
 
     def test_resources_found_by_handlers(self) -> None:
         """They need what the row says about the stored message."""
-        self.assertEqual(list(wanted_topics(33, (), ["T"], ())),
+        self.assertEqual(list(requested_topics(33, (), ["T"], ())),
                          [topic("T", (Action.SUB, Action.GET))])
-        self.assertEqual(list(wanted_topics(36, (), ["T", "%RETRY%g_U"], ["g"])),
+        self.assertEqual(list(requested_topics(36, (), ["T", "%RETRY%g_U"], ["g"])),
                          [group("g"), topic("T"), topic("U")])
-        self.assertEqual(list(wanted_topics(37, ["T", "%RETRY%h"], (), ())),
+        self.assertEqual(list(requested_topics(37, ["T", "%RETRY%h"], (), ())),
                          [topic("T", PUB), group("h")])
-        self.assertEqual(list(wanted_topics(309, (), ["T"], ())), [topic("T")])
+        self.assertEqual(list(requested_topics(309, (), ["T"], ())), [topic("T")])

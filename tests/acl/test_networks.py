@@ -1,4 +1,4 @@
-"""Addresses and networks of policies: as the module ipaddress reads them."""
+"""Addresses and networks of policies, compared with the module ipaddress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NETWORKS = st.builds("{}{}".format, ADDRESSES, SUFFIXES)
 
 
 def plain(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> object:
-    """An address; IPv4 within IPv6 is IPv4."""
+    """Return an address; an IPv4 address within IPv6 is returned as IPv4."""
     return getattr(address, "ipv4_mapped", None) or address
 
 
@@ -44,7 +44,7 @@ class NetworkTests(SynchronousTestCase):
     def test_a_network_has_the_addresses_that_ipaddress_names(
         self, first: ipaddress.IPv4Address, length: int, other: ipaddress.IPv4Address, bit: int
     ) -> None:
-        """With its length in bits and with its mask, and for a neighbour that differs in a bit."""
+        """The length is given in bits and as a mask; an address outside differs in one bit."""
         network = ipaddress.ip_network((first, length), strict=False)
         for host in (first, other, ipaddress.IPv4Address(int(first) ^ 1 << bit)):
             for text in (f"{first}/{length}", f"{first}/{network.netmask}"):
@@ -55,7 +55,7 @@ class NetworkTests(SynchronousTestCase):
     def test_networks_of_ipv6(
         self, first: ipaddress.IPv6Address, length: int, bit: int
     ) -> None:
-        """An address in a network, and one that differs in a bit."""
+        """One address is in the network, and another one differs in a bit."""
         network = ipaddress.ip_network((first, length), strict=False)
         other = ipaddress.IPv6Address(int(first) ^ 1 << bit)
         if plain(first) is first and plain(other) is other:

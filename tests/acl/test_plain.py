@@ -1,4 +1,4 @@
-"""The plugin: when it is on, where it looks, what it stops, what it never shows."""
+"""The plugin: when it is active, which files it reads, what it refuses, and what it never shows."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from twistmq.transaction import plugin as transaction
 
 
 class StartTests(AclTestCase):
-    """What a start makes of settings and files."""
+    """The effect of settings and files on a start."""
 
     def test_without_acl_enable_no_key_is_asked_and_files_are_not_read(self) -> None:
-        """Without aclEnable nobody is asked for a key, and files need not be readable."""
+        """Without aclEnable no request needs a key, and the files do not have to be readable."""
         self.plain.write_text("accounts: [")
         self.box = self.start(aclEnable="false")
         self.assertEqual(self.ask(None, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 0)
@@ -39,14 +39,16 @@ class StartTests(AclTestCase):
         self.assertNotIn("watch the accounts' files", names)
 
     def test_faulty_file(self) -> None:
-        """The broker does not start, and says which file it is."""
+        """The broker does not start, and the error names the file."""
         self.plain.write_text("accounts: [{accessKey: abc, secretKey: secret-of-nobody}]\n")
         error = self.assertRaises(SettingsError, self.start)
         self.assertEqual(str(error), f"aclEnable=true: {self.plain}: The accessKey=abc and "
                          "secretKey=****** cannot be null and length should longer than 6")
 
     def test_asked_for_while_running(self) -> None:
-        """What the next start would not take is refused now: a faulty file, and no plugin."""
+        """A change that the next start would refuse is refused now: with a faulty file, or without
+        a plugin.
+        """
         self.box = self.start(aclEnable="false")
         text = self.plain.read_text()
         self.plain.write_text("accounts: [")
@@ -62,12 +64,12 @@ class StartTests(AclTestCase):
         self.assertIn("no plugin that is in use", str(error))
 
     def test_plugin_left_out(self) -> None:
-        """A broker that is told to check requests and has nothing to does not start."""
+        """A broker that must check requests does not start without a plugin that checks them."""
         error = self.assertRaises(SettingsError, KernelBox, [], {"aclEnable": "true"})
         self.assertIn("aclEnable=true", str(error))
 
     def test_without_a_file_everything_is_refused(self) -> None:
-        """Without accounts everything is refused."""
+        """Without accounts every request is refused."""
         self.box = self.start(rocketmqHome=str(self.home / "empty"))
         self.assertEqual(self.ask(ADMIN, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 1)
 
@@ -78,7 +80,7 @@ class StartTests(AclTestCase):
         self.assertEqual(self.ask(ADMIN, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 0)
 
     def test_a_change_of_a_file_holds_after_the_next_look(self) -> None:
-        """A change of a file holds after the next look; a broken file changes nothing."""
+        """A changed file takes effect at the next check, and a broken file changes nothing."""
         self.plain.write_text("accounts: [")
         self.look_at_files()
         self.assertEqual(self.ask(ALICE, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 0)
@@ -90,21 +92,21 @@ class StartTests(AclTestCase):
                      RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 0)
 
     def test_the_files_are_checked_every_five_seconds(self) -> None:
-        """They are looked at each five seconds, the first time as soon."""
+        """The first check also takes place after five seconds."""
         [task] = [task for task in self.box.kernel.periodic_tasks
                   if task.name == "watch the accounts' files"]
         self.assertEqual((task.first_ms, task.period_ms), (5000, 5000))
 
 
 class HomeTests(SynchronousTestCase):
-    """Where accounts are looked for."""
+    """The home in which the accounts are."""
 
     def home(self, **settings: str) -> str:
         return plain.home_of(Settings.load([*broker_rows(), *plain.Plugin.register_settings()],
                                            overrides=settings))
 
     def test_home_is_the_setting_then_environment_then_store_parent(self) -> None:
-        """The setting, then the environment, then the folder above the store."""
+        """The setting comes first, then the environment, then the parent folder of the store."""
         with mock.patch.dict(os.environ):
             os.environ.pop("ROCKETMQ_HOME", None)
             self.assertEqual(self.home(storePathRootDir="/data/store"), "/data")
@@ -113,7 +115,7 @@ class HomeTests(SynchronousTestCase):
             self.assertEqual(self.home(rocketmqHome="/home/mq"), "/home/mq")
 
     def test_brokers_of_one_command_have_one_home(self) -> None:
-        """Their stores are folders below the command's, whose home is that of all."""
+        """The stores are folders below the store of the command, and they share its home."""
         rows = [*broker_rows(), *plain.Plugin.register_settings()]
         with mock.patch.dict(os.environ):
             os.environ.pop("ROCKETMQ_HOME", None)
@@ -124,7 +126,7 @@ class HomeTests(SynchronousTestCase):
                                  [home, home])
 
     def test_yaml_is_not_imported(self) -> None:
-        """A broker without access control does not pay for reading YAML."""
+        """A broker without access control does not import the YAML library."""
         program = ("import sys; from twistmq.broker.config.settings import Settings; "
                    "from twistmq.broker.edge.services import load_hooks; "
                    "from twistmq.broker.config.setting_rows import broker_rows; "
@@ -134,7 +136,7 @@ class HomeTests(SynchronousTestCase):
 
 
 class TransactionTests(AclTestCase):
-    """The end of a transaction, whose header is read often and is unlike others."""
+    """The end of a transaction, whose header is read several times and is of another form."""
 
     def start(self, **settings: str) -> KernelBox:
         box = KernelBox([("acl", plain.Plugin), ("transaction", transaction.Plugin)],
@@ -143,7 +145,7 @@ class TransactionTests(AclTestCase):
         return box
 
     def test_an_end_of_a_transaction_is_answered_each_time(self) -> None:
-        """Whoever sends it has an answer, however often."""
+        """Each request gets an answer, however often it is sent."""
         header = EndTransactionRequestHeader(
             producer_group="g", tran_state_table_offset=0, commit_log_offset=0,
             commit_or_rollback=8, msg_id="1")
@@ -155,10 +157,10 @@ class TransactionTests(AclTestCase):
 
 
 class SecretTests(AclTestCase):
-    """Secret keys are in files and in the answer to 54, and nowhere else."""
+    """Secret keys appear in files and in the answer to 54, and in no other place."""
 
     def test_logs_and_answers(self) -> None:
-        """A full round with every kind of fault, everything logged and answered looked through."""
+        """A round with every kind of fault is run, and all log lines and answers are searched."""
         text = io.StringIO()
         events: list[Any] = []
         for observer in (textFileLogObserver(text), events.append):

@@ -1,4 +1,4 @@
-"""Policies: what a request may contain, how they are merged, and the form in answers."""
+"""Policies: the values that requests may contain, the merging of entries, and the answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PUB = ("Pub",)
 
 
 def info(*entries: PolicyEntryInfo, policy_type: str | None = None) -> AclInfo:
-    """A request with one policy."""
+    """Return a request with one policy."""
     return AclInfo("User:a", [PolicyInfo(policy_type, list(entries))])
 
 
@@ -39,7 +39,7 @@ class PatternTests(SynchronousTestCase):
     """pattern_of."""
 
     def test_each_form(self) -> None:
-        """A name, a prefix, every resource of a kind, and every resource."""
+        """The forms are a name, a prefix, every resource of a kind, and every resource."""
         for text, pattern in [
             ("Topic:orders", Pattern(Kind.TOPIC, "orders", False)),
             ("group:pay*", Pattern(Kind.GROUP, "pay", True)),
@@ -50,7 +50,7 @@ class PatternTests(SynchronousTestCase):
             self.assertEqual(pattern_of(text), pattern, msg=text)
 
     def test_what_is_not_a_resource(self) -> None:
-        """A star within a name would stand for more than it says."""
+        """A star within a name would stand for more names than its author meant."""
         for text in (None, "", "Topic", "Topic:", "Queue:a", "Topic:a*b", "Topic:a**", "**",
                      "Topic:" + "a" * 300, ":a", "Topic:*a*"):
             self.assertIsNone(pattern_of(text), msg=text)
@@ -60,7 +60,9 @@ class EntriesTests(SynchronousTestCase):
     """entries_of."""
 
     def test_what_is_accepted_is_displayed_in_one_form(self) -> None:
-        """Words in any case, unknown actions left out, each action once and in its order."""
+        """Words may be in any case, unknown actions are left out, and each action appears once, in
+        order.
+        """
         policies = entries_of(AclInfo("User:a", [
             PolicyInfo(None, [entry("topic:t*", ["sub", "PUB", "Fly", "sub"], ["10.0.0.0/8"])]),
             PolicyInfo("DEFAULT", [entry("*", ["all"], None, "DENY")])]))
@@ -73,7 +75,7 @@ class EntriesTests(SynchronousTestCase):
             PolicyInfo("Default", [PolicyEntryInfo("*", ["All"], None, "Deny")])]))
 
     def test_each_fault_has_apaches_text(self) -> None:
-        """A request is refused as a whole."""
+        """The whole request is refused."""
         for text, request in [
             ("The policies is empty.", AclInfo("User:a", None)),
             ("The policies is empty.", AclInfo("User:a", [])),
@@ -94,13 +96,13 @@ class EntriesTests(SynchronousTestCase):
             self.assertEqual(str(error), text)
 
     def test_equal_actions_are_one_tuple(self) -> None:
-        """Tens of thousands of entries have a few different ones."""
+        """Tens of thousands of entries share a few different tuples."""
         [first] = entries_of(info(entry(actions=["Pub", "Sub"]))).custom
         [second] = entries_of(info(entry("Topic:u", actions=["pub", "sub"]))).custom
         self.assertIs(first.actions, second.actions)
 
     def test_all_is_every_action(self) -> None:
-        """Each other action is one bit of it."""
+        """The bit of every action is part of the bits of All."""
         self.assertEqual(actions_of(["All"]), ALL_ACTIONS)
         self.assertEqual(actions_of(
             ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List"]), ALL_ACTIONS)
@@ -111,7 +113,9 @@ class MergeTests(SynchronousTestCase):
     """Policies.merged, without."""
 
     def test_an_entry_replaces_the_one_about_its_resource(self) -> None:
-        """At its place; a new resource comes last, and the other type stays."""
+        """The new entry takes the old one's position, a new resource comes last, and the other type
+        is unchanged.
+        """
         old = Policies((Entry("Topic:a", PUB, (), True), Entry("Topic:b", PUB, (), True)),
                        (Entry("Topic:a", PUB, (), True),))
         new = Policies((Entry("Topic:c", PUB, (), True), Entry("Topic:a", PUB, (), False)))
@@ -120,12 +124,12 @@ class MergeTests(SynchronousTestCase):
              Entry("Topic:c", PUB, (), True)), old.default))
 
     def test_the_first_request_is_kept_as_it_is(self) -> None:
-        """With two entries about one resource, as in Apache's broker."""
+        """Two entries about one resource both stay, as in Apache's broker."""
         twice = Policies((Entry("Topic:a", PUB, (), True), Entry("Topic:a", PUB, (), False)))
         self.assertEqual(Policies().merged(twice), twice)
 
     def test_an_entry_is_removed_from_the_types_that_are_meant(self) -> None:
-        """From both types if none is named."""
+        """The entry is removed from both types if the request names none."""
         first, other = Entry("Topic:a", PUB, (), True), Entry("Topic:b", PUB, (), True)
         both = Policies((first, other), (first,))
         self.assertEqual(both.without(None, "Topic:a"), Policies((other,)))

@@ -1,4 +1,4 @@
-"""README.md from the top: each command of its two guides is run, in order."""
+"""Each command in the guides of README.md is run, in the order of the page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def commands_of(title: str) -> list[str]:
 
 
 class GuideTests(SynchronousTestCase):
-    """A person types what the page says."""
+    """A reader types the commands of the page."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
@@ -91,20 +91,22 @@ class GuideTests(SynchronousTestCase):
         (self.home / "conf" / "plain_acl.yml").write_text(example)
 
     def test_every_command_is_in_a_section_that_is_run(self) -> None:
-        """A new section with commands needs a test here."""
+        """A new section with commands needs a test in this module."""
         titles = re.findall(r"^## (.*)$", PAGE.read_text(), re.MULTILINE)
         self.assertEqual([title for title in titles if commands_of(title)],
                          [FIRST_USERS, MIGRATION, COPIES, ACCOUNTS_1_0])
 
     def test_from_no_accounts_to_a_working_set(self) -> None:
-        """Two users with different rights, and a refusal that says what is missing."""
+        """Two users get different rights, and a refusal names the missing permission."""
         self.follow(FIRST_USERS)
         shown = "".join(self.outputs)
         self.assertIn("User:billing has no permission to access Topic:Orders", shown)
         self.assertNotIn("secret-of", shown)
 
     def test_from_1_0_to_2_0(self) -> None:
-        """The account of the page's own example is shown, and becomes a user with policies."""
+        """The account of the page's own example is shown first, and then becomes a user with
+        policies.
+        """
         self.write_accounts()
         self.follow(MIGRATION)
         preview, creation, users, policies = self.outputs[:4]
@@ -119,7 +121,7 @@ class GuideTests(SynchronousTestCase):
             self.assertIn(text, policies)
 
     def test_from_one_broker_to_another(self) -> None:
-        """The users of the first guide are shown, and then are on another broker too."""
+        """The users of the first guide are shown first, and then exist on another broker too."""
         first, *others = commands_of(FIRST_USERS)
         with self.server(first) as old, self.server(first) as new:
             for line in others[:7]:
@@ -137,7 +139,7 @@ class GuideTests(SynchronousTestCase):
             self.assertIn(text, out)
 
     def test_accounts_in_a_file(self) -> None:
-        """The command of ACL 1.0 starts a broker that knows the example's account alone."""
+        """The command of ACL 1.0 starts a broker that knows only the account of the example."""
         self.write_accounts()
         [line] = commands_of(ACCOUNTS_1_0)
         message = ("sendMessage", "-t", "orders", "-p", "paid")

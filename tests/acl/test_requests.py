@@ -1,4 +1,4 @@
-"""Administration of accounts by request: 50 to 54."""
+"""The administration of accounts by the requests 50 to 54."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def account(keys: tuple[str, str] = CAROL, **fields: Any) -> CreateAccessConfigR
 
 
 class AccountRequestsTests(AclTestCase):
-    """Requests of an administrator, and of others."""
+    """Requests of an administrator and of other accounts."""
 
     def answer(self, code: int, header: CommandHeader | None = None) -> tuple[int, str | None]:
         reply = self.ask(ADMIN, code, header)
@@ -50,7 +50,7 @@ class AccountRequestsTests(AclTestCase):
         return json.loads(header.version), json.loads(header.all_acl_file_version)
 
     def test_new_account(self) -> None:
-        """It holds at once and after a restart, and the version counts it."""
+        """The account takes effect at once and after a restart, and the version is raised."""
         self.assertFalse(self.passes(CAROL))
         self.assertEqual(self.answer(UPDATE, account(topic_perms="a=PUB,b=SUB")), (0, None))
         self.assertTrue(self.passes(CAROL))
@@ -64,7 +64,7 @@ class AccountRequestsTests(AclTestCase):
         self.assertEqual((carol.topic_perms, carol.group_perms), (["a=PUB", "b=SUB"], None))
 
     def test_changed_account(self) -> None:
-        """A new secret key takes the place of the old one, in the file the account is in."""
+        """A new secret key replaces the old one, in the file of the account."""
         changed = (BOB[0], "new-secret-of-bob")
         self.assertEqual(self.answer(UPDATE, account(changed)), (0, None))
         self.assertTrue(self.passes(changed))
@@ -72,7 +72,7 @@ class AccountRequestsTests(AclTestCase):
         self.assertIn(changed[1], self.bobs.read_text())
 
     def test_refused_accounts(self) -> None:
-        """Apache's code and words; nothing is written."""
+        """The answer has Apache's code and text, and nothing is written."""
         before = self.plain.read_bytes()
         table = (
             (account(("abc", "secret-of-carol")), "The accessKey=abc and secretKey=****** cannot"),
@@ -93,7 +93,7 @@ class AccountRequestsTests(AclTestCase):
         self.assertEqual(self.plain.read_bytes(), before)
 
     def test_deleted_account(self) -> None:
-        """It is refused from then on; one that is not there cannot be deleted."""
+        """The account's requests are refused from then on; an unknown account cannot be deleted."""
         self.assertEqual(self.answer(DELETE, DeleteAccessConfigRequestHeader(BOB[0])), (0, None))
         self.assertFalse(self.passes(BOB))
         for key in (BOB[0], ""):
@@ -103,7 +103,7 @@ class AccountRequestsTests(AclTestCase):
                  "accessConfig has been deleted failed."))
 
     def test_white_addresses(self) -> None:
-        """Those of the default file, or of one that is named."""
+        """The addresses of the default file, or of a named file, are replaced."""
         header = UpdateGlobalWhiteAddrsConfigRequestHeader("10.9.9.9,10.8.*.*")
         self.assertEqual(self.answer(WHITE, header), (0, None))
         header = UpdateGlobalWhiteAddrsConfigRequestHeader("10.7.7.7", str(self.bobs))
@@ -114,7 +114,7 @@ class AccountRequestsTests(AclTestCase):
         self.assertEqual(reply.code, 0)
 
     def test_refused_white_addresses(self) -> None:
-        """Another file, no addresses, one without meaning."""
+        """The cases are another file, no addresses, and an invalid address."""
         failed = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
         for addresses, path, said in (
             ("10.0.0.1", "/nowhere", "The globalWhiteAddresses[10.0.0.1] has been updated failed."),
@@ -125,13 +125,15 @@ class AccountRequestsTests(AclTestCase):
             self.assertEqual(self.answer(WHITE, header), (failed, said))
 
     def test_all_accounts(self) -> None:
-        """An administrator is shown all of them."""
+        """An administrator sees all accounts."""
         keys = [config.access_key for config in self.configs().plain_access_configs]
         self.assertEqual(keys, [BOB[0], ADMIN[0], ALICE[0]])
         self.assertEqual(self.configs().global_white_addrs, ["10.2.2.*"])
 
     def test_only_administrators(self) -> None:
-        """In Apache's broker every account may do all of this, and so become administrator."""
+        """In Apache's broker every account may send these requests, and so can become an
+        administrator.
+        """
         before = self.plain.read_bytes()
         headers: dict[int, CommandHeader | None] = {
             UPDATE: account((ALICE[0], ALICE[1]), admin=True),
@@ -145,19 +147,19 @@ class AccountRequestsTests(AclTestCase):
         self.assertEqual(self.plain.read_bytes(), before)
 
     def test_repr_of_requests_and_answers_hides_the_secret_key(self) -> None:
-        """What a log would show of a request and an answer has no secret key."""
+        """The text for a log contains no secret key."""
         shown = f"{account()!r} {account()} {self.configs()!r}"
         self.assertNotIn("secret-of", shown)
         self.assertIn("carol-key", shown)
 
 
 class DisabledTests(AclTestCase):
-    """Without access control there is nothing to administer."""
+    """Without access control there are no accounts to administer."""
 
     settings = {"aclEnable": "false"}  # noqa: RUF012
 
     def test_each_request_is_refused_and_no_file_is_touched(self) -> None:
-        """Each says why, and no file is touched."""
+        """Each request gets a refusal with the reason, and no file is changed."""
         before = self.plain.read_bytes()
         for code, failed in ((UPDATE, 209), (DELETE, 210), (WHITE, 211), (VERSIONS, 1),
                              (CONFIG, 1)):

@@ -1,4 +1,4 @@
-"""Which permissions each request needs."""
+"""The permissions that each request needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ POPS: Needed = {**BOTH, PopRetries("T", "g"): SUB}
 ADMIN: Needed = {CLUSTER: ANY}
 
 
-#: Code, fields, what it needs.
+#: The code, the fields and the needed permissions of requests.
 ROWS: Sequence[tuple[int, dict[str, str], Needed]] = (
     (10, {"topic": "T", "producerGroup": "p"}, {"T": PUB}),
     (310, {"b": "T", "a": "p"}, {"T": PUB}),
@@ -79,15 +79,17 @@ ROWS: Sequence[tuple[int, dict[str, str], Needed]] = (
 
 
 class NeededTests(SynchronousTestCase):
-    """One row a code."""
+    """One row for each code."""
 
     def test_every_code_with_a_row_needs_its_resources(self) -> None:
-        """Every code with a row, with and without the fields it looks at."""
+        """Each code with a row is tried with and without the fields of its row."""
         for code, fields, needed in ROWS:
             self.assertEqual(needed_resources(code, fields, b""), needed, msg=f"{code} {fields}")
 
     def test_deciding_values(self) -> None:
-        """Requests of the same values need the same; where more decides there are none."""
+        """Requests with the same values need the same permissions; if more decides, there are no
+        such values.
+        """
         known: dict[object, Needed] = {}
         sends = [(code, {topic: name, group: "g"}) for code, topic, group in (
             (10, "topic", "group"), (10, "topic", "producerGroup"), (310, "b", "a"),
@@ -107,7 +109,7 @@ class NeededTests(SynchronousTestCase):
             self.assertIsNone(deciding_values(code, TOPIC_AND_GROUP, b""), msg=str(code))
 
     def test_a_recall_needs_the_topic_of_the_recalled_message(self) -> None:
-        """A message that takes back a timed one needs the topic of that, whatever sends it."""
+        """A message that recalls a timed message needs its topic, whatever code sends it."""
         properties = "KEYS\x01k\x02TIMER_DEL_UNIQKEY\x01B+KEY\x02"
         for code, topic, field, own in ((10, "topic", "properties", {"T": PUB}),
                                         (310, "b", "i", {"T": PUB}), (320, "b", "i", {"T": PUB}),
@@ -125,7 +127,9 @@ class NeededTests(SynchronousTestCase):
             self.assertRaises(AclError, needed_resources, code, fields, batch[:-1])
 
     def test_taken_back_from(self) -> None:
-        """Each topic that the text could mean counts; one that could be of many is refused."""
+        """Each topic that the text could mean counts, and a text that could mean too many is
+        refused.
+        """
         def needed(text: str) -> Needed:
             return needed_resources(
                 310, {"b": "T", "i": f"TIMER_DEL_UNIQKEY\x01{text}\x02"}, b"")
@@ -136,7 +140,7 @@ class NeededTests(SynchronousTestCase):
         self.assertRaises(AclError, needed, "B" + "+x" * 100)
 
     def test_light_queues_are_topics_that_are_written_to(self) -> None:
-        """A message that goes into light queues needs each of them, in a batch as well."""
+        """A message that goes into light queues needs each of them, also in a batch."""
         properties = "KEYS\x01k\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b,\x02"
         light: Needed = {"%LMQ%a": PUB, "%LMQ%b": PUB}
         for code, topic, field, own in ((10, "topic", "properties", {"T": PUB}),
@@ -152,7 +156,7 @@ class NeededTests(SynchronousTestCase):
             self.assertIsNone(deciding_values(code, fields, batch))
 
     def test_too_many_names(self) -> None:
-        """The messages of a request name a bounded number of topics; the same ones count once."""
+        """The messages of a request may name a bounded number of topics; equal names count once."""
         def named(begin: int, end: int) -> tuple[int, bytes, str]:
             names = ",".join([f"%{number:x}" for number in range(begin, end)])
             return 0, b"x", f"INNER_MULTI_DISPATCH\x01{names}\x02"
@@ -168,7 +172,9 @@ class NeededTests(SynchronousTestCase):
                           {"b": "T", "i": named(0, NAMES_MAX + 1)[2]}, b"")
 
     def test_what_the_header_of_a_batch_needs(self) -> None:
-        """It is known before the messages are read, and only of a batch that names topics."""
+        """The header's needs are known before the messages are read, and only for a batch that
+        names topics.
+        """
         marked, plain = b"INNER_MULTI_DISPATCH", encode_batch([(0, b"x", "KEYS\x01k\x02")])
         for code, topic, batch, group in ((10, "topic", "batch", "producerGroup"),
                                           (310, "b", "m", "a"), (320, "b", "m", "a")):
@@ -182,14 +188,14 @@ class NeededTests(SynchronousTestCase):
         self.assertIsNone(needed_by_batch_header(11, TOPIC_AND_GROUP, marked))
 
     def test_a_checked_subscription_needs_its_group_and_topic(self) -> None:
-        """Whoever asks whether a subscription is taken must be able to have it."""
+        """A client that asks whether a subscription is valid must have the permissions for it."""
         body = CheckClientRequestBody("c", "g", SubscriptionData("T")).encode_standard()
         self.assertEqual(needed_resources(46, {}, body), BOTH)
         self.assertEqual(needed_resources(46, {}, b""), {})
         self.assertRaises(AclError, needed_resources, 46, {}, b"{")
 
     def test_queue_requests_need_read_permission(self) -> None:
-        """Who locks queues, asks for some or says how they are shared reads them."""
+        """Requests that lock or divide queues need the permission to read them."""
         queues = (MessageQueue("T", "b", 0), MessageQueue("U", "b", 0),
                   MessageQueue("%RETRY%g", "b", 0))
         lock = LockBatchRequestBody("g", "c", mq_set=queues).encode_standard()
@@ -202,14 +208,16 @@ class NeededTests(SynchronousTestCase):
             self.assertRaises(AclError, needed_resources, code, {}, b"{")
 
     def test_resources_found_by_handlers_count_as_those_of_headers(self) -> None:
-        """What handlers find out counts as what headers say."""
+        """The resources that handlers find count like the resources in headers."""
         self.assertEqual(touched_resources(["T", "%RETRY%g"], (), ()), {"T": PUB, "%RETRY%g": SUB})
         self.assertEqual(touched_resources((), ["%RETRY%g_T", "U"], ["g"]), {**POPS, "U": SUB})
         self.assertEqual(touched_resources((), ["%RETRY%h_T"], ["g"]),
                          {"%RETRY%h_T": SUB, "%RETRY%g": SUB})
 
     def test_retry_topics(self) -> None:
-        """Who sends to a retry topic consumes: the topic's group and the sender's both count."""
+        """A send to a retry topic counts as consumption, for the group of the topic and for the
+        sender's group.
+        """
         both = {"%RETRY%g": SUB, "%RETRY%other": SUB}
         self.assertEqual(needed_resources(310, {"b": "%RETRY%g", "a": "g"}, b""), {"%RETRY%g": SUB})
         self.assertEqual(needed_resources(310, {"b": "%RETRY%g", "a": "other"}, b""), both)
@@ -219,7 +227,7 @@ class NeededTests(SynchronousTestCase):
         self.assertEqual(needed_resources(10, {"topic": "%RETRY%g", "group": "other"}, b""), both)
 
     def test_retries_of_pops(self) -> None:
-        """A group's topic of retries counts as its topic, and as nobody else's."""
+        """A pop retry topic counts as its topic and group, and as no other group."""
         for topic in ("%RETRY%g_T", "%RETRY%g+T"):
             self.assertEqual(needed_resources(
                 200051, {"topic": topic, "consumerGroup": "g"}, b""), POPS)
@@ -228,12 +236,12 @@ class NeededTests(SynchronousTestCase):
             {"%RETRY%other_T": SUB, "%RETRY%g": SUB, PopRetries("%RETRY%other_T", "g"): SUB})
 
     def test_batch_of_acknowledgements(self) -> None:
-        """Topic and group of each count, by either name."""
+        """The topic and the group of each acknowledgement count, under either name."""
         body = (b'{"brokerName":"b","acks":[{"t":"T","c":"g","r":"1","b":"AQ=="},'
                 b'{"topic":"U","consumerGroup":"h"}]}')
         both_topics: Needed = {**POPS, "U": SUB, "%RETRY%h": SUB, PopRetries("U", "h"): SUB}
         self.assertEqual(needed_resources(200151, {}, body), both_topics)
-        # Which of two names counts is the handler's to decide.
+        # The handler chooses one of two names, so both of them count.
         for both in (b'"t":"T","topic":"U"', b'"topic":"U","t":"T"'):
             self.assertEqual(
                 needed_resources(200151, {}, b'{"acks":[{"c":"h","consumerGroup":"g",%b}]}' % both),
@@ -242,7 +250,7 @@ class NeededTests(SynchronousTestCase):
             self.assertRaises(AclError, needed_resources, 200151, {}, wrong)
 
     def test_a_heartbeat_needs_groups_and_subscribed_topics(self) -> None:
-        """Consumer groups and what they subscribe to; producers need nothing."""
+        """Consumer groups and their subscriptions count; producers need nothing."""
         subscriptions = (SubscriptionData("T"), SubscriptionData("%RETRY%g"))
         body = HeartbeatData("c", consumer_data_set=(
             ConsumerData("g", subscription_data_set=subscriptions), ConsumerData("h")))
@@ -251,6 +259,6 @@ class NeededTests(SynchronousTestCase):
         self.assertEqual(needed_resources(34, {}, HeartbeatData("c").encode()), {})
 
     def test_unreadable_heartbeat(self) -> None:
-        """A body nobody can read is no empty one."""
+        """An unreadable body does not count as an empty one."""
         for body in (b"", b"{junk", b"[]"):
             self.assertRaises(AclError, needed_resources, 34, {}, body)

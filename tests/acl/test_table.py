@@ -1,4 +1,4 @@
-"""The table of accounts: files merged, watched, and changed."""
+"""The table of accounts: its files are combined, watched, and changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def account(key: str, secret: str = "secret-of-all") -> str:
 
 
 class TableTestCase(SynchronousTestCase):
-    """A test with a home, a table over it, and what is logged."""
+    """A test with a home, a table of its accounts, and captured log lines."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
@@ -51,17 +51,17 @@ class TableTestCase(SynchronousTestCase):
 
 
 class FilesTests(TableTestCase):
-    """What several files say together."""
+    """The accounts of several files together."""
 
     def test_without_files_there_is_no_account_and_no_white_address(self) -> None:
-        """Nobody has an account, no address is white."""
+        """The table has neither an account nor a white address."""
         self.table.load()
         self.assertEqual((self.keys(), self.table.versions()), ([], {}))
         self.assertFalse(self.table.is_white("127.0.0.1"))
         self.assertIsNone(self.table.accounts.get("nobody-here"))
 
     def test_accounts_and_white_addresses_of_all_files_count(self) -> None:
-        """Accounts and white addresses of all files count, the default file's last."""
+        """The accounts and white addresses of all files count, the default file's last."""
         self.put(PLAIN, account("plain-key") + "globalWhiteRemoteAddresses: [10.0.0.1]\n")
         self.put(FIRST, account("first-key") + "globalWhiteRemoteAddresses: [10.0.0.2]\n")
         self.table.load()
@@ -71,7 +71,7 @@ class FilesTests(TableTestCase):
         self.assertFalse(self.table.is_white("10.0.0.3"))
 
     def test_key_in_two_files(self) -> None:
-        """It is the first's; the other is logged and left out."""
+        """The key belongs to the first file; the second account is logged and left out."""
         self.put(FIRST, account("same-key", "first-secret"))
         self.put(SECOND, account("same-key", "second-secret"))
         self.table.load()
@@ -82,7 +82,7 @@ class FilesTests(TableTestCase):
         self.assertEqual(len(self.logged(LogLevel.warn)), 1)
 
     def test_versions_are_kept_by_path(self) -> None:
-        """By path; a file that says none has the time it was read at; an empty one is left out."""
+        """A file without a version has the time of its reading; an empty file has none."""
         plain = self.put(PLAIN, "dataVersion: [{counter: 7, timestamp: 5}]\n")
         first = self.put(FIRST, account("first-key"))
         self.put(SECOND, "")
@@ -93,13 +93,13 @@ class FilesTests(TableTestCase):
         self.assertEqual(self.table.default_version(), DataVersion(timestamp=5, counter=7))
 
     def test_faulty_start(self) -> None:
-        """A file without meaning stops the start and is named."""
+        """A faulty file stops the start, and the error names it."""
         path = self.put(FIRST, "accounts: 5\n")
         error = self.assertRaises(AclError, self.table.load)
         self.assertTrue(str(error).startswith(f"{path}: "), msg=str(error))
 
     def test_unreadable_start(self) -> None:
-        """So does one that cannot be read."""
+        """A file that cannot be read stops the start as well."""
         path = self.put(FIRST, account("first-key"))
         for method, named in (("read", str(path)), ("paths", str(self.home))):
             with mock.patch.object(AclFolder, method, side_effect=OSError(13, "Permission denied")):
@@ -108,7 +108,7 @@ class FilesTests(TableTestCase):
 
 
     def test_many_addresses(self) -> None:
-        """What is remembered of addresses is bounded, and right."""
+        """The number of remembered addresses is bounded, and the answers stay right."""
         self.put(PLAIN, "globalWhiteRemoteAddresses: [10.0.1-9.*]\n")
         self.table.load()
         for _ in range(2):
@@ -127,12 +127,12 @@ class WatchTests(TableTestCase):
         self.table.load()
 
     def test_nothing_changed(self) -> None:
-        """Nothing is read anew, also when only the file's time is another."""
+        """Nothing is read again, even if only the time of the file has changed."""
         os.utime(self.plain, (1, 1))
         self.assertFalse(self.table.reload())
 
     def test_a_changed_file_replaces_the_accounts_at_once(self) -> None:
-        """What the file says now holds alone, also when its time and length are as before."""
+        """Only the new content counts, even if the file's time and length are unchanged."""
         times = os.stat(self.plain)
         self.plain.write_text(self.plain.read_text().replace("plain-key", "other-key"))
         os.utime(self.plain, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -143,7 +143,7 @@ class WatchTests(TableTestCase):
         self.assertFalse(self.table.is_white("127.0.0.1"))
 
     def test_files_come_and_go(self) -> None:
-        """A new file counts, a removed one does not."""
+        """A new file counts, and a removed file does not."""
         first = self.put(FIRST, account("first-key"))
         self.assertTrue(self.table.reload())
         self.assertEqual(self.keys(), ["first-key", "plain-key"])
@@ -153,7 +153,9 @@ class WatchTests(TableTestCase):
         self.assertEqual(self.keys(), [])
 
     def test_a_broken_file_keeps_the_old_accounts_and_logs_one_line(self) -> None:
-        """What the file said holds, with one line in the log however often it is looked at."""
+        """The old content stays in effect, and one line is logged, however often the file is
+        checked.
+        """
         good = self.plain.read_text()
         for text in ("accounts: [", "", account("abc"), good + "- x"):
             self.events.clear()
@@ -174,13 +176,13 @@ class WatchTests(TableTestCase):
         self.assertEqual(self.keys(), ["mended-key"])
 
     def test_new_broken_file(self) -> None:
-        """It says nothing; the others go on."""
+        """The broken file has no effect, and the other files stay in use."""
         self.put(FIRST, "accounts: [")
         self.assertFalse(self.table.reload())
         self.assertEqual(self.keys(), ["plain-key"])
 
     def test_a_disk_that_fails_takes_no_accounts_away(self) -> None:
-        """A disk that fails takes no accounts away."""
+        """All accounts stay in use while the disk fails."""
         with mock.patch.object(AclFolder, "read", side_effect=OSError(5, "Input/output error")):
             for _ in range(3):
                 self.assertFalse(self.table.reload())
@@ -199,7 +201,9 @@ class ChangeTests(TableTestCase):
         self.table.load()
 
     def test_new_account(self) -> None:
-        """It goes to the default file, which may have to be made, and holds at once."""
+        """The account goes to the default file, which is created if necessary, and takes effect at
+        once.
+        """
         self.table.update_account(PlainAccessConfig("new-key", "new-secret"))
         self.assertEqual(self.keys(), ["first-key", "new-key"])
         self.assertIn("new-key", (self.home / PLAIN).read_text())
@@ -209,7 +213,7 @@ class ChangeTests(TableTestCase):
         self.assertEqual(again.configs(), self.table.configs())
 
     def test_changed_account(self) -> None:
-        """It stays in its file."""
+        """The account stays in its file."""
         self.table.update_account(PlainAccessConfig("first-key", "new-secret", admin=True))
         found = self.table.accounts.get("first-key")
         assert found is not None
@@ -218,27 +222,29 @@ class ChangeTests(TableTestCase):
         self.assertEqual(self.table.versions()[str(self.first)].counter, 1)
 
     def test_change_beside_an_edit(self) -> None:
-        """What was edited since the files were looked at is not lost."""
+        """An edit since the last check of the files is not lost."""
         self.first.write_text(account("edited-key"))
         self.table.update_account(PlainAccessConfig("first-key", "new-secret"))
         self.assertEqual(self.keys(), ["edited-key", "first-key"])
 
     def test_deleted_account(self) -> None:
-        """It is gone from file and table; one that is not there is not deleted."""
+        """The account is removed from the file and from the table; an unknown one cannot be
+        deleted.
+        """
         self.assertTrue(self.table.delete_account("first-key"))
         self.assertIsNone(self.table.accounts.get("first-key"))
         self.assertNotIn("first-key", self.first.read_text())
         self.assertFalse(self.table.delete_account("first-key"))
 
     def test_white_addresses(self) -> None:
-        """Of the default file, or of one that is named by its path."""
+        """The addresses of the default file, or of the named file, are replaced."""
         self.assertTrue(self.table.update_white_addresses(["10.0.0.1"], None))
         self.assertTrue(self.table.update_white_addresses(["10.0.0.2"], str(self.first)))
         self.assertEqual(self.table.white_addresses(), ["10.0.0.2", "10.0.0.1"])
         self.assertEqual(self.keys(), ["first-key"])
 
     def test_other_files(self) -> None:
-        """A path that is no file of accounts is not written to."""
+        """A path that is not an account file is not written to."""
         other = self.put("conf/other.yml", "a: b\n")
         for path in (str(other), str(self.home / "conf/acl/none.yml"), "/etc/passwd",
                      str(self.home / "conf/acl/../other.yml")):
@@ -247,7 +253,7 @@ class ChangeTests(TableTestCase):
         self.assertFalse(self.table.is_white("10.0.0.1"))
 
     def test_refused_changes(self) -> None:
-        """What could not be read again is not written."""
+        """A result that could not be read again is not written."""
         before = self.first.read_bytes()
         for config in (PlainAccessConfig("first-key", "short"),
                        PlainAccessConfig("first-key", "new-secret", "1.2.3"),
@@ -257,7 +263,7 @@ class ChangeTests(TableTestCase):
         self.assertEqual(self.first.read_bytes(), before)
 
     def test_broken_file(self) -> None:
-        """A file that is broken now is not written over, and its accounts hold."""
+        """A file that is broken now is not replaced, and its accounts stay in use."""
         self.first.write_text("accounts: [")
         self.assertRaises(AclError, self.table.update_account,
                           PlainAccessConfig("first-key", "new-secret"))
@@ -265,7 +271,7 @@ class ChangeTests(TableTestCase):
         self.assertEqual(self.keys(), ["first-key"])
 
     def test_failed_write(self) -> None:
-        """The table stays what the files say."""
+        """The table still has the content of the files."""
         with mock.patch.object(AclFolder, "write", side_effect=OSError(28, "No space left")):
             error = self.assertRaises(AclError, self.table.delete_account, "first-key")
         self.assertIn("No space left", str(error))

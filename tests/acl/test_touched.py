@@ -1,6 +1,7 @@
-"""What a request touches by a place, or by what it carries, is the account's to touch.
+"""Resources that a request names by a position in the log or in its content need permissions too.
 
-Alice owns topic A and group GA, Bob owns B and GB; neither may do anything with the other's.
+Alice owns the topic A and the group GA, and Bob owns B and GB. Neither has a permission for the
+resources of the other.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 
 
 class TouchedTests(AclTestCase):
-    """Requests of one account that are about what is another's."""
+    """Requests of one account about the resources of another account."""
 
     settings: Mapping[str, str] = {"aclEnable": "true", "maxMessageSize": "1000"}
     accounts = _ACCOUNTS
@@ -93,7 +94,7 @@ class TouchedTests(AclTestCase):
     # --- transactions
 
     def half(self) -> SendMessageResponseHeader:
-        """A half message of Bob's."""
+        """Send a half message of Bob."""
         header = send_header("B", self.box.now_ms, properties={
             "TRAN_MSG": "true", "PGROUP": "PB", "UNIQ_KEY": "U"})
         header.sys_flag = SYS_TRANSACTION_PREPARED
@@ -109,7 +110,7 @@ class TouchedTests(AclTestCase):
             msg_id=half.msg_id))
 
     def test_end_of_anothers(self) -> None:
-        """It is refused, and its owner commits it as if nothing had been."""
+        """The request is refused, and the owner can still commit the message."""
         half, before = self.half(), self.count("B")
         for how in (SYS_TRANSACTION_ROLLBACK, SYS_TRANSACTION_COMMIT):
             self.assert_denied(self.end(ALICE, half, how), "topic:B")
@@ -128,12 +129,14 @@ class TouchedTests(AclTestCase):
         return peer
 
     def check(self) -> None:
-        """Let the time pass after which half messages are asked about."""
+        """Let the time pass until producers are asked about half messages."""
         self.box.now_ms += 60_000
         run_all(self.box, "check half messages")
 
     def test_who_is_asked_about_a_half_message(self) -> None:
-        """Whoever says that the group is his is not shown what he may not send himself."""
+        """A producer that claims the group of another account does not see messages that it may not
+        send.
+        """
         self.half()
         alice = self.beat(ALICE, "alice", "PB")
         for _ in range(4):
@@ -148,7 +151,7 @@ class TouchedTests(AclTestCase):
         self.assertIn(b"half", bob.requests[0].body)
 
     def test_a_permission_that_was_taken_away_counts_at_the_next_check(self) -> None:
-        """What counts is what the account may do when it is asked, not when it registered."""
+        """The permission at the time of the check counts, and not the one at the registration."""
         self.half()
         bob = self.beat(BOB, "bob", "PB")
         self.check()
@@ -162,7 +165,7 @@ class TouchedTests(AclTestCase):
         self.assertEqual(len(bob.requests), 1)
 
     def test_a_producer_at_a_white_address_is_asked(self) -> None:
-        """It needs no account, so it is asked like an administrator."""
+        """The producer needs no account, so it is asked like an administrator."""
         self.plain.write_text(self.plain.read_text() + "globalWhiteRemoteAddresses: [10.1.1.*]\n")
         self.look_at_files()
         self.half()
@@ -186,7 +189,9 @@ class TouchedTests(AclTestCase):
         return self.ask(keys, RequestCode.SEND_REPLY_MESSAGE, old, body)
 
     def test_a_client_id_belongs_to_the_account_that_came_first(self) -> None:
-        """Another account that says the same id gets no replies, however often it says so."""
+        """Another account with the same client id gets no replies, however often it sends a
+        heartbeat.
+        """
         victim = self.beat(BOB, "asker", "PB")
         thief = self.beat(ALICE, "asker", "PA")
         self.beat(ALICE, "asker", "PB", peer=thief)
@@ -194,18 +199,18 @@ class TouchedTests(AclTestCase):
         self.send_answer()
         self.assertEqual((len(victim.requests), len(thief.requests)), (1, 0))
         self.assertEqual(victim.requests[0].code, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
-        # A new connection of the account takes the place of its old one, as it always did.
+        # A new connection of the account replaces its old one, as without access control.
         again = self.beat(BOB, "asker", "PB")
         self.send_answer()
         self.assertEqual((len(victim.requests), len(again.requests)), (1, 1))
-        # Once no connection of the account lives, the id is free.
+        # The id is free when the account has no connection any longer.
         for peer in (victim, again):
             peer.active = False
         self.send_answer()
         self.assertEqual(len(thief.requests), 1)
 
     def send_answer(self) -> None:
-        """Send a reply for the client that asked; it is pushed, and the push is not answered."""
+        """Send a reply to the client of the request; it is pushed, and the push is not answered."""
         fields = {**ext_fields_of(send_header(_REPLY_TOPIC, 0, properties=_ASKED)),
                   "AccessKey": ADMIN[0]}
         content = request_content(fields, b"answer", VERSION)
@@ -215,7 +220,9 @@ class TouchedTests(AclTestCase):
         self.assertIsNone(reply)
 
     def test_reply_elsewhere(self) -> None:
-        """It needs what a send would; nothing is pushed, stored or made without."""
+        """The reply needs the permission of a send; without it, nothing is pushed, stored or
+        created.
+        """
         asker = self.peer()
         self.box.kernel.clients.register_producer(
             "P", Client("asker", asker, "JAVA", 479, 0, 0))
@@ -228,10 +235,10 @@ class TouchedTests(AclTestCase):
             self.assertIsNone(self.box.kernel.topic_config.get(topic))
 
     def test_any_account_may_send_to_the_clusters_reply_topic(self) -> None:
-        """To the cluster's topic of replies anybody with an account may send, as he could."""
+        """Every account may send to the cluster's topic of replies."""
         before = self.count(_REPLY_TOPIC)
         for topic in (_REPLY_TOPIC, "A"):
-            # Nobody asked.
+            # No client has sent this request.
             self.assertIn("channel of <asker> not found", self.answer(topic).remark or "")
         self.assertEqual(self.count(_REPLY_TOPIC), before + 1)
         self.assertEqual(self.count("A"), 2)
@@ -245,7 +252,9 @@ class TouchedTests(AclTestCase):
     # --- timed messages
 
     def test_takes_back_anothers(self) -> None:
-        """Whichever way it is sent, a message of B is taken back by who may write to B."""
+        """A message of B can be recalled by an account that may write to B, whatever code sends the
+        recall.
+        """
         fields = {"TIMER_DELAY_SEC": "100", "TIMER_DEL_UNIQKEY": delete_key("B", "KEY")}
         timed = self.box.kernel.store.commit_log.max_offset
         header = send_header("A", 0, properties=fields)
@@ -258,7 +267,7 @@ class TouchedTests(AclTestCase):
         self.assert_served(self.ask(BOB, 310, send_header("B", 0, properties=fields), b"x"))
 
     def test_takes_back_a_trace(self) -> None:
-        """That anybody may send to the trace topic opens no other."""
+        """The permission of every account to send traces does not include another topic."""
         taken_back = {"TIMER_DEL_UNIQKEY": delete_key(TRACE_TOPIC, "KEY")}
         for keys, topic, what in ((ALICE, "B", "topic:B"), (BOB, "A", "topic:A")):
             self.assert_denied(
@@ -270,7 +279,7 @@ class TouchedTests(AclTestCase):
         self.assert_served(self.ask(ALICE, 310, send_header(TRACE_TOPIC, 0), b"x"))
 
     def test_takes_back_in_a_batch(self) -> None:
-        """Whatever code says that its body is a batch."""
+        """The messages of a batch are checked, whatever code marks the body as a batch."""
         batch = encode_batch([(0, b"x", format_properties({
             "TIMER_DELAY_SEC": "100", "TIMER_DEL_UNIQKEY": delete_key("B", "KEY")}))])
         new = send_header("A", 0)
@@ -288,7 +297,9 @@ class TouchedTests(AclTestCase):
         return parse_offset_message_id(answer.header(SendMessageResponseHeader).msg_id)[2]
 
     def test_a_message_is_shown_only_with_read_permission_of_its_topic(self) -> None:
-        """A message is shown to who may read its topic, also while it waits for its time."""
+        """An account may see a message if it may read its topic, even while the message waits for
+        its time.
+        """
         half = parse_offset_message_id(self.half().msg_id)[2]
         for place in (self.place(BOB, "B"), self.place(BOB, "B", TIMER_DELAY_SEC="100"), half):
             header = ViewMessageRequestHeader(offset=place)
@@ -303,7 +314,7 @@ class TouchedTests(AclTestCase):
         self.assertEqual(self.box.stored(HALF_TOPIC, 0)[0].topic, HALF_TOPIC)
 
     def test_send_back(self) -> None:
-        """A message goes to a group's retries when the account may read where it is."""
+        """A message can be sent back only by an account that may read its topic."""
         for keys, place, is_served in ((ALICE, self.place(BOB, "B"), False),
                                        (ALICE, self.place(ALICE, "A"), True)):
             self.box.kernel.subscription_group.find("GA")
@@ -316,7 +327,7 @@ class TouchedTests(AclTestCase):
                 self.assert_denied(answer, "topic:B")
 
     def test_where_all_wait(self) -> None:
-        """Who may read most topics by default does not read there those that it may not."""
+        """A default permission for topics does not include waiting messages of denied topics."""
         bob = self.plain.read_text().replace("defaultTopicPerm: DENY", "defaultTopicPerm: SUB")
         self.plain.write_text(bob.replace("[A=PUB|SUB]", "[A=PUB|SUB, B=DENY]"))
         self.look_at_files()
@@ -337,7 +348,9 @@ class TouchedTests(AclTestCase):
             sys_flag=0, commit_offset=0, suspend_timeout_millis=0, sub_version=0))
 
     def test_retries_of_pops(self) -> None:
-        """Retries of a denied group and topic are neither read nor forged by a default."""
+        """A default permission lets an account neither read nor write the retries of a denied group
+        and topic.
+        """
         self.plain.write_text(self.plain.read_text().replace(
             "groupPerms: [GA=SUB]", "groupPerms: [GA=SUB, GB=DENY]").replace(
             "defaultGroupPerm: DENY", "defaultGroupPerm: SUB", 1))
@@ -353,13 +366,13 @@ class TouchedTests(AclTestCase):
             self.assert_denied(self.ask(ALICE, 34, None, HeartbeatData("c", (), (ConsumerData(
                 "GA", subscription_data_set=(SubscriptionData(name),)),)).encode()), said)
             self.assertEqual(self.count(name), 0)
-        # A group of its own with such a name is a group like any other.
+        # A real group with such a name is a group like any other.
         kernel.topic_config.create_in_send_back("%RETRY%my_group", 1, 6, 0)
         self.assertEqual(self.pull("%RETRY%my_group", "my_group").code,
                          ResponseCode.SUBSCRIPTION_NOT_EXIST)
 
     def test_a_topic_that_is_made_later_closes_its_retries(self) -> None:
-        """What passed before there was such a topic is not remembered."""
+        """A decision that was made before the topic existed is not remembered."""
         self.plain.write_text(self.plain.read_text().replace(
             "defaultGroupPerm: DENY", "defaultGroupPerm: SUB", 1))
         self.look_at_files()
@@ -374,7 +387,7 @@ class TouchedTests(AclTestCase):
                       self.pull("%RETRY%my_group", "my_group").remark or "")
 
     def test_consume_directly(self) -> None:
-        """A message is handed to a consumer when the account may read where it is."""
+        """A message is delivered to a consumer if the account may read the topic of the message."""
         for place, is_allowed in ((self.place(BOB, "B"), False), (self.place(ALICE, "A"), True)):
             answer = self.ask(
                 ALICE, RequestCode.CONSUME_MESSAGE_DIRECTLY,
@@ -389,7 +402,7 @@ class TouchedTests(AclTestCase):
     # --- the broker as a whole
 
     def test_requests_about_all_groups_need_an_administrator(self) -> None:
-        """What is about all groups or the broker's files is for administrators."""
+        """Requests about all groups or about the broker's files are reserved for administrators."""
         for code in (26, 43, 306, 316, 323, 329):
             answer = self.ask(ALICE, code)
             self.assertEqual(answer.remark, f"{PREFIX}Need admin permission for request "

@@ -1,4 +1,4 @@
-"""Users of requests and files."""
+"""Users from requests and files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class NewUserTests(SynchronousTestCase):
     """new_user."""
 
     def test_what_is_not_given(self) -> None:
-        """A user is normal and enabled, also for words that Apache does not know."""
+        """A user is normal and enabled, even if a word is unknown to Apache."""
         self.assertEqual(new_user("a", UserInfo(password="p")), User("a", "p", False, True))
         self.assertEqual(new_user("a", UserInfo("x", "p", "King", "asleep")),
                          User("a", "p", False, True))
@@ -25,7 +25,7 @@ class NewUserTests(SynchronousTestCase):
         self.assertEqual(user.info(), UserInfo("a", "p", "Super", "disable"))
 
     def test_what_is_refused(self) -> None:
-        """Blank and long names and passwords; no text shows a password."""
+        """Blank and long names and passwords are refused, and no text shows a password."""
         long = "s" * (NAME_LENGTH_MAX + 1)
         for text, name, password in [
             ("username can not be blank", " ", "p"),
@@ -39,7 +39,7 @@ class NewUserTests(SynchronousTestCase):
             self.assertEqual(str(error), text)
 
     def test_no_text_shows_the_password(self) -> None:
-        """Neither of the user nor of the request."""
+        """Neither the text of the user nor the text of the request contains it."""
         user = new_user("a", UserInfo("a", "sesame"))
         self.assertNotIn("sesame", repr(user) + repr(user.info()))
 
@@ -48,7 +48,7 @@ class ChangedUserTests(SynchronousTestCase):
     """changed_user."""
 
     def test_only_what_is_given_changes(self) -> None:
-        """A blank password is not given."""
+        """A blank password counts as missing."""
         user = User("a", "p", True, False)
         for info, changed in [
             (UserInfo(), user),
@@ -60,5 +60,5 @@ class ChangedUserTests(SynchronousTestCase):
             self.assertEqual(changed_user(user, info), changed, msg=repr(info))
 
     def test_a_long_password_is_refused(self) -> None:
-        """As for a new user."""
+        """The limit is the same as for a new user."""
         self.assertRaises(AclError, changed_user, User("a", "p"), UserInfo(password="s" * 256))

@@ -1,4 +1,4 @@
-"""Which requests pass, and what those that do not are told: nothing is served before that."""
+"""The requests that pass and the answers to refused ones; a refused request is never served."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ UNKNOWN_CODE = 29_999
 
 
 class ValidatorTests(AclTestCase):
-    """Requests against the accounts of ``box``."""
+    """Requests that are checked against the accounts of ``box``."""
 
     def heartbeat(self, group: str, *topics: str) -> bytes:
         return HeartbeatData("client", (ProducerData("p"),), (ConsumerData(
             group, subscription_data_set=tuple(map(SubscriptionData, topics))),)).encode()
 
     def refusal(self, *args: object, **kwargs: object) -> str:
-        """What a request is refused with by the validator; empty when it is not."""
+        """Return the text of the validator's refusal; empty if the request passes."""
         reply = self.ask(*args, **kwargs)  # type: ignore[arg-type]
         if reply.code != ResponseCode.SYSTEM_ERROR or not (reply.remark or "").startswith(PREFIX):
             return ""
@@ -39,7 +39,7 @@ class ValidatorTests(AclTestCase):
         return reply.remark.removeprefix(PREFIX)
 
     def test_every_code_needs_an_account(self) -> None:
-        """Served or not, none is answered otherwise, and none does anything."""
+        """All codes get the same answer, whether they are served or not, and have no effect."""
         bodies = {RequestCode.HEART_BEAT: self.heartbeat("g", "hers")}
         codes = {*self.box.kernel.dispatcher.handlers, *RequestCode, UNKNOWN_CODE}
         for code in sorted(codes):
@@ -50,7 +50,7 @@ class ValidatorTests(AclTestCase):
         self.assertEqual(self.box.kernel.clients.consumer_group("g"), None)
 
     def test_unreadable_header(self) -> None:
-        """How a request is read is told to nobody without an account."""
+        """A client without an account does not learn whether its header can be read."""
         header = GetMaxOffsetRequestHeader(topic="hers", queue_id=0)
         frame = encode_request(RequestCode.GET_MAX_OFFSET, 1, header)
         frame = frame.replace(b'"queueId":"0"', b'"queueId":"x"')
@@ -58,7 +58,7 @@ class ValidatorTests(AclTestCase):
         self.assertEqual(decode_command(FrameDecoder().feed(reply)[0]).remark, NO_KEY[1])
 
     def test_fields_that_are_none(self) -> None:
-        """extFields that are no map are no account."""
+        """A value of extFields that is not a map counts as no account."""
         header = b'{"code":26,"opaque":1,"extFields":["AccessKey"]}'
         frames = FrameDecoder().feed(encode_frame(JSON, header, b""))
         [reply] = self.box.kernel.dispatcher.execute(self.peer(), frames, 0)
@@ -66,13 +66,15 @@ class ValidatorTests(AclTestCase):
         self.assertTrue((command.remark or "").startswith(PREFIX), msg=command.remark)
 
     def test_fields_that_come_twice(self) -> None:
-        """Of two topics in one header the one is checked that is served, in either encoding."""
+        """If a header has two topics, the topic that is served is also the one that is checked, in
+        either encoding.
+        """
         for topic, other, code in (("hers", "read", 0), ("read", "hers", 1)):
             fields = {**ext_fields_of(send_header(topic, 0)), "AccessKey": ALICE[0]}
             content = request_content(fields, b"x", VERSION)
             fields["Signature"] = signature_of(content, ALICE[1])
             for encoding in (JSON, ROCKETMQ):
-                # The first of the two has another name until the frame is made.
+                # The first of the two fields has another name until the frame is made.
                 frame = encode_request(RequestCode.SEND_MESSAGE_V2, 1, None, b"x",
                                        serialize_type=encoding,
                                        extra_fields={"~": other, **fields})
@@ -86,14 +88,14 @@ class ValidatorTests(AclTestCase):
         self.assertIsNone(self.box.kernel.topic_config.get("read"))
 
     def test_a_refused_one_way_request_is_neither_answered_nor_served(self) -> None:
-        """A one-way request is neither answered nor served."""
+        """The broker does not answer the request and does not serve it."""
         header = send_header("hers", 0)
         self.assertIsNone(self.box.send(self.peer(), RequestCode.SEND_MESSAGE_V2, header, b"x",
                                         oneway=True))
         self.assertEqual(self.box.kernel.store.commit_log.max_offset, 0)
 
     def test_replayed_with_another_body(self) -> None:
-        """The frame of an account with a changed body is refused; unchanged it passes again."""
+        """A frame whose body was changed is refused; the unchanged frame passes again."""
         header = send_header("hers", 0)
         self.assertEqual(self.ask(ALICE, RequestCode.SEND_MESSAGE_V2, header, b"paid").code, 0)
         self.assertEqual(self.ask(ALICE, RequestCode.SEND_MESSAGE_V2, header, b"paid").code, 0)
@@ -104,7 +106,7 @@ class ValidatorTests(AclTestCase):
         self.assertEqual(self.box.kernel.store.commit_log.max_offset, stored)
 
     def test_an_unknown_key_or_a_wrong_signature_is_refused(self) -> None:
-        """An unknown key, another's secret, no signature."""
+        """The cases are an unknown key, another account's secret, and no signature."""
         code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
         self.assertEqual(self.refusal(("nobody-key", ALICE[1]), code),
                          "No acl config for nobody-key")
@@ -117,12 +119,12 @@ class ValidatorTests(AclTestCase):
             self.assertEqual(self.ask(keys, code).code, ResponseCode.SUCCESS, msg=keys[0])
 
     def test_unknown_code(self) -> None:
-        """With an account it is as unknown as without access control."""
+        """With an account, the answer is the same as without access control."""
         self.assertEqual(self.ask(ALICE, UNKNOWN_CODE).code,
                          ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
     def test_sends_need_pub_on_the_topic(self) -> None:
-        """Sends need PUB on the topic, reads SUB on topic and group."""
+        """A send needs PUB on the topic, and a read needs SUB on the topic and the group."""
         send, pull = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
         self.assertEqual(self.refusal(ALICE, send, send_header("hers", 0), b"x"), "")
         self.assertEqual(self.refusal(ALICE, send, send_header("read", 0), b"x"),
@@ -138,7 +140,7 @@ class ValidatorTests(AclTestCase):
                              "No default permission for group:not-hers")
 
     def test_a_batch_is_read_last(self) -> None:
-        """Neither of an account that may not send it, nor of one that is too long, is it read."""
+        """The body is not read if the account may not send it, or if it is too long."""
         calls: list[bytes] = []
 
         def count(body: bytes) -> list[tuple[int, bytes, str]]:
@@ -165,7 +167,9 @@ class ValidatorTests(AclTestCase):
             calls.clear()
 
     def test_what_passed_before(self) -> None:
-        """A request that passed lets the same ones pass, no others, and only as long as it may."""
+        """A permitted request lets equal requests pass, no others, and only while the permission
+        lasts.
+        """
         code, file = RequestCode.SEND_MESSAGE_V2, self.plain.read_text()
         for _ in range(2):
             self.assertEqual(self.refusal(ALICE, code, send_header("hers", 0), b"x"), "")
@@ -182,7 +186,7 @@ class ValidatorTests(AclTestCase):
                          "No default permission for topic:hers")
 
     def test_what_is_remembered(self) -> None:
-        """What a request needs is looked up once, and again where the code is another."""
+        """The needs of a request are computed once, and again for another code."""
         asked = []
 
         def needed(code: int, fields: Mapping[str, str], body: bytes) -> object:
@@ -199,7 +203,7 @@ class ValidatorTests(AclTestCase):
         self.assertEqual(asked, [310, 11, 11, 11])
 
     def test_who_is_gone(self) -> None:
-        """An account that is not in its file any more is unknown, whatever it did before."""
+        """A removed account is unknown, even if its requests passed before."""
         header = send_header("RMQ_SYS_TRACE_TOPIC", 0)
         self.assertEqual(self.refusal(BOB, RequestCode.SEND_MESSAGE_V2, header, b"x"), "")
         self.bobs.unlink()
@@ -208,7 +212,7 @@ class ValidatorTests(AclTestCase):
                          "No acl config for bob-key")
 
     def test_trace_topic(self) -> None:
-        """Every account may send traces, none may read them without permission."""
+        """Every account may send traces, and may read them only with a permission."""
         topic = "RMQ_SYS_TRACE_TOPIC"
         self.assertEqual(
             self.refusal(BOB, RequestCode.SEND_MESSAGE_V2, send_header(topic, 0), b"x"), "")
@@ -217,7 +221,7 @@ class ValidatorTests(AclTestCase):
             f"No default permission for topic:{topic}")
 
     def test_a_refused_heartbeat_registers_nothing(self) -> None:
-        """Each group and each topic of a consumer counts; who is refused is not registered."""
+        """Each group and each topic of a consumer counts; a refused client is not registered."""
         code = RequestCode.HEART_BEAT
         self.assertEqual(self.refusal(ALICE, code, None, self.heartbeat("not-hers", "hers")),
                          "No default permission for group:not-hers")
@@ -229,7 +233,7 @@ class ValidatorTests(AclTestCase):
         self.assertNotEqual(self.refusal(ALICE, code, None, b"{junk"), "")
 
     def test_only_an_account_that_may_consume_unregisters_a_group(self) -> None:
-        """A group leaves only by somebody who may consume in it."""
+        """Only an account with the permission to consume in a group can unregister it."""
         peer = self.peer()
         self.ask(ALICE, RequestCode.HEART_BEAT, None, self.heartbeat("g", "hers"), peer=peer)
         leave = UnregisterClientRequestHeader(client_id="client", consumer_group="g")
@@ -241,14 +245,16 @@ class ValidatorTests(AclTestCase):
         self.assertEqual(self.refusal(ALICE, RequestCode.UNREGISTER_CLIENT, leave, peer=peer), "")
 
     def test_codes_of_administrators(self) -> None:
-        """Codes of administrators."""
+        """The codes of administrators are refused to other accounts."""
         self.assertEqual(
             self.refusal(ALICE, RequestCode.UPDATE_BROKER_CONFIG, None, b"slaveReadEnable=true"),
             "Need admin permission for request code=25, but accessKey=alice-key is not")
         self.assertFalse(self.box.kernel.settings.flag("slaveReadEnable"))
 
     def test_white_addresses(self) -> None:
-        """One for all, one for an account; the account's still has to be named."""
+        """One address is white for all accounts, and one for a single account, which still has to
+        be named.
+        """
         code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
         for address in ("10.2.2.7:1234", "[::ffff:10.2.2.7]:1234"):
             self.assertEqual(self.refusal(None, code, peer=self.peer(address)), "", msg=address)
@@ -260,5 +266,5 @@ class ValidatorTests(AclTestCase):
                          "Check signature failed for accessKey=bob-key")
 
     def test_both_ways_to_write_an_address_with_its_port(self) -> None:
-        """Both ways to write an address with its port."""
+        """The host of both forms of an address with a port is found."""
         self.assertEqual([host_of("10.0.0.1:80"), host_of("[::1]:80")], ["10.0.0.1", "::1"])
