@@ -1,4 +1,6 @@
-"""A group of members in memory, on virtual time: links that can be cut, disks that lose writes."""
+"""A group of members in memory, on virtual time, with links that can be cut and disks that lose
+writes.
+"""
 
 import heapq
 import random
@@ -62,11 +64,11 @@ class Machine:
 
 
 class Group:
-    """Members that are told events in the order of a seed."""
+    """Members that get their events in the order of a seed."""
 
     def __init__(self, names: str = "abc", *, seed: int = 1, delay_ms: int = 1, jitter_ms: int = 0,
                  **settings: object) -> None:
-        """Start a new group whose members have one letter each."""
+        """Start a new group, whose members have one letter each as their names."""
         self.random = random.Random(seed)
         self.now_ms = 0
         self.delay_ms, self.jitter_ms = delay_ms, jitter_ms
@@ -77,7 +79,7 @@ class Group:
         self.machines = {name: Machine(name) for name in names}
         self.cut_links: set[tuple[str, str]] = set()
         self.leaders: dict[int, str] = {}
-        #: Entries that were committed anywhere, by index.
+        #: The entries that any member has committed, by index.
         self.agreed: dict[int, Entry] = {}
         self.proposed: dict[int, Proposed] = {}
         self.refused: dict[int, ResponseCode] = {}
@@ -95,13 +97,13 @@ class Group:
 
     @property
     def alive(self) -> Iterator[Member]:
-        """The members that are alive."""
+        """Return the members that are alive."""
         return (machine.member for machine in self.machines.values() if machine.member is not None)
 
     # --- Machines ---
 
     def start(self, name: str) -> None:
-        """Start the process of a member with what its disk has."""
+        """Start the process of a member with the data of its disk."""
         machine = self.machines[name]
         machine.life += 1
         machine.log = MemoryLog(machine.synced)
@@ -140,7 +142,7 @@ class Group:
     # --- Events ---
 
     def tell(self, name: str, event: Event) -> list[Action]:
-        """Pass an event to a member, carry its actions out, and return them."""
+        """Pass an event to a member, carry out its actions, and return them."""
         machine = self.machines[name]
         member = machine.member
         assert member is not None
@@ -187,7 +189,7 @@ class Group:
                 entries = list(machine.log.entries)
 
                 def flush() -> None:
-                    # A cut that happened since is on the disk as well.
+                    # A cut since the request of the sync is on the disk as well.
                     held = {entry.index: entry for entry in machine.log.entries}
                     machine.synced = [entry for entry in entries
                                       if held.get(entry.index) == entry]
@@ -249,7 +251,7 @@ class Group:
                 self.acknowledged[tag] = self.proposed.pop(tag)
 
     def _check_complete(self, machine: Machine) -> None:
-        """A new leader has all agreed entries."""
+        """Check that a new leader has all agreed entries."""
         for index, entry in self.agreed.items():
             if index >= machine.log.begin_index:
                 assert machine.log.has_entry(entry), f"{machine.name} leads without {entry}"
@@ -281,13 +283,13 @@ class Group:
 
     @property
     def leader(self) -> Member | None:
-        """The established leader of the highest term among the living."""
+        """Return the established leader of the highest term among the living members."""
         leaders = [member for member in self.alive if member.is_established]
         return max(leaders, key=lambda member: member.term, default=None)
 
     @property
     def leader_name(self) -> str:
-        """Its name."""
+        """Return the name of the leader."""
         leader = self.leader
         assert leader is not None, "there is no leader"
         return leader.leader
@@ -298,23 +300,23 @@ class Group:
         return self.leader_name
 
     def followers(self) -> str:
-        """The names of the others, in order."""
+        """Return the names of the other members, in order."""
         return "".join(name for name in self.names if name != self.leader_name)
 
     def propose(self, name: str, *bodies: bytes) -> int:
-        """Propose bodies at a member and return the tag."""
+        """Propose bodies to a member, and return the tag."""
         self._tags += 1
         self.tell(name, Propose(self._tags, bodies))
         return self._tags
 
     def transfer(self, name: str, transferee: str) -> int:
-        """Ask a leader to transfer the lead and return the tag."""
+        """Ask a leader to transfer the lead, and return the tag."""
         self._tags += 1
         self.tell(name, Transfer(self._tags, transferee))
         return self._tags
 
     def are_equal(self) -> bool:
-        """Whether all logs are the same and committed to their ends."""
+        """Return whether all logs are the same and committed to their ends."""
         machines = list(self.machines.values())
         return all(machine.member is not None and machine.log.entries == machines[0].log.entries
                    and machine.member.committed_index == machine.log.end_index

@@ -1,4 +1,4 @@
-"""One member without its group: a test plays the peers, the disk and the clock."""
+"""One member without its group; the test acts for the peers, the disk and the clock."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -39,22 +39,22 @@ Kind = TypeVar("Kind")
 
 
 def entries_of(*terms: int, first: int = 0) -> list[Entry]:
-    """Entries with these terms."""
+    """Return entries with these terms."""
     return [Entry(index, term, b"%d" % index) for index, term in enumerate(terms, first)]
 
 
 class LoneMember:
-    """The member ``b`` of the group ``abc``, whose disk works at once unless ``holds_disk``."""
+    """The member ``b`` of the group ``abc``; its disk works at once except with ``holds_disk``."""
 
     def __init__(self, *, terms: tuple[int, ...] = (), state: HardState | None = None,
                  committed: int = -1, members: str = "abc", draw: float = 0.5,
                  **settings: object) -> None:
-        """Start with entries of these terms, as a member that has joined unless told otherwise."""
+        """Start with entries of these terms, by default as a member that has joined."""
         self.log = MemoryLog(entries_of(*terms))
         self.draw = draw
         self.now_ms = 0
         self.holds_disk = False
-        #: Everything that the member has wanted.
+        #: All actions that the member has requested.
         self.actions: list[Action] = []
         self._questions = 0
         base = MemberSettings("g", "b", tuple(members))
@@ -64,7 +64,7 @@ class LoneMember:
     # --- Events ---
 
     def tell(self, event: Event) -> list[Action]:
-        """Pass an event, let the disk work, and return all actions of it."""
+        """Pass an event, let the disk work, and return all resulting actions."""
         actions = self.member.handle_event(event, self.now_ms, self.draw)
         self.actions += actions
         if not self.holds_disk:
@@ -91,29 +91,29 @@ class LoneMember:
         return actions
 
     def ask(self, request: Request) -> list[Response]:
-        """Ask as a peer, and return the answers to this and earlier requests."""
+        """Send a request as a peer, and return the answers to this and earlier requests."""
         self._questions += 1
         actions = self.tell(Asked(self._questions, request))
         return [action.response for action in actions if isinstance(action, Answer)]
 
     def answer(self, call: Ask | int, response: Response | None) -> list[Action]:
-        """Answer a request of the member; None: it fails."""
+        """Answer a request of the member; None: the request fails."""
         number = call if isinstance(call, int) else call.call
         return self.tell(CallFailed(number) if response is None else Answered(number, response))
 
     # --- What the member wants ---
 
     def find(self, kind: type[Kind]) -> list[Kind]:
-        """All actions of a kind so far."""
+        """Return all actions of a kind so far."""
         return [action for action in self.actions if isinstance(action, kind)]
 
     def asks(self, kind: type[Request], peer: str = "") -> list[Ask]:
-        """All requests of a kind so far."""
+        """Return all requests of a kind so far."""
         return [ask for ask in self.find(Ask)
                 if isinstance(ask.request, kind) and peer in ("", ask.peer)]
 
     def pushes(self, peer: str = "a") -> list[PushRequest]:
-        """All pushes to a peer so far."""
+        """Return all pushes to a peer so far."""
         return [ask.request for ask in self.asks(PushRequest, peer)
                 if isinstance(ask.request, PushRequest)]
 
@@ -121,13 +121,13 @@ class LoneMember:
 
     def vote(self, term: int, *, candidate: str = "a", end_index: int = 100,
              end_term: int = 100) -> VoteResponse | None:
-        """Ask for a vote and return the answer; None: there is none yet."""
+        """Ask for a vote and return the answer; None: there is no answer yet."""
         answers = self.ask(VoteRequest("g", candidate, "b", term, candidate, end_index, end_term))
         assert all(isinstance(answer, VoteResponse) for answer in answers)
         return answers[-1] if answers else None
 
     def heartbeat(self, term: int, leader: str = "a") -> Response | None:
-        """Send a heartbeat and return the answer; None: there is none yet."""
+        """Send a heartbeat and return the answer; None: there is no answer yet."""
         answers = self.ask(HeartbeatRequest("g", leader, "b", term, leader))
         return answers[-1] if answers else None
 
@@ -146,7 +146,7 @@ class LoneMember:
     # --- Roles ---
 
     def elect(self) -> "LoneMember":
-        """Make the member the leader: its peers vote for it."""
+        """Make the member the leader by the votes of its peers."""
         for _ in range(10):
             self.wait(5000)
             for ask in self.asks(VoteRequest)[-2:]:
@@ -157,7 +157,7 @@ class LoneMember:
 
     def acknowledge(self, peer: str = "a", *, code: ResponseCode = ResponseCode.SUCCESS,
                     begin: int = 0, end: int | None = None) -> list[Action]:
-        """Answer the last push to a peer, by default as if it had all of it."""
+        """Answer the last push to a peer, by default as if the peer had all its entries."""
         ask = self.asks(PushRequest, peer)[-1]
         request = ask.request
         assert isinstance(request, PushRequest)

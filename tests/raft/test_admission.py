@@ -1,4 +1,4 @@
-"""A member without a hard state votes for nobody before it knows that it may."""
+"""A member without a hard state grants no vote before it knows that it may."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -17,7 +17,7 @@ REFUSED = VoteResult.REJECT_EXPIRED_VOTE_TERM
 
 
 class JoiningTests(SynchronousTestCase):
-    """The member ``b`` of three, with an empty disk."""
+    """The member ``b`` of three members, with an empty disk."""
 
     def _tell_terms(self, member: LoneMember, **terms: int) -> None:
         for peer, term in terms.items():
@@ -25,7 +25,7 @@ class JoiningTests(SynchronousTestCase):
                           VoteResponse(term=term, result=REFUSED))
 
     def test_it_asks_for_the_terms_until_all_have_answered(self) -> None:
-        """Its inquiry has a term in which nobody votes."""
+        """The term of its inquiry is one in which no vote is granted."""
         member = LoneMember()
         self.assertEqual([ask.request for ask in member.asks(VoteRequest)],
                          [VoteRequest("g", "b", peer, -1, "b") for peer in "ac"])
@@ -34,7 +34,9 @@ class JoiningTests(SynchronousTestCase):
         self.assertEqual([ask.peer for ask in member.asks(VoteRequest)], ["a", "c", "c"])
 
     def test_a_new_group(self) -> None:
-        """All are in the term 0, so nobody has ever led; the term 0 itself is not led."""
+        """All members are in the term 0, so there has never been a leader; the term 0 itself is not
+        led.
+        """
         member = LoneMember()
         self._tell_terms(member, a=0)
         self.assertFalse(member.member.has_joined)
@@ -50,7 +52,7 @@ class JoiningTests(SynchronousTestCase):
         self.assertFalse(member.member.has_joined)
 
     def test_a_wiped_member_grants_no_vote_and_does_not_stand(self) -> None:
-        """Whoever asks, and however long it waits."""
+        """This holds for every candidate and for any time."""
         member = LoneMember()
         self._tell_terms(member, a=3, c=2)
         self.assertEqual(member.member.hard_state, HardState(3, "", joined=False))
@@ -61,7 +63,7 @@ class JoiningTests(SynchronousTestCase):
         self.assertEqual({ask.request.term for ask in member.asks(VoteRequest)}, {-1})
 
     def test_it_acknowledges_nothing_before_it_knows_the_terms(self) -> None:
-        """It may have voted for the leader of a later term."""
+        """The member may have voted for the leader of a later term."""
         member = LoneMember()
         entry = entries_of(3)[0]
         [answer] = member.push(PushType.TRUNCATE, 3, entry)
@@ -72,7 +74,7 @@ class JoiningTests(SynchronousTestCase):
         self.assertIs(answer.code, ResponseCode.EXPIRED_TERM)
 
     def _caught_up(self, member: LoneMember, commit: int) -> None:
-        """Follow ``a`` in the term 3, with its entries of the terms 2, 2, 3."""
+        """Follow ``a`` in the term 3, with its entries of the terms 2, 2 and 3."""
         entries = entries_of(2, 2, 3)
         self._tell_terms(member, a=3, c=3)
         member.push(PushType.COMPARE, 3, entries[2], commit=commit)
@@ -80,7 +82,7 @@ class JoiningTests(SynchronousTestCase):
         member.push(PushType.APPEND, 3, *entries[1:], commit=commit)
 
     def test_it_joins_with_all_committed_entries_of_an_established_leader(self) -> None:
-        """From then on it votes, but not in the present term."""
+        """From then on it votes, but not in the current term."""
         member = LoneMember()
         self._caught_up(member, 2)
         self.assertEqual(member.member.hard_state, HardState(3, "a", joined=True))
@@ -89,7 +91,7 @@ class JoiningTests(SynchronousTestCase):
         self.assertIs(response.result, VoteResult.ACCEPT)
 
     def test_it_does_not_join_by_what_a_new_leader_knows(self) -> None:
-        """More may be committed than that leader knows before its own barrier is."""
+        """Before its own barrier is committed, that leader may know too low a committed index."""
         member = LoneMember()
         self._caught_up(member, 1)
         self.assertFalse(member.member.has_joined)
@@ -119,7 +121,7 @@ class JoiningTests(SynchronousTestCase):
         self.assertEqual(member.log.end_index, -1)
 
     def test_it_joins_when_the_entries_are_durable(self) -> None:
-        """A loss of power could take them away again."""
+        """A loss of power could remove the entries again."""
         member = LoneMember()
         self._tell_terms(member, a=3, c=3)
         member.push(PushType.COMPARE, 3, entries_of(3)[0], commit=-1)
@@ -131,13 +133,13 @@ class JoiningTests(SynchronousTestCase):
         self.assertTrue(member.member.has_joined)
 
     def test_a_log_that_has_lost_committed_entries(self) -> None:
-        """It is as a wiped one; that is on the disk before anything is answered."""
+        """Such a member counts as wiped, and this is on the disk before it answers anything."""
         member = LoneMember(terms=(1, 1), state=HardState(4, "a", joined=True), committed=5)
         self.assertEqual(member.member.hard_state, HardState(4, "a", joined=False))
         self.assertEqual(member.member.committed_index, 1)
 
     def test_a_log_without_a_hard_state(self) -> None:
-        """Its term is at least that of its last entry, and the vote of that term is not known."""
+        """Its term is at least the term of its last entry, and its vote in that term is unknown."""
         member = LoneMember(terms=(1, 6))
         self.assertEqual(member.member.hard_state, HardState(6, "", joined=False))
 

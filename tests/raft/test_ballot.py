@@ -12,7 +12,7 @@ class BallotTests(SynchronousTestCase):
     """The hard state of the member ``b``."""
 
     def setUp(self) -> None:
-        """Begin in term 3 with a vote for itself from an earlier life."""
+        """Begin in the term 3, with a vote for itself from an earlier life."""
         self.outbox = Outbox()
         self.ballot = Ballot("b", HardState(3, "b", joined=True), self.outbox)
 
@@ -21,24 +21,26 @@ class BallotTests(SynchronousTestCase):
                 if isinstance(action, SaveHardState)]
 
     def test_a_higher_term_has_no_vote(self) -> None:
-        """The vote belongs to the term."""
+        """The vote belongs to its term."""
         self.ballot.raise_term(4)
         self.assertEqual(self._saves(), [HardState(4, "", joined=True)])
 
     def test_a_lower_term_changes_nothing(self) -> None:
-        """Neither does the same one."""
+        """The same term changes nothing either."""
         self.ballot.raise_term(2)
         self.ballot.raise_term(3)
         self.assertEqual((self.ballot.term, self._saves()), (3, []))
 
     def test_a_vote_is_given_once(self) -> None:
-        """A second vote of a term is a mistake of the caller."""
+        """A second vote in a term is a mistake of the caller."""
         self.assertRaises(AssertionError, self.ballot.vote, "a")
         self.ballot.vote("b")
         self.assertEqual(self._saves(), [])
 
     def test_a_vote_from_an_earlier_life_does_not_lead(self) -> None:
-        """Only a vote of this life does, and only until the term is led."""
+        """Only a vote of this life permits the member to lead, and only until the term has a
+        leader.
+        """
         self.assertFalse(self.ballot.is_standing)
         self.ballot.stand_in_term(4)
         self.assertTrue(self.ballot.is_standing)
@@ -46,14 +48,14 @@ class BallotTests(SynchronousTestCase):
         self.assertFalse(self.ballot.is_standing)
 
     def test_a_vote_counts_when_it_is_saved(self) -> None:
-        """Until then the candidate does not count it either."""
+        """Before that, the candidate itself does not count it."""
         self.ballot.stand_in_term(4)
         self.assertFalse(self.ballot.is_saved)
         self.outbox.hard_state_saved(2)
         self.assertTrue(self.ballot.is_saved)
 
     def test_a_member_that_joins_does_not_vote_in_the_present_term(self) -> None:
-        """It may have voted in it before its disk was wiped."""
+        """The member may have voted in this term before its disk was wiped."""
         ballot = Ballot("b", HardState(5), self.outbox)
         self.assertRaises(AssertionError, ballot.stand_in_term, 6)
         ballot.join()

@@ -1,4 +1,4 @@
-"""Calls that are answered, expire, or are forgotten."""
+"""Calls that are answered, that expire, or that are forgotten."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -15,7 +15,7 @@ class CallsTests(SynchronousTestCase):
         self.calls.add_call(2, Call("c", 0, 10, "second"))
 
     def test_a_call_is_taken_once(self) -> None:
-        """A second answer to it is an answer to nothing."""
+        """A second answer to the call is ignored."""
         call = self.calls.take_call(1)
         assert call is not None
         self.assertEqual(call.purpose, "first")
@@ -23,14 +23,14 @@ class CallsTests(SynchronousTestCase):
         self.assertEqual((1 in self.calls, 2 in self.calls, len(self.calls)), (False, True, 1))
 
     def test_calls_expire_at_their_deadlines(self) -> None:
-        """The earliest deadline is the next one."""
+        """The earliest deadline comes first."""
         self.assertEqual(self.calls.next_deadline, 10)
         self.assertEqual(self.calls.take_expired(9), [])
         self.assertEqual([call.purpose for call in self.calls.take_expired(10)], ["second"])
         self.assertEqual(self.calls.next_deadline, 30)
 
     def test_a_forgotten_call_has_no_answer(self) -> None:
-        """Nothing is left to expire either."""
+        """A forgotten call does not expire either."""
         self.calls.forget_all()
         self.assertIsNone(self.calls.take_call(1))
         self.assertIsNone(self.calls.next_deadline)

@@ -1,4 +1,4 @@
-"""Which index a majority has reached."""
+"""The index that a majority has reached."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -13,6 +13,6 @@ class QuorumTests(SynchronousTestCase):
     """Groups of several sizes."""
 
     def test_a_majority_has_the_index_and_all_before(self) -> None:
-        """An index that a majority lacks is not found."""
+        """An index that a majority lacks is not returned."""
         for indexes, quorum, expected in CASES:
             self.assertEqual(find_quorum_index(indexes, quorum), expected, indexes)

@@ -1,4 +1,4 @@
-"""What counts as durable, and what a cut takes away from syncs under way."""
+"""The durable part of a log, and the effect of a cut on the syncs in flight."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -10,7 +10,7 @@ from twistmq.raft.outbox import Outbox
 
 
 class DurabilityTests(SynchronousTestCase):
-    """A log with the entries 0 to 2 at its start."""
+    """A log that has the entries 0 to 2 at its start."""
 
     def setUp(self) -> None:
         """Make the log."""
@@ -24,7 +24,7 @@ class DurabilityTests(SynchronousTestCase):
         self.durability.request_sync()
 
     def test_entries_are_durable_when_their_sync_has_ended(self) -> None:
-        """Those of the start are at once."""
+        """The entries of the start are durable at once."""
         self._append(1)
         self._append(1)
         self.assertEqual(self.outbox.take_actions(), [FlushLog(1), FlushLog(2)])
@@ -35,7 +35,7 @@ class DurabilityTests(SynchronousTestCase):
         self.assertEqual(self.durability.durable_index, 4)
 
     def test_a_turn_without_a_change_requests_no_sync(self) -> None:
-        """A turn with several changes requests one."""
+        """A turn with several changes requests one sync."""
         self.durability.request_sync()
         self.durability.log_appended()
         self.durability.log_appended()
@@ -44,7 +44,7 @@ class DurabilityTests(SynchronousTestCase):
         self.assertEqual(self.outbox.take_actions(), [FlushLog(1)])
 
     def test_a_sync_does_not_cover_what_replaced_its_entries(self) -> None:
-        """The sync was of other entries with the same indexes."""
+        """The sync covered other entries with the same indexes."""
         self._append(3)
         self.log.truncate(3)
         self.durability.log_cut(3)
@@ -55,7 +55,7 @@ class DurabilityTests(SynchronousTestCase):
         self.assertEqual(self.durability.durable_index, 5)
 
     def test_a_cut_lowers_what_was_durable(self) -> None:
-        """The entries that follow are not durable yet."""
+        """The entries that are appended afterwards are not durable yet."""
         self.log.truncate(0)
         self.durability.log_cut(0)
         self._append(2)

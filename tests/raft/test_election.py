@@ -1,4 +1,4 @@
-"""How a candidate asks, waits, raises its term and wins."""
+"""A candidate asks for votes, waits, raises its term, and wins."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -17,7 +17,7 @@ class ElectionTests(SynchronousTestCase):
 
     def _answer_round(self, member: LoneMember, *results: VoteResult | None,
                       term: int | None = None) -> None:
-        """Answer the last round, first a and then c."""
+        """Answer the requests of the last round, first the one to a and then the one to c."""
         for ask, result in zip(member.asks(VoteRequest)[-2:], results, strict=False):
             member.answer(ask, result and VoteResponse(
                 term=ask.request.term if term is None else term, result=result))
@@ -26,7 +26,9 @@ class ElectionTests(SynchronousTestCase):
         return [ask.request.term for ask in member.asks(VoteRequest, "a")]
 
     def test_it_first_asks_in_the_term_that_it_has(self) -> None:
-        """With the end of its log, and without a vote for itself."""
+        """The request contains the end of the candidate's log, and the candidate has not voted for
+        itself.
+        """
         member = self._candidate()
         member.wait(400)
         self.assertEqual([ask.request for ask in member.asks(VoteRequest)],
@@ -34,7 +36,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(member.member.hard_state.voted_for, "a")
 
     def test_it_raises_its_term_when_a_majority_would_vote_for_it(self) -> None:
-        """And votes for itself, then wins."""
+        """The candidate votes for itself, and then wins."""
         member = self._candidate()
         member.wait(400)
         self._answer_round(member, VoteResult.REJECT_ALREADY_VOTED)
@@ -58,14 +60,14 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(self._rounds(member), [5, 5])
 
     def test_a_lonely_member_does_not_raise_its_term(self) -> None:
-        """However long it is cut off."""
+        """The term stays the same however long the member is cut off."""
         member = self._candidate()
         member.wait(60_000)
         self.assertGreater(len(self._rounds(member)), 10)
         self.assertEqual(set(self._rounds(member)), {5})
 
     def test_a_member_with_too_short_a_log_does_not_raise_its_term(self) -> None:
-        """The others are to go first."""
+        """The other members should stand first."""
         member = self._candidate()
         for _ in range(5):
             member.wait(3000)
@@ -83,7 +85,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(self._rounds(member), [5, 9])
 
     def test_votes_of_an_earlier_round_or_term_do_not_count(self) -> None:
-        """Neither do votes in a round that asks without standing."""
+        """Votes in a round in which the candidate does not stand do not count either."""
         member = self._candidate()
         member.wait(400)
         old = member.asks(VoteRequest)
@@ -95,7 +97,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertIs(member.member.role, Role.CANDIDATE)
 
     def test_a_duplicate_vote_counts_once(self) -> None:
-        """One vote of five is no majority."""
+        """One vote of five is not a majority."""
         member = LoneMember(state=HardState(5, "a", joined=True), members="abcde")
         member.wait(400)
         for ask in member.asks(VoteRequest):
@@ -107,7 +109,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertIs(member.member.role, Role.CANDIDATE)
 
     def test_nothing_is_asked_before_the_own_vote_is_durable(self) -> None:
-        """The term that a message tells is on the disk."""
+        """The term of a message is on the disk before the message is sent."""
         member = self._candidate("")
         member.holds_disk = True
         member.wait(1000)
@@ -116,7 +118,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(len(member.asks(VoteRequest)), 2)
 
     def test_a_term_of_an_earlier_life_is_not_led(self) -> None:
-        """The member may have led it, with entries that are lost."""
+        """The member may have led the term, with entries that are lost."""
         member = self._candidate("b")
         member.wait(400)
         self._answer_round(member, VoteResult.ACCEPT, VoteResult.ACCEPT)
@@ -125,7 +127,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(member.member.hard_state, HardState(6, "b", joined=True))
 
     def test_split_votes_are_followed_by_a_random_wait(self) -> None:
-        """Within the bounds of the settings."""
+        """The wait is within the bounds of the settings."""
         for draw in (0.0, 0.999):
             member = self._candidate("", draw=draw)
             member.wait(400)
@@ -138,7 +140,7 @@ class ElectionTests(SynchronousTestCase):
             self.assertEqual(waited, 300 if draw == 0.0 else 999, draw)
 
     def test_members_that_are_about_to_reach_the_term_are_asked_again(self) -> None:
-        """In the same term, a moment later."""
+        """They are asked in the same term, a moment later."""
         member = self._candidate("")
         member.wait(400)
         self._answer_round(member, VoteResult.REJECT_TERM_NOT_READY, None)
@@ -148,7 +150,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertIs(member.member.role, Role.LEADER)
 
     def test_a_vote_for_another_lets_it_go_first(self) -> None:
-        """The round of this member is over."""
+        """The round of this member ends."""
         member = self._candidate("")
         member.wait(400)
         self.assertIsNotNone(member.vote(6))
@@ -159,7 +161,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(len(self._rounds(member)), before)
 
     def test_a_failed_disk_does_not_stand(self) -> None:
-        """Until it is repaired."""
+        """The member stands again after the repair."""
         member = self._candidate()
         member.tell(StorageFailed("EIO"))
         member.wait(10_000)

@@ -1,4 +1,4 @@
-"""A follower obeys one leader, acknowledges and commits entries, and keeps committed ones."""
+"""A follower follows one leader, acknowledges and commits entries, and keeps committed ones."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -15,34 +15,34 @@ SUCCESS, INCONSISTENT = ResponseCode.SUCCESS, ResponseCode.INCONSISTENT_STATE
 
 
 class _Case(SynchronousTestCase):
-    """A follower in the term 5 with entries of the terms 1, 2, 4."""
+    """A follower in the term 5 with entries of the terms 1, 2 and 4."""
 
     def setUp(self) -> None:
-        """Make it."""
+        """Make the follower."""
         self.member = LoneMember(terms=(1, 2, 4), state=HardState(5, "", joined=True))
         self.log = self.member.log
 
     def codes(self, kind: PushType, term: int, *entries: Entry, commit: int = -1,
               leader: str = "a") -> list[ResponseCode]:
-        """Push and return the codes of the answers."""
+        """Push, and return the codes of the answers."""
         answers = self.member.push(kind, term, *entries, commit=commit, leader=leader)
         return [answer.code for answer in answers]
 
     def compared(self) -> LoneMember:
-        """Let the whole log be compared with the leader's."""
+        """Compare the whole log with the leader's."""
         self.assertEqual(self.codes(COMPARE, 5, self.log.entries[-1]), [SUCCESS])
         return self.member
 
     def committed(self) -> list[int]:
-        """The committed indexes so far."""
+        """Return the committed indexes so far."""
         return [action.index for action in self.member.find(Committed)]
 
 
 class LeaderTests(_Case):
-    """Whom a follower obeys."""
+    """The leader that a follower accepts."""
 
     def test_heartbeats(self) -> None:
-        """By term and leader, in DLedger's order."""
+        """The answer depends on term and leader, in DLedger's order."""
         cases = [(5, "z", ResponseCode.UNKNOWN_MEMBER), (5, "b", ResponseCode.UNEXPECTED_MEMBER),
                  (4, "a", ResponseCode.EXPIRED_TERM), (5, "a", SUCCESS),
                  (5, "c", ResponseCode.INCONSISTENT_LEADER), (6, "c", SUCCESS),
@@ -59,7 +59,7 @@ class LeaderTests(_Case):
         self.assertEqual(self.member.member.hard_state, HardState(6, "a", joined=True))
 
     def test_a_silent_leader_is_given_up(self) -> None:
-        """After three intervals of heartbeats."""
+        """The follower gives up after three intervals of heartbeats."""
         self.member.heartbeat(5)
         self.member.wait(6000)
         self.assertIs(self.member.member.role, Role.FOLLOWER)
@@ -67,7 +67,7 @@ class LeaderTests(_Case):
         self.assertIs(self.member.member.role, Role.CANDIDATE)
 
     def test_an_old_leader_does_not_keep_it_waiting(self) -> None:
-        """Only the leader of the present term does."""
+        """Only the leader of the current term is waited for."""
         self.member.heartbeat(5)
         self.member.wait(5000)
         self.member.heartbeat(4, "c")
@@ -76,7 +76,7 @@ class LeaderTests(_Case):
         self.assertIs(self.member.member.role, Role.CANDIDATE)
 
     def test_the_loss_of_the_process_of_the_leader(self) -> None:
-        """With quick fail-over it is not waited for."""
+        """With quick fail-over, the follower does not wait for heartbeats."""
         for quick, role in ((False, Role.FOLLOWER), (True, Role.CANDIDATE)):
             member = LoneMember(state=HardState(5, "", joined=True), quick_failover=quick)
             member.heartbeat(5)
@@ -86,7 +86,7 @@ class LeaderTests(_Case):
             self.assertIs(member.member.role, role)
 
     def test_pushes_of_others(self) -> None:
-        """Old terms and other leaders change nothing."""
+        """Pushes of old terms and of other leaders change nothing."""
         self.member.heartbeat(5)
         entry = entries_of(5, first=3)[0]
         for term, leader, expected in ((4, "c", ResponseCode.EXPIRED_TERM),
@@ -97,7 +97,7 @@ class LeaderTests(_Case):
         self.assertEqual(self.log.end_index, 2)
 
     def test_pushes_that_make_no_sense(self) -> None:
-        """They are refused and change nothing."""
+        """Such pushes are refused and change nothing."""
         entry = entries_of(5, first=3)[0]
         for kind, entries in ((APPEND, ()), (COMMIT, (entry,)), (COMPARE, ()), (TRUNCATE, ()),
                               (TRUNCATE, entries_of(5, 5, first=3)),
@@ -110,10 +110,10 @@ class LeaderTests(_Case):
 
 
 class PushTests(_Case):
-    """What pushes do."""
+    """The effect of pushes."""
 
     def test_a_comparison(self) -> None:
-        """The answer tells the ends of the log."""
+        """The answer contains the first and the last index of the log."""
         [answer] = self.member.push(COMPARE, 5, Entry(7, 5))
         self.assertEqual((answer.code, answer.index, answer.count, answer.begin_index,
                           answer.end_index), (INCONSISTENT, 7, 1, 0, 2))
@@ -121,7 +121,7 @@ class PushTests(_Case):
         self.assertEqual(self.codes(COMPARE, 5, self.log.entries[1]), [SUCCESS])
 
     def test_entries_are_taken_after_a_comparison_only(self) -> None:
-        """Before, nothing is known about the end of the log."""
+        """Before a comparison, nothing is known about the end of the log."""
         entry = entries_of(5, first=3)[0]
         self.assertEqual(self.codes(APPEND, 5, entry), [INCONSISTENT])
         self.compared()
@@ -129,13 +129,13 @@ class PushTests(_Case):
         self.assertEqual(self.log.end_index, 3)
 
     def test_a_new_leader_compares_again(self) -> None:
-        """What was agreed with the one before does not count."""
+        """A comparison with the previous leader does not count."""
         self.compared()
         self.assertEqual(self.codes(APPEND, 6, *entries_of(6, first=3), leader="c"),
                          [INCONSISTENT])
 
     def test_a_tail_has_to_be_cut_before_entries_are_taken(self) -> None:
-        """The leader does so when the answer to its comparison tells of the tail."""
+        """The leader cuts it when the answer to its comparison shows the tail."""
         self.codes(COMPARE, 5, self.log.entries[1])
         self.assertEqual(self.codes(APPEND, 5, *entries_of(5, first=2)), [INCONSISTENT])
         self.assertEqual(self.codes(TRUNCATE, 5, self.log.entries[1]), [SUCCESS])
@@ -152,7 +152,7 @@ class PushTests(_Case):
                          [(SUCCESS, 3), (SUCCESS, 4), (SUCCESS, 5)])
 
     def test_a_gap_that_stays_open_is_told(self) -> None:
-        """After a second, for all pushes behind it."""
+        """After a second, all pushes after the gap are answered with a failure."""
         self.compared()
         self.codes(APPEND, 5, *entries_of(5, first=4))
         self.assertEqual(self.member.wait(999), [])
@@ -160,7 +160,7 @@ class PushTests(_Case):
         self.assertEqual([action.response.code for action in actions], [INCONSISTENT])
 
     def test_a_longer_push_takes_the_place_of_a_parked_one(self) -> None:
-        """All of its entries are there when it is acknowledged."""
+        """When the longer push is acknowledged, the log has all its entries."""
         self.compared()
         self.assertEqual(self.codes(APPEND, 5, *entries_of(5, first=4)), [])
         self.assertEqual(self.codes(APPEND, 5, *entries_of(5, 5, first=4)),
@@ -169,7 +169,7 @@ class PushTests(_Case):
         self.assertEqual(self.log.end_index, 5)
 
     def test_repeated_pushes(self) -> None:
-        """What is there already is acknowledged again; the rest is appended."""
+        """Entries that the log has are acknowledged again, and the other ones are appended."""
         self.compared()
         self.codes(APPEND, 5, *entries_of(5, 5, first=3))
         self.assertEqual(self.codes(APPEND, 5, *entries_of(5, 5, first=3)), [SUCCESS])
@@ -177,7 +177,7 @@ class PushTests(_Case):
         self.assertEqual(self.log.end_index, 5)
 
     def test_a_leader_that_has_lost_entries_and_leads_its_term_again(self) -> None:
-        """Apache's may; other entries at the same places are not acknowledged."""
+        """Apache's leaders may do so; other entries with the same indexes are not acknowledged."""
         self.compared()
         self.codes(APPEND, 5, *entries_of(5, 5, first=3))
         self.assertEqual(self.codes(APPEND, 5, Entry(3, 5, b"other")), [INCONSISTENT])
@@ -192,13 +192,13 @@ class PushTests(_Case):
         self.assertEqual(self.log.end_index, 3)
 
     def test_a_truncation_begins_the_log_anew(self) -> None:
-        """When the leader's log begins behind the end of this one."""
+        """This happens when the leader's log begins after the end of this log."""
         self.assertEqual(self.codes(TRUNCATE, 5, Entry(20, 5), commit=20), [SUCCESS])
         self.assertEqual((self.log.begin_index, self.log.end_index), (20, 20))
         self.assertEqual(self.committed(), [20])
 
     def test_nothing_committed_is_cut(self) -> None:
-        """Whatever a leader asks; the operator reads of it."""
+        """This holds for every request of a leader, and the operator gets a line about it."""
         self.codes(COMPARE, 5, self.log.entries[-1], commit=2)
         self.assertEqual(self.committed(), [2])
         for entry in (self.log.entries[1], Entry(1, 1, b"other"), Entry(0, 1, b"other")):
@@ -207,7 +207,7 @@ class PushTests(_Case):
         self.assertEqual(len(self.member.find(Complained)), 3)
 
     def test_a_log_that_refuses_an_entry(self) -> None:
-        """The leader is told, and the operator."""
+        """The leader and the operator are notified."""
         self.compared()
 
         def refuse(entries: object) -> None:
@@ -229,17 +229,17 @@ class PushTests(_Case):
         self.assertIn("no space left", self.member.find(Complained)[0].text)
 
     def test_a_failed_sync(self) -> None:
-        """It is as a failed write."""
+        """A failed sync has the effect of a failed write."""
         self.compared()
         self.member.tell(StorageFailed("EIO"))
         self.assertEqual(self.codes(COMMIT, 5, commit=0), [ResponseCode.DISK_ERROR])
 
 
 class CommitTests(_Case):
-    """What a follower commits."""
+    """The entries that a follower commits."""
 
     def test_only_what_is_equal_to_the_leaders_log_is_committed(self) -> None:
-        """The tail behind a comparison may differ."""
+        """The entries after a comparison may differ."""
         self.codes(COMPARE, 5, self.log.entries[1], commit=2)
         self.assertEqual(self.committed(), [1])
         self.codes(COMPARE, 5, self.log.entries[2], commit=2)
@@ -252,12 +252,12 @@ class CommitTests(_Case):
         self.assertEqual(self.committed(), [2])
 
     def test_a_leader_that_believes_too_much_is_corrected(self) -> None:
-        """Of a follower that was wiped, an idle leader learns in this way."""
+        """In this way, an idle leader learns that a follower has been wiped."""
         self.assertEqual(self.codes(COMMIT, 5, commit=2), [INCONSISTENT])
         self.assertEqual(self.committed(), [])
 
     def test_an_acknowledgement_waits_for_the_sync(self) -> None:
-        """And so does the committed index."""
+        """The committed index waits for the sync too."""
         self.compared()
         self.member.holds_disk = True
         self.assertEqual(self.codes(APPEND, 5, *entries_of(5, first=3), commit=3), [])
@@ -266,7 +266,7 @@ class CommitTests(_Case):
         self.assertEqual([type(action).__name__ for action in actions], ["Answer", "Committed"])
 
     def test_acknowledgements_end_with_the_leader(self) -> None:
-        """The entries may be replaced by the next one."""
+        """The next leader may replace the entries."""
         self.compared()
         self.member.holds_disk = True
         self.codes(APPEND, 5, *entries_of(5, first=3))
@@ -278,6 +278,6 @@ class CommitTests(_Case):
         self.assertEqual(codes[-2:], [ResponseCode.EXPIRED_TERM] * 2)
 
     def test_a_stranger_as_sender(self) -> None:
-        """Nobody pushes in the name of the leader."""
+        """Only the leader itself may push in its own name."""
         answers = self.member.ask(PushRequest("g", "c", "b", 5, "a", COMMIT, 2))
         self.assertEqual([answer.code for answer in answers], [ResponseCode.UNEXPECTED_MEMBER])

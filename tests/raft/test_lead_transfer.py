@@ -11,21 +11,21 @@ from twistmq.raft.messages import ResponseCode, TransferRequest, TransferRespons
 
 
 class TransferTests(SynchronousTestCase):
-    """A leader in the term 6 with an operator."""
+    """A leader in the term 6, and an operator."""
 
     def leading(self, *acknowledging: str, **settings: object) -> LoneMember:
-        """Make it, with these followers caught up."""
+        """Make the leader, with these followers caught up."""
         leader = LoneMember(terms=(5, 5), state=HardState(5, "c", joined=True), **settings).elect()
         for peer in acknowledging:
             leader.acknowledge(peer)
         return leader
 
     def codes(self, leader: LoneMember) -> list[ResponseCode]:
-        """How transfers have ended."""
+        """Return the codes with which transfers have ended."""
         return [ended.code for ended in leader.find(TransferEnded)]
 
     def test_a_transfer(self) -> None:
-        """Entries are refused while it lasts."""
+        """Entries are refused during the transfer."""
         leader = self.leading("a")
         leader.tell(Transfer(1, "a"))
         self.assertEqual([ask.request for ask in leader.asks(TransferRequest)],
@@ -38,7 +38,7 @@ class TransferTests(SynchronousTestCase):
         self.assertEqual((leader.member.role, leader.member.term), (Role.CANDIDATE, 7))
 
     def test_transfers_that_are_refused(self) -> None:
-        """Each with its code."""
+        """Each refusal has its own code."""
         leader = self.leading("a")
         for transferee in ("z", "b"):
             leader.tell(Transfer(1, transferee))
@@ -54,7 +54,7 @@ class TransferTests(SynchronousTestCase):
         self.assertEqual(self.codes(follower), [ResponseCode.NOT_LEADER])
 
     def test_the_lead_is_not_given_to_a_member_that_lags_or_is_silent(self) -> None:
-        """Entries would be refused for nothing."""
+        """Otherwise entries would be refused for nothing."""
         leader = self.leading("a", transfer_lag_max=3)
         leader.tell(Transfer(1, "c"))
         self.assertEqual(self.codes(leader), [ResponseCode.FALL_BEHIND_TOO_MUCH])
@@ -64,7 +64,7 @@ class TransferTests(SynchronousTestCase):
         self.assertEqual(self.codes(leader)[1:], [ResponseCode.FALL_BEHIND_TOO_MUCH])
 
     def test_a_transfer_that_fails(self) -> None:
-        """The leader goes on."""
+        """The leader continues to lead."""
         for response, expected in (
                 (TransferResponse(ResponseCode.TAKE_LEADERSHIP_FAILED, 6),
                  ResponseCode.TAKE_LEADERSHIP_FAILED), (None, ResponseCode.NETWORK_ERROR)):
@@ -76,7 +76,7 @@ class TransferTests(SynchronousTestCase):
             self.assertTrue(leader.member.is_appendable)
 
     def test_a_transferee_that_does_not_answer(self) -> None:
-        """After three seconds the leader goes on."""
+        """The leader continues after three seconds."""
         leader = self.leading("a")
         leader.tell(Transfer(1, "a"))
         leader.wait(3000)
@@ -84,7 +84,7 @@ class TransferTests(SynchronousTestCase):
         self.assertTrue(leader.member.is_appendable)
 
     def test_an_operators_request(self) -> None:
-        """It is answered when the transfer has ended; a wrong one at once."""
+        """The request is answered when the transfer has ended, and at once if it is wrong."""
         leader = self.leading("a")
         for term, transferor, expected in ((6, "c", ResponseCode.UNEXPECTED_ARGUMENT),
                                            (5, "b", ResponseCode.INCONSISTENT_TERM)):
@@ -101,8 +101,8 @@ class SuccessorTests(SynchronousTestCase):
     """A leader that is about to stop."""
 
     def test_the_member_with_the_most_entries_is_chosen(self) -> None:
-        """A preferred leader comes first; a follower has no successor, nor has a leader that no
-        member has acknowledged.
+        """A preferred leader comes first. Neither a follower nor a leader that no member has
+        acknowledged has a successor.
         """
         state = HardState(5, "c", joined=True)
         leader = LoneMember(terms=(5, 5), state=state).elect()
@@ -120,7 +120,7 @@ class PreferredTests(SynchronousTestCase):
     """Groups with a preferred leader."""
 
     def test_the_preferred_leader_leads_when_it_can(self) -> None:
-        """Also after it has been away."""
+        """It also leads again after it has been away."""
         group = Group("abc", seed=3, preferred_leaders=("b",))
         group.run_until(lambda: group.leader and group.leader_name == "b")
         group.kill("b")
@@ -132,7 +132,7 @@ class PreferredTests(SynchronousTestCase):
         self.assertEqual(group["b"].term, term)
 
     def test_a_group_without_its_preferred_leader_works(self) -> None:
-        """Nothing is refused for a dead member."""
+        """No entry is refused because of a dead member."""
         group = Group("abc", seed=3, preferred_leaders=("b",))
         group.run_until(lambda: group.leader and group.leader_name == "b")
         group.kill("b")

@@ -1,4 +1,4 @@
-"""A leader: its barrier, what it commits, when it refuses, and when it steps down."""
+"""A leader: its barrier, its commits, its refusals, and the reasons to step down."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -31,7 +31,7 @@ class LeaderTests(SynchronousTestCase):
     """A leader in the term 6 with three entries of the term 5, whose barrier is the entry 3."""
 
     def leading(self, **settings: object) -> LoneMember:
-        """Make it."""
+        """Make the leader."""
         return LoneMember(terms=(5, 5, 5), state=HardState(5, "a", joined=True),
                           **settings).elect()
 
@@ -49,11 +49,11 @@ class LeaderTests(SynchronousTestCase):
             leader.answer(leader.asks(HeartbeatRequest, peer)[-1], response)
 
     def codes(self, leader: LoneMember) -> list[ResponseCode]:
-        """The codes of all refusals."""
+        """Return the codes of all refusals."""
         return [refused.code for refused in leader.find(Refused)]
 
     def test_entries_of_earlier_terms_are_committed_with_the_barrier_only(self) -> None:
-        """A majority that has them does not suffice."""
+        """The copies of a majority are not enough."""
         leader = self.leading()
         self.assertEqual(leader.log.entries[3].term, 6)
         leader.acknowledge(code=ResponseCode.INCONSISTENT_STATE, end=2)
@@ -64,7 +64,7 @@ class LeaderTests(SynchronousTestCase):
         self.assertEqual(leader.find(LeadEstablished), [LeadEstablished(6, 3)])
 
     def test_nothing_is_accepted_before_the_barrier_is_committed(self) -> None:
-        """Afterwards it is."""
+        """Afterwards entries are accepted."""
         leader = self.leading()
         leader.tell(Propose(1, (b"x",)))
         self.assertEqual(leader.find(Refused), [Refused(1, ResponseCode.LEADER_NOT_READY)])
@@ -75,13 +75,13 @@ class LeaderTests(SynchronousTestCase):
         self.assertEqual(leader.find(Proposed), [Proposed(2, 6, 4, 5)])
 
     def test_others_refuse_all_proposals(self) -> None:
-        """They do not lead."""
+        """Other members do not lead."""
         member = LoneMember(state=HardState(5, "a", joined=True))
         member.tell(Propose(1, (b"x",)))
         self.assertEqual(self.codes(member), [ResponseCode.NOT_LEADER])
 
     def test_entries_that_the_driver_has_appended(self) -> None:
-        """They are synced and pushed at once."""
+        """The entries are synced and pushed at once."""
         leader = self.established()
         leader.log.extend(6, [b"x"])
         actions = leader.tell(Appended())
@@ -103,7 +103,7 @@ class LeaderTests(SynchronousTestCase):
         self.assertEqual(leader.member.committed_index, 4)
 
     def test_too_many_waiting_entries(self) -> None:
-        """More are refused; a single large batch is not."""
+        """Further entries are refused, but a single large batch is not."""
         leader = self.established(pending_entries_max=3)
         leader.tell(Propose(1, (b"x",) * 5))
         leader.tell(Propose(2, (b"y",)))
@@ -113,7 +113,7 @@ class LeaderTests(SynchronousTestCase):
         self.assertEqual(len(leader.find(Proposed)), 2)
 
     def test_proposals_without_sense(self) -> None:
-        """None at all, or one that the log refuses."""
+        """The cases are an empty proposal, and one that the log refuses."""
         leader = self.established()
         leader.tell(Propose(1, ()))
 
@@ -124,7 +124,7 @@ class LeaderTests(SynchronousTestCase):
         self.assertEqual(self.codes(leader), [ResponseCode.UNEXPECTED_ARGUMENT] * 2)
 
     def test_heartbeats(self) -> None:
-        """Every two seconds, and at once after the election."""
+        """They are sent every two seconds, and at once after the election."""
         leader = self.leading()
         self.assertEqual(len(leader.asks(HeartbeatRequest, "a")), 1)
         self.answer_heartbeats(leader, HeartbeatResponse())
@@ -134,7 +134,7 @@ class LeaderTests(SynchronousTestCase):
         self.assertEqual(len(leader.asks(HeartbeatRequest, "a")), 2)
 
     def test_a_leader_that_no_majority_hears_steps_down(self) -> None:
-        """After three intervals; one answer of two suffices."""
+        """It steps down after three intervals; the answer of one peer of two is enough to stay."""
         leader = self.leading()
         for _ in range(10):
             self.answer_heartbeats(leader, HeartbeatResponse(), "a")
@@ -147,7 +147,7 @@ class LeaderTests(SynchronousTestCase):
         self.assertIs(leader.find(RoleChanged)[-1].role, Role.CANDIDATE)
 
     def test_refusals_do_not_keep_a_leader(self) -> None:
-        """Nor do failed calls."""
+        """Failed calls do not keep it either."""
         for response in (HeartbeatResponse(ResponseCode.INCONSISTENT_LEADER, 6), None):
             leader = self.leading()
             for _ in range(4):
@@ -156,21 +156,21 @@ class LeaderTests(SynchronousTestCase):
             self.assertIs(leader.member.role, Role.CANDIDATE, response)
 
     def test_a_higher_term_ends_the_lead(self) -> None:
-        """Even while a majority follows: that member could never come back."""
+        """This holds even while a majority follows: otherwise that member could never return."""
         leader = self.leading()
         self.answer_heartbeats(leader, HeartbeatResponse(ResponseCode.EXPIRED_TERM, 9), "c")
         self.assertEqual((leader.member.role, leader.member.term), (Role.CANDIDATE, 9))
         self.assertFalse(leader.member.is_appendable)
 
     def test_a_follower_that_is_about_to_reach_the_term(self) -> None:
-        """It is asked again soon."""
+        """The leader asks it again soon."""
         leader = self.leading()
         self.answer_heartbeats(leader, HeartbeatResponse(ResponseCode.TERM_NOT_READY, 6), "a")
         leader.wait(50)
         self.assertEqual(len(leader.asks(HeartbeatRequest, "a")), 2)
 
     def test_refused_heartbeats_are_told_once(self) -> None:
-        """A line for each change."""
+        """There is one line for each change."""
         leader = self.leading()
         for code in (ResponseCode.UNKNOWN_GROUP, ResponseCode.UNKNOWN_GROUP,
                      ResponseCode.UNKNOWN_MEMBER):
@@ -180,7 +180,7 @@ class LeaderTests(SynchronousTestCase):
         self.assertEqual([complaint.peer for complaint in leader.find(Complained)], ["c", "c"])
 
     def test_a_failing_log_ends_the_lead(self) -> None:
-        """At the barrier, at a proposal, and when a read fails."""
+        """It ends at the barrier, at a proposal, or when a read fails."""
         def fail(*arguments: object) -> None:
             raise LogError("no space left")
         for method in ("extend", "read"):
@@ -194,14 +194,14 @@ class LeaderTests(SynchronousTestCase):
         self.assertRaisesRegex(AssertionError, "does not lead", member.elect)
 
     def test_a_failed_sync_ends_the_lead(self) -> None:
-        """In the same turn, and no entry is committed by it."""
+        """It ends in the same turn, and the sync commits no entry."""
         leader = self.established()
         leader.tell(StorageFailed("EIO"))
         self.assertIs(leader.member.role, Role.CANDIDATE)
         self.assertFalse(leader.member.is_appendable)
 
     def test_answers_to_an_ended_lead_are_ignored(self) -> None:
-        """The entry is not committed by a leader of old."""
+        """A deposed leader does not commit the entry."""
         leader = self.established()
         leader.tell(Propose(1, (b"x",)))
         leader.vote(9)

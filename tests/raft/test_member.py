@@ -1,4 +1,6 @@
-"""Groups of members: elections, losses, cuts, wiped disks. Each event is followed by checks."""
+"""Groups of members under elections, losses, cuts and wiped disks; each event is followed by
+checks.
+"""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -22,10 +24,10 @@ from twistmq.raft.messages import (
 
 
 class RequestTests(SynchronousTestCase):
-    """Requests that are for another member or group."""
+    """Requests that are meant for another member or group."""
 
     def test_they_change_nothing(self) -> None:
-        """Each kind is answered with the code that names the mistake."""
+        """Each kind of request is answered with the code of the mistake."""
         for group, receiver, expected in (("g", "x", ResponseCode.UNKNOWN_MEMBER),
                                           ("h", "b", ResponseCode.UNKNOWN_GROUP)):
             member = LoneMember(state=HardState(5, "", joined=True))
@@ -71,10 +73,10 @@ class RequestTests(SynchronousTestCase):
 
 
 class GroupTests(SynchronousTestCase):
-    """Three or five members."""
+    """Groups of three or five members."""
 
     def test_a_new_group_elects_a_leader_and_agrees(self) -> None:
-        """Everything proposed is in all logs."""
+        """All logs have everything that was proposed."""
         group = Group()
         leader = group.elect(3000)
         for number in range(20):
@@ -84,14 +86,14 @@ class GroupTests(SynchronousTestCase):
         self.assertTrue(group.are_equal())
 
     def test_a_new_group_of_one(self) -> None:
-        """It needs nobody else."""
+        """The member needs no other one."""
         group = Group("a")
         group.propose(group.elect(1000), b"x")
         group.run(10)
         self.assertEqual(len(group.acknowledged), 1)
 
     def test_the_loss_of_the_leader(self) -> None:
-        """Nothing acknowledged is lost, and the old leader follows when it returns."""
+        """No acknowledged entry is lost, and the old leader follows when it returns."""
         group = Group(seed=5)
         old = group.elect()
         group.propose(old, b"x")
@@ -105,7 +107,7 @@ class GroupTests(SynchronousTestCase):
         self.assertTrue(group.are_equal())
 
     def test_quick_failover(self) -> None:
-        """The hosts' refusals start the election."""
+        """The refusals of the leader's host start the election."""
         from twistmq.raft.events import PeerRefused
         group = Group(seed=5, quick_failover=True)
         old = group.elect()
@@ -117,7 +119,7 @@ class GroupTests(SynchronousTestCase):
         self.assertLess(group.run_until(lambda: group.leader), 2000)
 
     def test_a_leader_cut_off(self) -> None:
-        """It steps down, and its tail is replaced when it is back."""
+        """The leader steps down, and its tail is replaced when it is back."""
         group = Group(seed=2)
         old = group.elect()
         group.run(1000)
@@ -152,7 +154,7 @@ class GroupTests(SynchronousTestCase):
             self.assertTrue(group.are_equal(), pair)
 
     def test_a_minority_that_comes_back(self) -> None:
-        """It has not raised its term, so nothing happens."""
+        """The minority has not raised its term, so nothing changes."""
         group = Group("abcde", seed=4)
         leader = group.elect()
         group.run(3000)
@@ -165,7 +167,7 @@ class GroupTests(SynchronousTestCase):
         self.assertEqual((group[leader].term, group.leader_name), (term, leader))
 
     def test_a_wiped_member_catches_up_and_votes_again(self) -> None:
-        """Without the leader it does not elect anybody before."""
+        """Before that, it cannot take part in the election of a leader."""
         group = Group(seed=6)
         leader = group.elect()
         group.propose(leader, b"x")
@@ -186,7 +188,7 @@ class GroupTests(SynchronousTestCase):
         group.elect()
 
     def test_an_idle_leader_notices_a_wiped_follower(self) -> None:
-        """Nobody has to send a message first."""
+        """No message has to be sent first."""
         group = Group(seed=6)
         leader = group.elect()
         group.propose(leader, b"x")
@@ -199,7 +201,7 @@ class GroupTests(SynchronousTestCase):
         self.assertTrue(group.are_equal())
 
     def test_a_transfer_in_a_group(self) -> None:
-        """It is done within a second."""
+        """The transfer takes less than a second."""
         group = Group(seed=8)
         leader = group.elect()
         group.run(3000)
@@ -210,7 +212,7 @@ class GroupTests(SynchronousTestCase):
         self.assertIs(group.transfers[tag], ResponseCode.SUCCESS)
 
     def test_a_slow_disk_of_a_follower_does_not_hold_the_group(self) -> None:
-        """A majority without it suffices."""
+        """The other members are a majority."""
         group = Group(seed=9)
         leader = group.elect()
         group.run(1000)
@@ -220,7 +222,7 @@ class GroupTests(SynchronousTestCase):
         self.assertEqual(len(group.acknowledged), 1)
 
     def test_entries_that_retention_has_dropped(self) -> None:
-        """A member that was away for long begins where the others' logs begin."""
+        """A member that was away for a long time begins where the others' logs begin."""
         group = Group(seed=10)
         leader = group.elect()
         away = group.followers()[0]

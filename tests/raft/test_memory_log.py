@@ -1,4 +1,4 @@
-"""The log in memory does what a log must do."""
+"""The log in memory fulfils the interface of a log."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -15,18 +15,18 @@ class MemoryLogTests(SynchronousTestCase):
         self.log = MemoryLog(entries_of(1, 1, 2, 2, first=4))
 
     def test_its_ends(self) -> None:
-        """An empty log has none."""
+        """An empty log has neither a first nor a last entry."""
         self.assertEqual((self.log.begin_index, self.log.end_index), (4, 7))
         self.assertEqual((MemoryLog().begin_index, MemoryLog().end_index), (-1, -1))
 
     def test_entries_up_to_a_size(self) -> None:
-        """At least one is returned."""
+        """At least one entry is returned."""
         self.assertEqual([entry.index for entry in self.log.read(5, 2)], [5, 6])
         self.assertEqual([entry.index for entry in self.log.read(5, 0)], [5])
         self.assertEqual([entry.index for entry in self.log.read(6, 99)], [6, 7])
 
     def test_an_entry_is_held_if_all_of_it_is_equal(self) -> None:
-        """Term, body and position count."""
+        """The term, the body and the position count."""
         entry = self.log.entries[1]
         self.assertTrue(self.log.has_entry(entry))
         for other in (Entry(5, 2, entry.body), Entry(5, 1, b"?"), Entry(5, 1, entry.body, 48),
@@ -35,7 +35,7 @@ class MemoryLogTests(SynchronousTestCase):
         self.assertFalse(MemoryLog().has_entry(entry))
 
     def test_appending_and_cutting(self) -> None:
-        """A cut below the begin leaves nothing."""
+        """A cut below the first entry leaves an empty log."""
         self.log.extend(3, [b"x", b"y"])
         self.log.append_barrier(3)
         self.log.append(entries_of(4, first=11))

@@ -1,4 +1,4 @@
-"""Messages wait for the hard state that they depend on, in their order."""
+"""Messages wait, in order, for the hard state that they depend on."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -13,10 +13,10 @@ def _answer(number: int) -> Answer:
 
 
 class OutboxTests(SynchronousTestCase):
-    """An outbox, turn by turn."""
+    """An outbox over several turns."""
 
     def test_a_message_waits_for_the_hard_state_before_it(self) -> None:
-        """Other actions do not wait."""
+        """Only messages wait; other actions do not."""
         outbox = Outbox()
         outbox.add(_answer(1))
         outbox.save_hard_state(HardState(1))
@@ -42,7 +42,7 @@ class OutboxTests(SynchronousTestCase):
         self.assertEqual(outbox.take_actions(), [_answer(2)])
 
     def test_a_later_state_covers_an_earlier_one(self) -> None:
-        """A driver may save the last of several states only."""
+        """A driver may save only the last of several states."""
         outbox = Outbox()
         outbox.save_hard_state(HardState(1))
         outbox.add(_answer(1))

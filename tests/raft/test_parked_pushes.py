@@ -1,4 +1,4 @@
-"""Pushes that wait for those before them."""
+"""Pushes that wait for earlier ones."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -14,14 +14,14 @@ def _parked(question: int, first: int, *, deadline_ms: int = 100, size: int = 1)
 
 
 class ParkingTests(SynchronousTestCase):
-    """A parking with room for 10 bytes."""
+    """A store of parked pushes with room for 10 bytes."""
 
     def setUp(self) -> None:
-        """Make it."""
+        """Make the store."""
         self.pushes = ParkedPushes(10)
 
     def test_pushes_leave_in_the_order_of_their_indexes(self) -> None:
-        """Each when the log has reached it."""
+        """Each push leaves when the log has reached it."""
         for question, first in ((1, 8), (2, 5)):
             self.assertEqual(self.pushes.add_push(_parked(question, first)), [])
         self.assertIsNone(self.pushes.take_up_to(4))
@@ -29,13 +29,13 @@ class ParkingTests(SynchronousTestCase):
         self.assertEqual([parked and parked.question for parked in taken], [2, 1, None])
 
     def test_a_repeated_push_replaces_the_first(self) -> None:
-        """The first one is returned, so that it is answered."""
+        """The first push is returned, so that it is answered."""
         self.pushes.add_push(_parked(1, 5))
         self.assertEqual(self.pushes.add_push(_parked(2, 5)), [_parked(1, 5)])
         self.assertEqual(self.pushes.take_all(), [_parked(2, 5)])
 
     def test_there_is_room_for_so_many_bytes(self) -> None:
-        """A push without room changes nothing, even if it would replace another."""
+        """A push without room changes nothing, even if it would replace another one."""
         self.pushes.add_push(_parked(1, 5, size=4))
         self.assertIsNone(self.pushes.add_push(_parked(2, 7, size=5)))
         self.assertIsNone(self.pushes.add_push(_parked(3, 5, size=10)))
@@ -43,7 +43,7 @@ class ParkingTests(SynchronousTestCase):
         self.assertEqual(self.pushes.add_push(_parked(2, 7, size=9)), [])
 
     def test_all_pushes_are_given_up_when_the_first_has_waited_too_long(self) -> None:
-        """They all wait for the same gap."""
+        """All of them wait for the same gap."""
         self.pushes.add_push(_parked(1, 5, deadline_ms=50))
         self.pushes.add_push(_parked(2, 7, deadline_ms=60))
         self.assertEqual(self.pushes.next_deadline, 50)

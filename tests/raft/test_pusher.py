@@ -1,4 +1,4 @@
-"""How a leader finds out what a follower has, and brings it up to date."""
+"""A leader finds the entries that a follower lacks, and sends them."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -21,7 +21,7 @@ class PusherTests(SynchronousTestCase):
                           **settings).elect()
 
     def kinds(self, leader: LoneMember) -> list[tuple[PushType, int, int]]:
-        """All pushes to ``a``: type, first index, number of entries."""
+        """Return all pushes to ``a``: the type, the first index, and the number of entries."""
         return [(push.type, push.entries[0].index if push.entries else -1, len(push.entries))
                 for push in leader.pushes()]
 
@@ -34,7 +34,7 @@ class PusherTests(SynchronousTestCase):
         return leader
 
     def test_an_equal_log(self) -> None:
-        """One comparison suffices."""
+        """One comparison is enough."""
         leader = self.leading()
         self.assertEqual(self.kinds(leader), [(COMPARE, 9, 1)])
         leader.acknowledge()
@@ -42,20 +42,22 @@ class PusherTests(SynchronousTestCase):
         self.assertEqual(leader.member.committed_index, 9)
 
     def test_a_shorter_log(self) -> None:
-        """The comparison goes to its end, and the rest is appended."""
+        """The comparison is made at the end of the shorter log, and the missing entries are
+        appended.
+        """
         leader = self.leading()
         leader.acknowledge(code=INCONSISTENT, end=4)
         leader.acknowledge(end=4)
         self.assertEqual(self.kinds(leader), [(COMPARE, 9, 1), (COMPARE, 4, 1), (APPEND, 5, 5)])
 
     def test_a_longer_log_is_cut(self) -> None:
-        """Behind the last entry of the leader."""
+        """The cut is after the last entry of the leader."""
         leader = self.leading()
         leader.acknowledge(end=12)
         self.assertEqual(self.kinds(leader), [(COMPARE, 9, 1), (TRUNCATE, 9, 1)])
 
     def test_where_logs_part_is_found_by_halving(self) -> None:
-        """At every place, exactly, and with few comparisons."""
+        """The search finds the exact place, wherever it is, with few comparisons."""
         for same in range(-1, 64):
             leader = self.leading(64)
             for _ in range(9):
@@ -70,7 +72,7 @@ class PusherTests(SynchronousTestCase):
                              else (TRUNCATE, max(same, 0)), same)
 
     def test_an_empty_follower(self) -> None:
-        """It begins where the leader's log does."""
+        """The follower begins where the leader's log begins."""
         leader = self.leading()
         leader.log.drop_before(3)
         leader.acknowledge(code=INCONSISTENT, begin=-1, end=-1)
@@ -78,7 +80,7 @@ class PusherTests(SynchronousTestCase):
         self.assertEqual(self.kinds(leader), [(COMPARE, 9, 1), (TRUNCATE, 3, 1), (APPEND, 4, 6)])
 
     def test_ranges_that_do_not_meet(self) -> None:
-        """The follower begins again where the leader's log does."""
+        """The follower begins again where the leader's log begins."""
         for begin, end in ((0, 2), (20, 30)):
             leader = self.leading()
             leader.log.drop_before(3)
@@ -86,7 +88,7 @@ class PusherTests(SynchronousTestCase):
             self.assertEqual(self.kinds(leader)[-1], (TRUNCATE, 3, 1), (begin, end))
 
     def test_entries_that_retention_drops_while_they_are_compared(self) -> None:
-        """The follower begins where the log does now."""
+        """The follower begins where the log begins now."""
         leader = self.leading()
         leader.acknowledge(code=INCONSISTENT, end=4)
         leader.log.drop_before(6)
@@ -94,7 +96,9 @@ class PusherTests(SynchronousTestCase):
         self.assertEqual(self.kinds(leader)[-1], (TRUNCATE, 6, 1))
 
     def test_pushes_are_bounded(self) -> None:
-        """In bytes each, and in number and bytes together."""
+        """The bytes of each push, and the number and the bytes of all pushes in flight, are
+        bounded.
+        """
         leader = self.leading(push_bytes_max=2, push_window_count=3)
         leader.acknowledge(code=INCONSISTENT, end=0)
         leader.acknowledge(end=0)
@@ -108,7 +112,7 @@ class PusherTests(SynchronousTestCase):
         self.assertEqual(self.kinds(leader)[2:], [(APPEND, 1, 2), (APPEND, 3, 2)])
 
     def test_an_idle_follower_is_told_of_commits_each_second(self) -> None:
-        """So an idle leader learns, too, that a follower has been wiped."""
+        """In this way, an idle leader also learns that a follower has been wiped."""
         leader = self.caught_up()
         leader.wait(2500)
         self.assertEqual(self.kinds(leader)[1:], [(COMMIT, -1, 0)])
@@ -119,7 +123,7 @@ class PusherTests(SynchronousTestCase):
         self.assertEqual(self.kinds(leader)[3:], [(COMPARE, 9, 1)])
 
     def test_what_a_follower_has_lost_does_not_count_any_more(self) -> None:
-        """Its acknowledgements were of an earlier life of its disk."""
+        """The acknowledgements belong to an earlier life of the follower's disk."""
         leader = self.leading()
         leader.acknowledge("a")
         leader.tell(Propose(1, (b"x",)))
@@ -133,7 +137,7 @@ class PusherTests(SynchronousTestCase):
         self.assertEqual(pusher.match_index, -1)
 
     def test_a_failed_push_is_followed_by_a_comparison(self) -> None:
-        """The first time at once, then after half a second."""
+        """The first comparison follows at once, and the next one after half a second."""
         for code in (INCONSISTENT, ResponseCode.PUSH_REQUEST_IS_FULL, ResponseCode.DISK_ERROR,
                      ResponseCode.UNKNOWN):
             leader = self.caught_up()
@@ -147,7 +151,7 @@ class PusherTests(SynchronousTestCase):
             self.assertEqual(self.kinds(leader)[-1], (COMPARE, 10, 1), code)
 
     def test_a_push_without_an_answer(self) -> None:
-        """Entries are given up after a second, and late answers are ignored."""
+        """The entries are sent again after a second, and late answers are ignored."""
         leader = self.caught_up()
         leader.tell(Propose(1, (b"x",)))
         late = leader.asks(PushRequest, "a")[-1]
@@ -160,7 +164,9 @@ class PusherTests(SynchronousTestCase):
         self.assertEqual(self.kinds(leader)[-1], (COMPARE, 10, 1))
 
     def test_a_follower_that_holds_a_push_already(self) -> None:
-        """Apache's says so for ever when its answer was lost, so the second time is a failure."""
+        """Apache's follower repeats this for ever if its answer was lost, so the second answer is a
+        failure.
+        """
         leader = self.caught_up()
         leader.tell(Propose(1, (b"x",)))
         leader.tell(Propose(2, (b"y",)))
@@ -170,7 +176,7 @@ class PusherTests(SynchronousTestCase):
         self.assertEqual(self.kinds(leader)[-1], (COMPARE, 11, 1))
 
     def test_an_acknowledgement_of_another_term_or_place_does_not_count(self) -> None:
-        """It is a failure."""
+        """Such an answer counts as a failure."""
         for term, index, count in ((5, 10, 1), (6, 11, 1), (6, 9, 1), (6, 10, 2)):
             leader = self.caught_up()
             leader.tell(Propose(1, (b"x",)))
@@ -180,7 +186,7 @@ class PusherTests(SynchronousTestCase):
             self.assertEqual(self.kinds(leader)[-1], (COMPARE, 10, 1), (term, index, count))
 
     def test_an_old_follower_of_apaches_answers_with_the_last_index(self) -> None:
-        """And with a count of 0."""
+        """Its answer has a count of 0."""
         leader = self.caught_up()
         leader.tell(Propose(1, (b"x", b"y", b"z")))
         leader.answer(leader.asks(PushRequest, "a")[-1],
@@ -188,7 +194,7 @@ class PusherTests(SynchronousTestCase):
         self.assertEqual(leader.member.committed_index, 12)
 
     def test_part_of_a_push_may_be_acknowledged(self) -> None:
-        """The rest is found by a comparison."""
+        """A comparison finds the remaining entries."""
         leader = self.caught_up()
         leader.tell(Propose(1, (b"x", b"y", b"z")))
         leader.answer(leader.asks(PushRequest, "a")[-1],

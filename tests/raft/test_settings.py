@@ -1,4 +1,4 @@
-"""Who belongs to a group, and what follows from it."""
+"""The members of a group, and the majority that follows from them."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -6,15 +6,15 @@ from twistmq.raft.settings import MemberSettings
 
 
 class MemberSettingsTests(SynchronousTestCase):
-    """Groups that are possible, and others."""
+    """Valid and invalid groups."""
 
     def test_majorities(self) -> None:
-        """More than half of the members."""
+        """A majority is more than half of the members."""
         for members, quorum in (("a", 1), ("ab", 2), ("abc", 2), ("abcd", 3), ("abcde", 3)):
             self.assertEqual(MemberSettings("g", "a", tuple(members)).quorum, quorum, members)
 
     def test_peers_are_the_others(self) -> None:
-        """In the order of the group."""
+        """The peers are in the order of the group."""
         self.assertEqual(MemberSettings("g", "b", ("c", "b", "a")).peers, ("c", "a"))
 
     def test_a_member_belongs_to_its_group_once(self) -> None:

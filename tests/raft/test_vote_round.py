@@ -1,4 +1,4 @@
-"""What the answers of a round of votes mean together."""
+"""The outcome of a round of votes by its answers."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -11,8 +11,8 @@ LEADER = VoteResult.REJECT_ALREADY_HAS_LEADER
 NOT_READY = VoteResult.REJECT_TERM_NOT_READY
 SHORT, OLD = VoteResult.REJECT_SMALL_LEDGER_END_INDEX, VoteResult.REJECT_EXPIRED_LEDGER_TERM
 
-#: (answers of the others, the outcome for a standing candidate of three or five; None: more are
-#: needed). A failed call is None.
+#: (answers of the other members, outcome for a standing candidate in a group of three or five). A
+#: failed call is None, and an outcome of None means that more answers are needed.
 STANDING: list[tuple[str, list[VoteResult | None], Outcome | None]] = [
     ("nobody yet", [], None),
     ("one vote of three", [ACCEPT], Outcome.WON),
@@ -45,14 +45,14 @@ class VoteRoundTests(SynchronousTestCase):
         return vote_round
 
     def test_outcomes_for_a_standing_candidate(self) -> None:
-        """Each by its answers."""
+        """Each outcome follows from the answers."""
         for name, answers, expected in STANDING:
             outcome = self._round(answers, is_standing=True).find_outcome(
                 own_vote=True, is_over=False)
             self.assertIs(outcome, expected, name)
 
     def test_a_candidate_that_does_not_stand_never_wins(self) -> None:
-        """Votes only show that a new term would be won."""
+        """Its votes only show that it would win a new term."""
         vote_round = self._round([ACCEPT, ACCEPT], is_standing=False)
         self.assertIs(vote_round.find_outcome(own_vote=False, is_over=False), Outcome.RAISE_TERM)
 
@@ -63,7 +63,7 @@ class VoteRoundTests(SynchronousTestCase):
         self.assertIs(vote_round.find_outcome(own_vote=True, is_over=False), Outcome.WON)
 
     def test_votes_of_others_alone_do_not_win(self) -> None:
-        """The state of the candidate is saved again while the others vote for it."""
+        """The state of the candidate is being saved again while the others vote for it."""
         vote_round = self._round([ACCEPT, ACCEPT], is_standing=True)
         self.assertIs(vote_round.find_outcome(own_vote=False, is_over=False), Outcome.ASK_AGAIN)
         self.assertIs(vote_round.find_outcome(own_vote=True, is_over=False), Outcome.WON)
@@ -71,12 +71,12 @@ class VoteRoundTests(SynchronousTestCase):
         self.assertIsNone(vote_round.find_outcome(own_vote=False, is_over=False))
 
     def test_a_higher_term_comes_first(self) -> None:
-        """Votes beside it do not win."""
+        """The votes of other members do not win then."""
         vote_round = self._round([ACCEPT], is_standing=True, term=6)
         self.assertIs(vote_round.find_outcome(own_vote=True, is_over=False), Outcome.HIGHER_TERM)
 
     def test_a_round_ends_at_its_deadline(self) -> None:
-        """With the answers that it has."""
+        """The round ends with the answers that it has."""
         vote_round = self._round([VOTED], is_standing=False)
         self.assertIsNone(vote_round.find_outcome(own_vote=False, is_over=False))
         self.assertTrue(vote_round.is_likely)

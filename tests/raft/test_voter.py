@@ -1,4 +1,4 @@
-"""Every result of a vote by its condition, in DLedger's order."""
+"""Each result of a vote and its condition, in DLedger's order."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -29,21 +29,21 @@ class VoterTests(SynchronousTestCase):
                          (VoteResult.REJECT_UNEXPECTED_LEADER, 5))
 
     def test_the_candidate_is_the_sender(self) -> None:
-        """Nobody stands for another member."""
+        """A member cannot stand for another one."""
         member = self._member()
         answers = member.ask(VoteRequest("g", "c", "b", 9, "a", 9, 9))
         self.assertEqual([answer.result for answer in answers if isinstance(answer, VoteResponse)],
                          [VoteResult.REJECT_UNKNOWN_LEADER])
 
     def test_shorter_logs(self) -> None:
-        """They come before the term, which is not adopted."""
+        """The logs are compared before the terms, and the term is not adopted."""
         self.assertEqual(self._result(self._member(), 9, 99, 3),
                          (VoteResult.REJECT_EXPIRED_LEDGER_TERM, 5))
         self.assertEqual(self._result(self._member(), 9, 2, 4),
                          (VoteResult.REJECT_SMALL_LEDGER_END_INDEX, 5))
 
     def test_terms(self) -> None:
-        """An old term is refused; a new one is adopted with the vote."""
+        """An old term is refused, and a new one is adopted with the vote."""
         self.assertEqual(self._result(self._member(), 4, 3, 4),
                          (VoteResult.REJECT_EXPIRED_VOTE_TERM, 5))
         member = self._member("c")
@@ -51,20 +51,20 @@ class VoterTests(SynchronousTestCase):
         self.assertEqual(member.member.hard_state, HardState(6, "a", joined=True))
 
     def test_a_vote_of_the_term_is_given_once(self) -> None:
-        """To the same candidate it is confirmed."""
+        """A vote for the same candidate is confirmed."""
         self.assertEqual(self._result(self._member(), 5, 3, 4), (VoteResult.ACCEPT, 5))
         self.assertEqual(self._result(self._member("a"), 5, 3, 4), (VoteResult.ACCEPT, 5))
         self.assertEqual(self._result(self._member("c"), 5, 3, 4),
                          (VoteResult.REJECT_ALREADY_VOTED, 5))
 
     def test_a_follower_tells_of_its_leader(self) -> None:
-        """So the candidate does not raise its term."""
+        """Therefore the candidate does not raise its term."""
         member = self._member()
         member.heartbeat(5, "c")
         self.assertEqual(self._result(member, 5, 3, 4), (VoteResult.REJECT_ALREADY_HAS_LEADER, 5))
 
     def test_a_leader_tells_of_itself(self) -> None:
-        """Until a suitable candidate of a higher term deposes it."""
+        """It does so until a suitable candidate of a higher term deposes it."""
         member = LoneMember(state=HardState(5, "", joined=True)).elect()
         term = member.member.term
         self.assertEqual(self._result(member, term, 9, 9)[0],
@@ -73,7 +73,7 @@ class VoterTests(SynchronousTestCase):
         self.assertIs(member.member.role, Role.CANDIDATE)
 
     def test_the_answer_leaves_when_the_vote_is_durable(self) -> None:
-        """Not before."""
+        """The answer is not sent before."""
         member = self._member()
         member.holds_disk = True
         self.assertIsNone(member.vote(5, end_index=3, end_term=4))
@@ -81,7 +81,7 @@ class VoterTests(SynchronousTestCase):
         self.assertIs(member.find(Answer)[-1].response.result, VoteResult.ACCEPT)
 
     def test_a_failed_disk_grants_no_vote(self) -> None:
-        """The answer is no valid one."""
+        """The answer is not a valid one."""
         member = self._member()
         member.tell(StorageFailed("EIO"))
         self.assertEqual(self._result(member, 9, 9, 9), (VoteResult.UNKNOWN, 5))
