@@ -1,4 +1,4 @@
-"""A check of workers that are killed by -9 while they run tasks, for any task library.
+"""A check for any task library, in which ``kill -9`` ends workers that are running tasks.
 
 Each task appends a line "begin NUMBER PID" to a file, waits, and appends "end NUMBER PID".
 """
@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class KilledWorkersCase(SynchronousTestCase):
-    """Workers in processes of their own."""
+    """Workers in separate processes."""
 
     #: Processes start slowly on a busy machine.
     timeout = 300
@@ -64,7 +64,7 @@ class KilledWorkersCase(SynchronousTestCase):
         begun = Counter(task for task, _ in lines("begin"))
         ended = Counter(task for task, _ in lines("end"))
         self.assertEqual(set(ended), {str(number) for number in range(count)})
-        # Only what a killed worker was running, or had finished a moment ago, has run again.
+        # Only the tasks that a killed worker was running, or had just finished, have run again.
         twice = {task for task, times in begun.items() if times > 1}
         last = {pid: {task for task, by in lines("begin") if by == pid} for pid in killed}
         for task in twice:

@@ -1,4 +1,4 @@
-"""The examples and the options of the pages of brokers for task libraries."""
+"""The examples and the options on the pages of the integrations of task queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["option_rows", "run_test_of_page", "write_examples"]
 
 
 def write_examples(page: str, folder: Path, name_server: str) -> None:
-    """Write the examples of a page into a new folder, in files of their names.
+    """Write the examples of a page to a new folder, in files with their names.
 
     :param name_server: replaces the address of the name server in the examples.
     """

@@ -1,4 +1,4 @@
-"""A broker, and what the tests of the reads do with its topics."""
+"""A broker, and methods for the tests of reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOON: dict[str, Any] = {"deletion_check_ms": 100, "fetch_offset_retry_interval_m
 
 
 class ReadCase(SynchronousTestCase):
-    """Tests with a broker."""
+    """A test with a broker."""
 
     #: Settings of the broker.
     settings: ClassVar[dict[str, str]] = {}

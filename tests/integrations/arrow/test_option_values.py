@@ -19,7 +19,9 @@ class OptionTextsTests(SynchronousTestCase):
     """``option_texts``."""
 
     def test_names(self) -> None:
-        """As Python writes them, or as the bridge does; an unknown one stays as it is."""
+        """Names may be written as in Python or as in the bridge, and an unknown name stays
+        unchanged.
+        """
         self.assertEqual(
             option_texts({"tls_ca_file": "a", "columns": "b", "startingOffsets": "c",
                           "wait_store_ok": "d", "no_such": "e"}, NAMES),
@@ -33,7 +35,7 @@ class OptionTextsTests(SynchronousTestCase):
         self.assertEqual(len(plain), len(names))
 
     def test_values(self) -> None:
-        """Each kind has a text, and None has no value."""
+        """Each type has a text, and None has no value."""
         cases: dict[str, Any] = {
             "a": "a", "true": True, "false": False, "7": 7, "a,b": ["a", "b"], "c": ("c",),
             "2026-01-31T12:00:00+00:00": MOMENT, '{"T": {"b": {"0": 5}}}': {"T": {"b": {0: 5}}},

@@ -1,4 +1,4 @@
-"""The page of the reads: its examples run as they are printed."""
+"""The page about the reads: its examples run as they are printed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for name in ("duckdb", "polars", "pandas"):
 
 
 class ExampleTests(ReadCase):
-    """The examples, in files of their names."""
+    """The examples, in files with their names."""
 
     settings: ClassVar = {"trace.server": "true"}
 
@@ -35,14 +35,14 @@ class ExampleTests(ReadCase):
         code = code.replace("127.0.0.1:9876", self.name_servers).replace("data/store", store)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                               timeout=100, check=False)
-        # On a busy machine the broker may answer late, and the read says that it waits.
+        # On a busy machine the broker may answer late, and the read then logs that it waits.
         lines = [line for line in done.stderr.splitlines()
                  if not line.startswith(("waiting for up to ", "the wait is over "))]
         self.assertEqual((done.returncode, lines), (0, []))
         return done.stdout
 
     def has_traces(self) -> bool:
-        """Whether the broker has written traces."""
+        """Return whether the broker has written traces."""
         try:
             queues = self.box.client.read_queues(TRACE_TOPIC, again=True)
         except RequestRefused:
@@ -73,7 +73,7 @@ class TableTests(ReadCase):
     """The table of errors."""
 
     def test_errors(self) -> None:
-        """All that can be imported, and no others."""
+        """Every error in the table can be imported, and the table has no others."""
         section = PAGE.partition("## Errors")[2]
         named = {name for line in section.splitlines() if line.startswith("| `")
                  for name in re.findall(r"`(\w+)`", line.split("|")[1])}

@@ -43,7 +43,7 @@ EVENT = Pub(1_700_000_000_000, "R", "P", "orders", "A", "paid", "k", "10.0.0.1:1
 
 
 def bodies(reader: Any) -> list[bytes]:
-    """The bodies that a reader has."""
+    """Return the bodies that a reader yields."""
     return [body for batch in reader for body in batch.column("body").to_pylist()]
 
 
@@ -51,7 +51,7 @@ class MessageTests(ReadCase):
     """``read_messages``."""
 
     def test_rows_and_schema(self) -> None:
-        """Each queue in its order, with the default columns of the Spark bridge."""
+        """Each queue is read in its order, with the default columns of the Spark bridge."""
         self.box.fill("orders", [700, 0, 3, 40])
         reader = read_messages(self.name_servers, "orders")
         default = [column for column in COLUMNS if column.is_default]
@@ -148,13 +148,13 @@ class StreamTests(ReadCase):
         self.patch(queue_reader, "BATCH_ROWS", 100)
 
     def started(self, **options: Any) -> Any:
-        """A reader of which one batch was read; most of its messages are not fetched yet."""
+        """Return a reader after its first batch; most of its messages are not fetched yet."""
         reader = read_messages(self.name_servers, "orders", pull_batch_size=32, **SOON, **options)
         self.assertLess(reader.read_next_batch().num_rows, 500)
         return reader
 
     def test_a_topic_that_is_deleted_meanwhile(self) -> None:
-        """An error with the place, from the reader itself."""
+        """The reader itself raises an error with the position."""
         reader = self.started()
         self.delete("orders")
         error = self.assertRaises(DataLoss, reader.read_all)
@@ -228,7 +228,7 @@ class StoreTests(SynchronousTestCase):
                          [b"%d" % index for index in range(1, 400, 2)])
 
     def test_damage(self) -> None:
-        """It fails the read, or is skipped with a warning."""
+        """Damage fails the read, or is skipped with a warning."""
         self.log.put(self.log.written[100][0], b"\xff" * 8)
         error = self.assertRaises(StoreDamaged, read_store(self.folder).read_all)
         self.assertRegex(str(error), r"commitlog/\d{20} is damaged at byte \d+")
@@ -245,7 +245,7 @@ class StoreTests(SynchronousTestCase):
         self.assertIn(f"{paths[1].name} is missing between the others", str(error))
 
     def test_mistakes_are_reported_by_the_call(self) -> None:
-        """A folder without a store, and options of brokers."""
+        """The mistakes are a folder without a store, and options of brokers."""
         empty = Path(self.mktemp())  # type: ignore[no-untyped-call]
         empty.mkdir()
         self.assertIn("has neither a directory commitlog",
@@ -260,7 +260,9 @@ class TraceTests(ReadCase):
     """``read_traces``."""
 
     def test_events(self) -> None:
-        """From brokers, from a topic of another name, and from the files of a store."""
+        """The events come from brokers, from a topic of another name, and from the files of a
+        store.
+        """
         for topic in (TRACE_TOPIC, "own"):
             self.box.producer.send(Message(topic, encode_records([EVENT, EVENT])))
         wanted = [("Pub", "orders", "A", index) for index in range(2)]
@@ -278,7 +280,7 @@ class TraceTests(ReadCase):
                          [{"success": True, "traceType": "Pub"}] * 2)
 
     def test_mistakes_are_reported_by_the_call(self) -> None:
-        """A place without traces, two places, and options of messages are refused."""
+        """A source without traces, two sources, and options of messages are refused."""
         self.assertIn(TRACE_TOPIC, str(self.assertRaises(
             TopicMissing, read_traces, self.name_servers)))
         self.assertIn("only one of name_servers and path", str(self.assertRaises(
@@ -290,7 +292,7 @@ class TraceTests(ReadCase):
 
 
 def encoded_again(stored: Any) -> bytes:
-    """The bytes of a record that was decoded."""
+    """Encode a record that was decoded."""
     made = MessageRecord(
         stored.topic, stored.queue_id, stored.body, stored.properties, stored.born_timestamp,
         stored.born_host, stored.store_host, [], flag=stored.flag, sys_flag=stored.sys_flag,

@@ -54,7 +54,7 @@ class DelayTests(SynchronousTestCase):
         self.assertEqual(due_of({"task_due_ms": "0"}), 0)
 
     def test_a_message_that_is_early_by_seconds_is_too_early(self) -> None:
-        """One that is early by less waits in the process."""
+        """A message that is early by less than that waits in the process."""
         self.assertTrue(is_too_early(time.time() + 5))
         self.assertFalse(is_too_early(time.time() + 1))
         self.assertFalse(is_too_early(None))
@@ -64,7 +64,7 @@ class OptionTests(SynchronousTestCase):
     """Options that are out of bounds."""
 
     def test_a_value_below_its_least_one_is_named(self) -> None:
-        """The error names the option and its least value."""
+        """The error names the option and its smallest value."""
         for name in ("topic_queues", "invisible_s", "delay_max_s", "max_attempts"):
             error = self.assertRaises(ValueError, QueueOptions, prefix="t", **{name: 0})
             self.assertIn(f"{name} is 0: give at least 1", str(error))

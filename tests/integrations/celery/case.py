@@ -16,7 +16,7 @@ __all__ = ["KombuCase"]
 
 
 class KombuCase(SynchronousTestCase):
-    """Each test has a broker."""
+    """Each test has its own broker."""
 
     broker: RunningBroker
 
@@ -28,7 +28,7 @@ class KombuCase(SynchronousTestCase):
 
     @property
     def url(self) -> str:
-        """The URL of the broker."""
+        """Return the URL of the broker."""
         return f"twistmq://{self.broker.namesrv_address}"
 
     def connect(self, **transport_options: Any) -> kombu.Connection:
@@ -50,7 +50,7 @@ class KombuCase(SynchronousTestCase):
         timeout: float = 20, decide: Callable[[Any], object] = lambda message: message.ack(),
         prefetch: int = 0,
     ) -> list[Any]:
-        """Consume until there are so many messages; :returns: what their bodies encode.
+        """Consume until a number of messages has arrived; :returns: the decoded bodies.
 
         :param decide: called with each message.
         """
@@ -70,6 +70,6 @@ class KombuCase(SynchronousTestCase):
         return received
 
     def dead_letter_count(self, group: str) -> int:
-        """The number of a group's dead letters."""
+        """Return the number of a group's dead letters."""
         return self.broker.call(
             lambda: self.broker.kernel.store.queues.max_offset(f"%DLQ%{group}", 0))

@@ -19,7 +19,7 @@ from tests.interop.servers import wait_until
 
 
 class CeleryCase(KombuCase):
-    """An application, and a worker of it on a thread."""
+    """An application, and its worker on a thread."""
 
     def setUp(self) -> None:
         """Make the application; its tasks append to ``self.calls``."""
@@ -52,10 +52,10 @@ class CeleryCase(KombuCase):
 
 
 class TaskTests(CeleryCase):
-    """What workers run."""
+    """The tasks that workers run."""
 
     def test_tasks_run(self) -> None:
-        """Each once, in the order in which they were sent."""
+        """Each task runs once, in the order of the sends."""
         note = self.noting()
         for number in range(50):
             note.delay(number)
@@ -64,7 +64,7 @@ class TaskTests(CeleryCase):
         self.assertEqual(self.calls, list(range(50)))
 
     def test_a_countdown_and_a_retry_are_delays_of_the_broker(self) -> None:
-        """Other tasks run meanwhile, and the worker holds no message that is not due."""
+        """Other tasks run in the meantime, and the worker holds no message that is not due."""
         @self.app.task(name="flaky", shared=False, bind=True, max_retries=2)
         def flaky(this: Any) -> None:
             self.calls.append((this.request.retries, time.monotonic()))
@@ -84,7 +84,7 @@ class TaskTests(CeleryCase):
             if "apply_eta_task" in str(entry)], [])
 
     def test_a_task_longer_than_the_invisible_time_runs_once(self) -> None:
-        """No second worker gets it."""
+        """No second worker gets the message."""
         @self.app.task(name="long", shared=False)
         def long() -> None:
             self.calls.append("begin")
@@ -101,7 +101,7 @@ class TaskTests(CeleryCase):
         wait_until("the end", lambda: self.calls == ["begin", "end"])
 
     def test_unknown_and_rejected_tasks_are_dead_letters(self) -> None:
-        """The worker goes on."""
+        """The worker continues to work."""
         @self.app.task(name="refuse", shared=False)
         def refuse() -> None:
             raise Reject("no", requeue=False)
@@ -115,7 +115,7 @@ class TaskTests(CeleryCase):
         self.assertEqual(self.dead_letter_count(f"kombu-{self.queue}"), 2)
 
     def test_a_purge_removes_the_tasks_that_wait(self) -> None:
-        """It returns their number."""
+        """The purge returns their number."""
         note = self.noting()
         for _ in range(5):
             note.delay()
@@ -151,7 +151,7 @@ class ControlTests(CeleryCase):
     """Remote control and events."""
 
     def test_workers_answer_and_obey(self) -> None:
-        """A ping, an inspection, and a command."""
+        """The requests are a ping, an inspection, and a command."""
         note = self.noting()
         worker = self.start()
         self.assertEqual(self.app.control.ping(timeout=20, limit=1),
@@ -169,7 +169,7 @@ class ControlTests(CeleryCase):
         self.assertEqual(self.calls, [2])
 
     def test_a_monitor_sees_the_events_of_tasks(self) -> None:
-        """As Flower and ``celery events`` do."""
+        """Flower and ``celery events`` receive the events in the same way."""
         note = self.noting()
         self.app.conf.update(worker_send_task_events=True, task_send_sent_event=True)
         events: list[str] = []

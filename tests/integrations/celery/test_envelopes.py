@@ -20,7 +20,7 @@ from twistmq.integrations.celery.envelopes import (
 
 
 def envelope(headers: dict[str, Any] | None = None, **properties: Any) -> dict[str, Any]:
-    """A message of kombu."""
+    """Return a message of kombu."""
     return {"body": "{}", "headers": headers or {},
             "properties": {"delivery_info": {"exchange": "", "routing_key": "q"}, **properties}}
 
@@ -61,7 +61,7 @@ class EnvelopeTests(SynchronousTestCase):
                               b'"properties": {"delivery_info": {}}}' % value.encode())
 
     def test_the_time_of_a_task(self) -> None:
-        """ISO 8601, in UTC unless it names a zone; anything else is left to Celery."""
+        """The time is ISO 8601, which is UTC without a zone; other values are left to Celery."""
         expected = datetime(2026, 1, 2, tzinfo=UTC).timestamp()
         for eta in ("2026-01-02T00:00:00", "2026-01-02T00:00:00+00:00", "2026-01-02T01:00:00+01:00",
                     "2026-01-02T00:00:00Z", datetime(2026, 1, 2, tzinfo=UTC)):
@@ -83,7 +83,7 @@ class EnvelopeTests(SynchronousTestCase):
         self.assertEqual(expiry(envelope()), float("inf"))
 
     def test_a_task_is_found_by_its_id(self) -> None:
-        """Only by one that can be a key."""
+        """The id is a key only if it is valid as one."""
         self.assertEqual(search_key(envelope({"id": "t-17"})), ["t-17"])
         self.assertEqual(search_key(envelope(correlation_id="c-3")), ["c-3"])
         for task_id in (None, "", "two words", "x" * 200, 17, "ä"):

@@ -9,7 +9,7 @@ from twistmq.protocol.topic_names import topic_fault
 
 
 class NameTests(SynchronousTestCase):
-    """Topics of exchanges."""
+    """The topics of exchanges."""
 
     def test_the_default_exchange_has_a_topic(self) -> None:
         """The exchange has a topic although its own name is empty."""

@@ -13,15 +13,15 @@ from twistmq.integrations.celery.options import Options, client_options, options
 
 
 class OptionTests(SynchronousTestCase):
-    """What a program can set."""
+    """The options of a program."""
 
     def options(self, url: str, **arguments: Any) -> tuple[Any, Any]:
-        """The name servers and the options of the client."""
+        """Return the name servers and the options of the client."""
         connection = kombu.Connection(url, **arguments)
         return client_options(connection, options_of(connection.transport_options or {}))
 
     def test_the_url_has_the_address_the_account_and_the_namespace(self) -> None:
-        """Each is optional."""
+        """Each part is optional."""
         name_servers, options = self.options("twistmq://shop:a-long-secret@10.0.0.1:9000/team")
         self.assertEqual(name_servers, ["10.0.0.1:9000"])
         self.assertEqual((options["credentials"].access_key, options["credentials"].secret_key),
@@ -39,7 +39,7 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(name_servers, ["a:1", "b:2"])
 
     def test_tls(self) -> None:
-        """A context, True, or the parameters that other transports take."""
+        """The value is a context, True, or the parameters that other transports accept."""
         context = ssl.create_default_context()
         self.assertIs(self.options("twistmq://a", ssl=context)[1]["tls"], context)
         made = self.options("twistmq://a", ssl=True)[1]["tls"]
@@ -50,7 +50,7 @@ class OptionTests(SynchronousTestCase):
         self.assertIn("unknown ca", str(error))
 
     def test_a_wrong_option_is_named(self) -> None:
-        """Unknown ones, ones of another type, and ones out of bounds."""
+        """The cases are unknown options, values of another type, and values out of bounds."""
         for options, text in (
             ({"visibility_timeout": 3600}, "visibility_timeout"),
             ({"invisible_s": "long"}, "invisible_s"),

@@ -21,13 +21,13 @@ PAGE: Final = (ROOT / "integrations/celery/README.md").read_text()
 
 
 class ExampleTests(KombuCase):
-    """The examples, in files of their names."""
+    """The examples, in files with their names."""
 
     #: The programs of Celery start slowly on a busy machine.
     timeout = 300
 
     def test_a_worker_runs_the_tasks_of_the_page(self) -> None:
-        """One at once, and one after its countdown; the worker answers a ping, and stops."""
+        """One task has a countdown; the worker also answers a ping, and stops after a signal."""
         folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         write_examples(PAGE, folder, self.broker.namesrv_address)
         celery = [sys.executable, "-m", "celery", "-A", "shop"]
@@ -56,13 +56,13 @@ class ExampleTests(KombuCase):
         self.assertNotIn("Traceback", log.read_text())
 
     def worker(self, text: str) -> str:
-        """The name of the worker, from its log."""
+        """Return the name of the worker, from its log."""
         found = re.search(r"(celery@\S+) ready\.", text)
         assert found is not None
         return found[1]
 
     def test_the_options_are_those_of_the_code(self) -> None:
-        """With their defaults."""
+        """Each option is on the page with its default."""
         rows = option_rows(PAGE)
         fields = msgspec.structs.fields(Options)
         self.assertEqual(set(rows), {field.name for field in fields})

@@ -21,7 +21,7 @@ from twistmq.client import Producer, RemotingTimeout
 
 
 def eta(seconds: float) -> dict[str, str]:
-    """The header of a task that is due after some seconds."""
+    """Return the header of a task that is due after a number of seconds."""
     return {"eta": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}
 
 
@@ -29,7 +29,7 @@ class QueueTests(KombuCase):
     """Queues, acknowledgements and lengths."""
 
     def test_the_length_counts_what_waits(self) -> None:
-        """A purge removes what no consumer has, and returns the number."""
+        """A purge removes the messages that no consumer has, and returns their number."""
         queue, connection = kombu.Queue("length"), self.connect()
         self.publish(connection, queue, *range(40))
         bound = queue(connection.default_channel)
@@ -42,14 +42,14 @@ class QueueTests(KombuCase):
         wait_until("the end", lambda: bound.queue_declare().message_count == 0)
 
     def test_only_a_declared_queue_can_be_declared_passively(self) -> None:
-        """By any connection."""
+        """This holds for every connection."""
         channel = self.connect().default_channel
         self.assertRaises(ChannelError, channel.queue_declare, queue="unknown", passive=True)
         self.connect().default_channel.queue_declare(queue="known")
         self.assertEqual(channel.queue_declare(queue="known", passive=True).queue, "known")
 
     def test_prefetch_bounds_what_is_not_acknowledged(self) -> None:
-        """The next message comes when one of the first is acknowledged."""
+        """The next message arrives when one of the first messages is acknowledged."""
         queue, connection = kombu.Queue("prefetch"), self.connect()
         self.publish(connection, queue, *range(6))
         messages: list[Any] = []
@@ -67,14 +67,16 @@ class QueueTests(KombuCase):
                 connection.drain_events(timeout=20)
 
     def test_higher_priorities_come_first(self) -> None:
-        """Among the messages that are fetched together, in the order of their arrival."""
+        """Messages that are fetched together and have the same priority keep the order of their
+        arrival.
+        """
         queue, connection = kombu.Queue("priorities"), self.connect()
         for number, priority in enumerate((1, 9, 5, 9)):
             self.publish(connection, queue, number, priority=priority)
         self.assertEqual(self.take(connection, queue, 4), [1, 3, 2, 0])
 
     def test_a_requeued_message_is_marked(self) -> None:
-        """It comes again at once."""
+        """The message is delivered again at once."""
         queue, connection = kombu.Queue("requeue"), self.connect()
         self.publish(connection, queue, "x")
         bound = queue(connection.default_channel)
@@ -87,7 +89,7 @@ class QueueTests(KombuCase):
         self.assertIsNone(bound.get())
 
     def test_a_rejected_message_is_a_dead_letter(self) -> None:
-        """Of the queue's group."""
+        """It becomes a dead letter of the queue's group."""
         queue, connection = kombu.Queue("rejected"), self.connect()
         self.publish(connection, queue, "x")
         bound = queue(connection.default_channel)
@@ -96,7 +98,7 @@ class QueueTests(KombuCase):
         self.assertEqual(self.dead_letter_count("kombu-rejected"), 1)
 
     def test_a_message_of_another_program_is_a_dead_letter(self) -> None:
-        """The queue goes on."""
+        """The queue continues to work."""
         queue, connection = kombu.Queue("foreign"), self.connect()
         queue(connection.default_channel).declare()
         bodies = (b"not kombu's", b'{"headers": [1], "properties": {"delivery_info": {}}}',
@@ -124,7 +126,7 @@ class QueueTests(KombuCase):
         self.assertEqual(bodies, [1, 2])
 
     def test_an_expired_message_is_dropped(self) -> None:
-        """Not before its time."""
+        """The message is not dropped before its time."""
         queue, connection = kombu.Queue("expired"), self.connect()
         self.publish(connection, queue, "old", expiration=0.2)
         self.publish(connection, queue, "new", expiration=60)
@@ -134,10 +136,12 @@ class QueueTests(KombuCase):
 
 
 class HoldTests(KombuCase):
-    """How long a consumer has a message."""
+    """The time for which a consumer has a message."""
 
     def test_a_message_stays_hidden_while_a_consumer_has_it(self) -> None:
-        """For longer than the invisible time, because that is extended."""
+        """The message stays hidden for longer than the invisible time, because that time is
+        extended.
+        """
         queue, connection = kombu.Queue("held"), self.connect(invisible_s=1)
         self.publish(connection, queue, "x")
         message = queue(connection.default_channel).get()
@@ -150,7 +154,9 @@ class HoldTests(KombuCase):
         self.assertIsNone(other.get())
 
     def test_the_messages_of_a_consumer_that_died_come_again(self) -> None:
-        """After the invisible time, marked as redelivered; what was acknowledged does not."""
+        """They are marked as redelivered after the invisible time, except for acknowledged
+        messages.
+        """
         queue, connection = kombu.Queue("died"), self.connect(invisible_s=1)
         self.publish(connection, queue, "done", "running")
         bound = queue(connection.default_channel)
@@ -158,7 +164,7 @@ class HoldTests(KombuCase):
         bound.get()
         transport = connection.transport
         wait_until("the acknowledgement", lambda: not transport.holder._finished)
-        # The threads of the connection end, as if the process had.
+        # The threads of the connection end as if the process had ended.
         transport.holder.close()
         other, redelivered = self.connect(invisible_s=1), []
         bodies = self.take(other, queue, 1, decide=lambda message: redelivered.append(
@@ -166,7 +172,7 @@ class HoldTests(KombuCase):
         self.assertEqual((bodies, redelivered), (["running"], [True]))
 
     def test_a_connection_that_closes_gives_its_messages_back(self) -> None:
-        """Long before their invisible time is over."""
+        """The messages are given back long before their invisible time is over."""
         queue, connection = kombu.Queue("closed"), self.connect(invisible_s=600)
         self.publish(connection, queue, "x")
         queue(connection.default_channel).get()
@@ -174,7 +180,7 @@ class HoldTests(KombuCase):
         self.assertEqual(self.take(self.connect(), queue, 1), ["x"])
 
     def test_a_message_that_no_attempt_finishes_is_a_dead_letter(self) -> None:
-        """After the option's number of attempts."""
+        """The option determines the number of attempts."""
         queue = kombu.Queue("poison")
         self.publish(self.connect(), queue, "x")
         for _ in range(2):
@@ -195,7 +201,7 @@ class DelayTests(KombuCase):
     """Tasks with a time."""
 
     def test_the_broker_keeps_a_message_until_its_time(self) -> None:
-        """No consumer has it before."""
+        """No consumer receives the message earlier."""
         queue, connection = kombu.Queue("eta"), self.connect()
         begin = time.time()
         self.publish(connection, queue, "later", headers=eta(2))
@@ -207,7 +213,7 @@ class DelayTests(KombuCase):
         self.assertGreater(times[1], begin + 1.5)
 
     def test_a_delay_beyond_the_limit_is_repeated(self) -> None:
-        """Until the time of the task; nothing comes before, and nothing twice."""
+        """The delay is divided until the task is due; nothing arrives earlier or twice."""
         queue, connection = kombu.Queue("far"), self.connect(delay_max_s=1)
         begin = time.time()
         self.publish(connection, queue, "x", headers=eta(5))
@@ -234,7 +240,7 @@ class DelayTests(KombuCase):
         self.assertEqual(faults, [])
 
     def test_a_limit_that_the_broker_does_not_have_is_an_error(self) -> None:
-        """In kombu's own type, with the broker's limit."""
+        """The error has kombu's own type and contains the broker's limit."""
         queue, connection = kombu.Queue("beyond"), self.connect(delay_max_s=30 * 86_400)
         error = self.assertRaises(ChannelError, self.publish, connection, queue, "x",
                                   headers=eta(20 * 86_400))
@@ -258,7 +264,7 @@ class ExchangeTests(KombuCase):
         producer.publish("after")
         self.assertEqual(self.take(reader, lasting, 1), ["after"])
         self.assertEqual(self.take(other, own, 1), ["after"])
-        # The queue that lasts is shared by its consumers.
+        # The consumers of the lasting queue share its messages.
         self.assertIsNone(lasting(self.connect().default_channel).get())
 
     def test_patterns_of_a_topic_exchange(self) -> None:
@@ -278,7 +284,7 @@ class ExchangeTests(KombuCase):
                          ["order.paid", "user.new", "order.sent", "order.a.b"])
 
     def test_a_reply_reaches_the_process_that_waits(self) -> None:
-        """By a direct exchange that does not last, and by the name of a queue."""
+        """One reply goes to a direct exchange of the process, and one directly to the queue."""
         exchange = kombu.Exchange("replies", type="direct", durable=False)
         asker, answerer = self.connect(), self.connect()
         own = kombu.Queue("reply-1", exchange=exchange, routing_key="r1", auto_delete=True)
@@ -293,7 +299,7 @@ class ExchangeTests(KombuCase):
             self.assertRaises(socket.timeout, asker.drain_events, timeout=0.5)
 
     def test_a_direct_exchange_sends_to_the_queues_with_the_key(self) -> None:
-        """And to no other."""
+        """Other queues do not receive the message."""
         exchange = kombu.Exchange("sizes", type="direct")
         small = kombu.Queue("small", exchange=exchange, routing_key="s")
         large = kombu.Queue("large", exchange=exchange, routing_key="l")
@@ -310,7 +316,7 @@ class FaultTests(KombuCase):
     """The transport raises the errors of kombu, and each text names a remedy."""
 
     def test_a_body_that_is_too_large_is_refused(self) -> None:
-        """It is not tried again, and the connection goes on."""
+        """The message is not tried again, and the connection continues to work."""
         queue, connection = kombu.Queue("large-body"), self.connect()
         queue(connection.default_channel).declare()
         producer = kombu.Producer(connection)
@@ -322,7 +328,7 @@ class FaultTests(KombuCase):
         self.assertEqual(self.take(connection, queue, 1), ["small"])
 
     def test_a_forked_child_leaves_the_connection_alone(self) -> None:
-        """Its end gives no message of its parent back."""
+        """The end of the child does not give back messages of its parent."""
         queue, connection = kombu.Queue("forked"), self.connect()
         self.publish(connection, queue, "x")
         message = queue(connection.default_channel).get()
@@ -339,7 +345,7 @@ class FaultTests(KombuCase):
         self.assertEqual(self.take(connection, queue, 0), [])
 
     def test_threads_end_with_the_connection(self) -> None:
-        """No thread is left."""
+        """No thread remains."""
         before = set(threading.enumerate())
         connection = self.connect()
         queue = kombu.Queue("threads")
@@ -381,7 +387,7 @@ class NameServerTests(SynchronousTestCase):
     """Without a name server."""
 
     def test_the_error_names_the_address(self) -> None:
-        """In kombu's own type, which Celery passes on."""
+        """The error has kombu's own type, which Celery passes on."""
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         connection = kombu.Connection(f"twistmq://127.0.0.1:{port}", connect_timeout=1,
@@ -391,7 +397,7 @@ class NameServerTests(SynchronousTestCase):
         self.assertIn(f"127.0.0.1:{port}", str(error))
 
     def test_the_next_address_is_tried(self) -> None:
-        """As with other brokers: addresses are separated by semicolons."""
+        """As with other brokers, semicolons separate the addresses."""
         with running_broker() as broker, kombu.Connection(
                 f"twistmq://127.0.0.1:1;twistmq://{broker.namesrv_address}",
                 connect_timeout=1) as connection:

@@ -1,4 +1,4 @@
-"""A broker in this process, and Dramatiq on it."""
+"""A broker in this process, and brokers of Dramatiq that use it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def start_worker(
 
 
 class DramatiqCase(SynchronousTestCase):
-    """Each test has a broker and a queue of its own."""
+    """Each test has its own broker and its own queue."""
 
     server: RunningBroker
 

@@ -1,4 +1,4 @@
-"""The broker for Dramatiq, as programs that send and as its consumers use it."""
+"""The broker for Dramatiq, as it is used by programs that send and by consumers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def message(queue: str = "default", actor: str = "nobody", **options: Any) -> An
 
 
 class ConnectionTests(DramatiqCase):
-    """When the broker connects, and its errors."""
+    """The moment at which the broker connects, and its errors."""
 
     def test_a_declaration_does_not_connect(self) -> None:
         """Programs declare their actors when their modules are imported."""
@@ -53,7 +53,7 @@ class ConnectionTests(DramatiqCase):
             self.assertIn(f"127.0.0.1:{port}", str(error))
 
     def test_a_wrong_option_is_named(self) -> None:
-        """One of its own at once, and one of the client when it connects."""
+        """The broker's options are checked at once, and the client's when it connects."""
         self.assertIn("invisible_s is 0: give at least 1", str(
             self.assertRaises(ValueError, TwistmqBroker, invisible_s=0)))
         broker = TwistmqBroker("127.0.0.1:1", visibility=1)  # type: ignore[call-arg]
@@ -70,7 +70,7 @@ class ConnectionTests(DramatiqCase):
         self.assertEqual(self.calls, [1, 2])
 
     def test_threads_end_with_the_broker(self) -> None:
-        """No thread is left."""
+        """No thread remains."""
         before = set(threading.enumerate())
         self.noting().send(1)
         consumer = self.broker.consume("default")
@@ -81,7 +81,7 @@ class ConnectionTests(DramatiqCase):
             if each.name.startswith("twistmq-")])
 
     def test_a_forked_child_has_its_own_connection(self) -> None:
-        """It sends, and its end gives no message of its parent back."""
+        """The child can send, and its end does not give back messages of its parent."""
         note = self.noting()
         note.send("of the parent")
         consumer = self.broker.consume("default", timeout=500)
@@ -105,7 +105,7 @@ class QueueTests(DramatiqCase):
     """Queues and their messages."""
 
     def test_a_queue_has_to_be_declared_to_be_consumed(self) -> None:
-        """A send declares it, under its own name alone."""
+        """A send declares the queue under its own name, and no other queue."""
         self.assertRaises(QueueNotFound, self.broker.consume, "later")
         self.broker.enqueue(message("later.DQ"))
         self.assertEqual(self.broker.get_declared_queues(), {"later"})
@@ -131,7 +131,7 @@ class QueueTests(DramatiqCase):
         consumer.ack(taken)
         consumer.nack(taken)
         consumer.requeue([taken])
-        # Neither has a decision about a message that was received elsewhere.
+        # A decision about a message that was received elsewhere has no effect either.
         consumer.ack(MessageProxy(message()))
         consumer.nack(MessageProxy(message()))
         self.broker.join("default", timeout=30_000)
@@ -189,7 +189,7 @@ class DelayTests(DramatiqCase):
         """No consumer has it before, and none sees the time as an option."""
         begin = current_millis()
         sent = self.broker.enqueue(message(actor="later"), delay=2000)
-        # trial's assertAlmostEqual takes a delta, and does not look at it.
+        # The method assertAlmostEqual of trial has a parameter delta, but ignores it.
         self.assertTrue(begin + 2000 <= sent.options["eta"] <= current_millis() + 2000)
         self.broker.enqueue(message(actor="now"))
         consumer = self.broker.consume("default", timeout=20_000, prefetch=2)
@@ -220,7 +220,7 @@ class FaultTests(DramatiqCase):
     """Messages that cannot be run."""
 
     def test_a_body_that_is_too_large_is_refused(self) -> None:
-        """The error has the limit, and the queue goes on."""
+        """The error contains the limit, and the queue continues to work."""
         note = self.noting()
         error = self.assertRaises(BrokerError, note.send, "x" * (5 << 20))
         self.assertIn("4194304", str(error))
@@ -230,7 +230,7 @@ class FaultTests(DramatiqCase):
         self.assertEqual(self.calls, ["small"])
 
     def test_a_message_of_another_program_is_a_dead_letter(self) -> None:
-        """The queue goes on."""
+        """The queue continues to work."""
         self.broker.enqueue(message(actor="mine"))
         with Producer(self.server.namesrv_address) as producer:
             producer.send("dramatiq-default", b"not Dramatiq's")

@@ -1,4 +1,4 @@
-"""Workers of Dramatiq on the broker: what they run, and how they end."""
+"""Workers of Dramatiq on the broker: the messages that they run, and their ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from twistmq.integrations.dramatiq import TwistmqBroker
 
 
 class ActorTests(DramatiqCase):
-    """What workers run; adapted from the tests that Dramatiq has for its brokers."""
+    """The messages that workers run; adapted from the tests that Dramatiq has for its brokers."""
 
     def test_messages_run_once_in_the_order_in_which_they_were_sent(self) -> None:
         """A worker with one thread keeps the order of the messages."""
@@ -84,7 +84,7 @@ class ActorTests(DramatiqCase):
             self.assertGreaterEqual(when - begin, delay)
 
     def test_a_task_longer_than_the_invisible_time_runs_once(self) -> None:
-        """No second worker gets it."""
+        """No second worker gets the message."""
         def long() -> None:
             self.calls.append("begin")
             time.sleep(5)
@@ -117,7 +117,9 @@ class ActorTests(DramatiqCase):
         self.assertEqual(list(group.get_results(block=True, timeout=30_000)), [2, 4])
 
     def test_middlewares_see_each_step(self) -> None:
-        """In the order of Dramatiq's own brokers; no message waits in a worker for its time."""
+        """The steps have the order of Dramatiq's own brokers; no message waits in a worker for its
+        time.
+        """
         steps: list[str] = []
 
         class Watcher(Middleware):
@@ -168,7 +170,7 @@ class LostRetryTests(DramatiqCase):
         self.assertEqual(self.dead_letter_count(), 1)
 
     def test_a_rejection_is_repeated_until_the_broker_answers(self) -> None:
-        """The message stays hidden meanwhile, so it is not called again."""
+        """The message stays hidden in the meantime, so it does not run again."""
         def fail() -> None:
             self.calls.append("called")
             raise RuntimeError("always")

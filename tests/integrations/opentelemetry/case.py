@@ -21,17 +21,17 @@ __all__ = ["SpanCase"]
 
 
 def start_server(folder: Path, stack: ExitStack) -> RunningBroker:
-    """A name server and a broker for the tests of a module."""
+    """Start a name server and a broker for the tests of a module."""
     return stack.enter_context(running_broker())
 
 
 class SpanCase(TestCase):
-    """Each test has a topic, and spans of its own."""
+    """Each test has its own topic and its own spans."""
 
     timeout = 60
 
     def setUp(self) -> None:
-        """Start the broker, unless another test of the module has."""
+        """Start the broker, unless another test of the module has started it."""
         self.server = kept(self, start_server)
         self.topic = f"t{uuid.uuid4().hex[:12]}"
         self.memory = InMemorySpanExporter()
@@ -41,18 +41,18 @@ class SpanCase(TestCase):
         self.tracing = TracingInterceptor(self.provider)
 
     def spans(self, name: str) -> list[ReadableSpan]:
-        """The spans of an operation on the test's topic that have ended, in this order."""
+        """Return the ended spans of an operation on the test's topic, in order of their ends."""
         return [span for span in self.memory.get_finished_spans()
                 if span.name == f"{name} {self.topic}"]
 
     def span(self, name: str) -> ReadableSpan:
-        """The only span of an operation, once it has ended."""
+        """Return the only span of an operation, once it has ended."""
         wait_until(name, lambda: self.spans(name))
         span, = self.spans(name)
         return span
 
     def assert_child(self, child: ReadableSpan, parent: ReadableSpan) -> None:
-        """A span is the child of another one, in the same trace."""
+        """Check that a span is the child of another one, in the same trace."""
         assert child.parent is not None
         self.assertEqual(
             (child.parent.span_id, child.context.trace_id),

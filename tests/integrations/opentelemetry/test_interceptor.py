@@ -34,13 +34,13 @@ class SendTests(SpanCase):
     """Spans of sends, and the context in the properties of a message."""
 
     def producer(self, **options: Any) -> Producer:
-        """A producer that is traced."""
+        """Make a producer that is traced."""
         producer = Producer(self.server.namesrv_address, interceptors=[self.tracing], **options)
         self.addCleanup(producer.close)
         return producer
 
     def sent(self, index: int = 0) -> Any:
-        """The message at an offset of the first queue that has messages."""
+        """Return the message at an offset of the first queue that has messages."""
         with Client(self.server.namesrv_address) as client:
             for queue in client.read_queues(self.topic):
                 if client.max_offset(queue) > index:
@@ -69,7 +69,7 @@ class SendTests(SpanCase):
             "messaging.rocketmq.message.group": "k", "messaging.rocketmq.message.type": "fifo"})
 
     def test_each_kind_of_send_ends_its_spans(self) -> None:
-        """Also those of a batch, of send_soon, and of a send without an answer."""
+        """This includes the spans of a batch, of send_soon, and of a send without an answer."""
         producer = self.producer()
         producer.send_batch([Message(self.topic, b"1"), Message(self.topic, b"2")])
         producer.send_soon(self.topic, b"3").result()
@@ -83,7 +83,7 @@ class SendTests(SpanCase):
         self.assertEqual(self.tracing._sends, {})
 
     def test_a_failed_send_has_its_error(self) -> None:
-        """With the name of its class."""
+        """The error has the name of its class."""
         queue = MessageQueue(self.topic, "no broker", 0)
         error = self.assertRaises(
             ClientError, self.producer(timeout_s=0.5).send, self.topic, b"x", queue=queue)
@@ -94,7 +94,7 @@ class SendTests(SpanCase):
         self.assertEqual([event.name for event in span.events], ["exception"])
 
     def test_a_message_that_is_passed_on_continues_its_trace(self) -> None:
-        """Without a current span, the properties say where it comes from."""
+        """Without a current span, the properties determine the trace."""
         self.producer().send(self.topic, b"x", properties={
             "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
         span = self.span("send")
@@ -127,7 +127,7 @@ class HandlerTests(SpanCase):
                 ["rocketmq", name, name, self.topic, f"g{self.topic}", 4])
 
     def options(self) -> dict[str, Any]:
-        """The options of a consumer that is traced."""
+        """Return the options of a consumer that is traced."""
         return {"group": f"g{self.topic}", "topics": self.topic, "start": "first",
                 "interceptors": [self.tracing]}
 
@@ -137,7 +137,7 @@ class HandlerTests(SpanCase):
             producer.send(self.topic, b"paid")
 
     def test_a_handler_on_a_thread(self) -> None:
-        """Its span is the current one in the handler."""
+        """The span is the current one in the handler."""
         self.send()
         inner: list[int] = []
         with Consumer(self.server.namesrv_address, **self.options()) as consumer:
@@ -149,7 +149,7 @@ class HandlerTests(SpanCase):
         self.check(*inner)
 
     def test_handlers_of_asyncio(self) -> None:
-        """A coroutine, and a plain function, which runs on a thread."""
+        """The handler is a coroutine function, or a plain function, which runs on a thread."""
         async def main(is_plain: bool) -> None:
             async with aio.Consumer(self.server.namesrv_address, **self.options()) as consumer:
                 def note(message: Any) -> None:
@@ -171,7 +171,7 @@ class HandlerTests(SpanCase):
             self.check(*inner)
 
     async def test_a_handler_of_twisted(self) -> None:
-        """A coroutine that waits for a Deferred."""
+        """The handler is a coroutine function that waits for a Deferred."""
         inner: list[int] = []
         async with tx.Producer(self.server.namesrv_address, reactor=reactor,
                                interceptors=[self.tracing]) as producer:
@@ -191,7 +191,7 @@ class HandlerTests(SpanCase):
         self.assertFalse(trace.get_current_span().get_span_context().is_valid)
 
     def test_a_failed_handler_has_its_error(self) -> None:
-        """Also that of a consumer that pops."""
+        """This holds for a consumer that pops as well."""
         self.send()
         with PopConsumer(self.server.namesrv_address, **self.options()) as consumer:
             def handle(message: Any) -> None:
@@ -205,7 +205,7 @@ class HandlerTests(SpanCase):
         self.assertEqual((span.attributes or {})["error.type"], "KeyError")
 
     def test_a_list_of_messages_has_links(self) -> None:
-        """It has no single parent."""
+        """A list of messages has no single parent."""
         with Producer(self.server.namesrv_address, interceptors=[self.tracing]) as producer:
             producer.send_batch([Message(self.topic, b"1"), Message(self.topic, b"2")])
         with Consumer(self.server.namesrv_address, **self.options()) as consumer:
@@ -217,7 +217,7 @@ class HandlerTests(SpanCase):
         self.assertEqual((process.attributes or {})["messaging.batch.message_count"], 2)
 
     def test_a_loop_says_what_belongs_to_a_message(self) -> None:
-        """By a block, in which its span is the current one."""
+        """A block names the message, and its span is the current one in the block."""
         self.send()
         with Consumer(self.server.namesrv_address, **self.options()) as consumer:
             for message in consumer:
@@ -234,7 +234,7 @@ class InstrumentorTests(SpanCase):
     """Clients that are traced without an option."""
 
     def test_clients_that_are_made_later_are_traced(self) -> None:
-        """Until it is undone; each message has one span."""
+        """They are traced until the instrumentation is undone; each message has one span."""
         instrumentor = TwistmqInstrumentor()
         for _ in range(2):
             instrumentor.instrument(tracer_provider=self.provider, skip_dep_check=True)

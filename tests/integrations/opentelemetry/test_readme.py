@@ -1,4 +1,4 @@
-"""The page: its examples run as they are printed, under the launcher of OpenTelemetry too."""
+"""The page: its examples run as they are printed, under the launcher of OpenTelemetry as well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integrations.opentelemetry.case import SpanCase
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PAGE: Final = (ROOT / "integrations/opentelemetry/README.md").read_text()
-#: The launcher as its command starts it.
+#: The launcher, started in the same way as by its command.
 LAUNCH: Final = "from opentelemetry.instrumentation.auto_instrumentation import run; run()"
 
 
@@ -22,7 +22,7 @@ class ExampleTests(SpanCase):
     """The examples."""
 
     def example(self, name: str) -> str:
-        """The code of an example, with the address of the test's broker."""
+        """Return the code of an example, with the address of the test's broker."""
         code = re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", PAGE, re.DOTALL)
         assert code is not None, name
         return code[1].replace("127.0.0.1:9876", self.server.namesrv_address)
@@ -45,7 +45,7 @@ class ExampleTests(SpanCase):
         return spans
 
     def test_a_handler_is_in_the_trace_of_its_producer(self) -> None:
-        """The launcher finds the instrumentor, and the program's own call does nothing more."""
+        """The launcher finds the instrumentor, and the program's own call has no further effect."""
         spans = {span["name"]: span for span in self.launch(self.example("handler.py"))}
         self.assertEqual(set(spans), {
             "order", "send orders", "receive orders", "process orders", "bill"})
@@ -56,7 +56,7 @@ class ExampleTests(SpanCase):
                              spans["order"]["context"]["trace_id"])
 
     def test_a_loop_names_its_messages(self) -> None:
-        """Without a configured SDK, nothing is recorded and the program works."""
+        """Without a configured SDK, nothing is recorded, and the program works."""
         run = subprocess.run([sys.executable, "-c", self.example("loop.py")], timeout=60,
                              capture_output=True, text=True)
         self.assertEqual((run.returncode, run.stdout), (0, "b'seen'\n"), run.stderr)

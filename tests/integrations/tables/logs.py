@@ -1,4 +1,4 @@
-"""Commit logs for tests, written as a broker writes them."""
+"""Commit logs for tests, in the form in which a broker writes them."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from twistmq.protocol import record
 
 
 class LogWriter:
-    """Writes records into files of a directory, one after the other.
+    """Writes records to files of a folder, one after the other.
 
-    :param file_size: bytes of each file.
+    :param file_size: the length of each file in bytes.
     """
 
     def __init__(self, directory: Path, file_size: int = 20_000) -> None:
         self.directory = directory
         self.file_size = file_size
         self.place = 0
-        #: Each record with its place, in order.
+        #: Each record with its log offset, in order.
         self.written: list[tuple[int, bytes]] = []
         directory.mkdir(parents=True)
 
     def path(self, place: int) -> Path:
-        """The file of a place in the log."""
+        """Return the file that contains a log offset."""
         return self.directory / f"{place - place % self.file_size:020d}"
 
     def add(self, topic: str = "T", body: bytes = b"hello", properties: str = "UNIQ_KEY\x01u\x02",
             **fields: int) -> int:
-        """Write a record; queue offsets count on. Returns its place."""
+        """Write a record with the next queue offset; :returns: its log offset."""
         fields.setdefault("queue_offset", len(self.written))
         for _ in range(2):
             made = encoded(topic, body, properties, physical_offset=self.place, **fields)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ class LogWriter:
         return place
 
     def put(self, place: int, data: bytes) -> None:
-        """Write bytes at a place, whatever they are; makes the file if there is none."""
+        """Write any bytes at a log offset, in a new file if necessary."""
         path = self.path(place)
         if not path.exists():
             path.touch()

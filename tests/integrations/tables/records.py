@@ -1,6 +1,6 @@
-"""Records for the tests of tables, and what each must be as a row.
+"""Records for the tests of tables, and the row that each of them must become.
 
-Imported by tests; skips them where the extra ``arrow`` is not installed.
+This module is imported by tests, and skips them if the extra ``arrow`` is not installed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def encoded(topic: str = "T", body: bytes = b"hello", properties: str = "", *, q
             born_ms: int = 1_700_000_000_000, born_host: bytes = HOST, store_host: bytes = HOST,
             flag: int = 0, sys_flag: int = 0, reconsume_times: int = 0,
             prepared_transaction_offset: int = 0) -> bytes:
-    """One stored record."""
+    """Return one stored record."""
     made = record.MessageRecord(
         topic, queue_id, body, properties, born_ms, born_host, store_host, [], flag=flag,
         sys_flag=sys_flag, reconsume_times=reconsume_times,
@@ -40,7 +40,9 @@ def encoded(topic: str = "T", body: bytes = b"hello", properties: str = "", *, q
 
 
 def random_records(seed: int, count: int, irregular: bool = True) -> list[bytes]:
-    """Records of every kind: long topics, both kinds of address, packed bodies, odd properties."""
+    """Return records of every kind: long topics, both kinds of addresses, compressed bodies, odd
+    properties.
+    """
     import pyarrow as pa
 
     rng = random.Random(seed)
@@ -82,7 +84,7 @@ def random_records(seed: int, count: int, irregular: bool = True) -> list[bytes]
 
 
 def unpacked(body: bytes, sys_flag: int) -> bytes:
-    """A body of ``random_records`` as it was before it was packed."""
+    """Return a body of ``random_records`` as it was before its compression."""
     import pyarrow as pa
 
     if not sys_flag & 1:
@@ -95,7 +97,9 @@ def unpacked(body: bytes, sys_flag: int) -> bytes:
 
 
 def row(stored: bytes, broker_name: str | None = None) -> dict[str, Any]:
-    """What a record must be as a row with every column, taken from the one-by-one decoder."""
+    """Return the row that a record must become, with every column, from the decoder of single
+    records.
+    """
     message = record.decode_record(stored)
     fields = message.properties_map()
     keys = fields.get(names.KEYS)

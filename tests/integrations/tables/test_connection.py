@@ -1,4 +1,4 @@
-"""The client of the bridge, and the times that it is asked about."""
+"""The client of the bridge, and the times for which it requests offsets."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class OffsetTests(SynchronousTestCase):
     """Offsets by time."""
 
     def test_each_millisecond_is_asked_for_exactly(self) -> None:
-        """A number of seconds is a float, and Spark compares whole ms."""
+        """A number of seconds is a float, while Spark compares whole ms."""
         client = cast(Client, _Client())
         for time_ms in (*range(1_700_000_000_000, 1_700_000_002_000), -1, 0, 1,
                         253_402_300_799_999):
             self.assertEqual(offset_at(client, MessageQueue("T", "b", 0), time_ms), time_ms)
 
     def test_a_time_that_no_client_takes_is_the_last_or_the_first(self) -> None:
-        """Spark's own times reach further than the year 9999."""
+        """Spark's times extend beyond the year 9999."""
         client = cast(Client, _Client())
         self.assertEqual([offset_at(client, MessageQueue("T", "b", 0), time_ms)
                           for time_ms in (2**63 - 1, -(2**63))],

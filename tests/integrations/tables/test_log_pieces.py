@@ -1,4 +1,4 @@
-"""Commit-log files read in pieces: whole, torn, damaged."""
+"""Commit-log files that are read in pieces: whole, torn and damaged files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Damage = tuple[str, int, str]
 
 
 class Stop(Exception):
-    """What a test raises at damage."""
+    """The error that a test raises at damage."""
 
 
 def read_file(
     path: Path, file_size: int, in_last_file: bool = False, cuts: tuple[int, ...] = ()
 ) -> tuple[list[int], list[Damage]]:
-    """Read a file in pieces: the places of its records in the log, and what is damaged."""
+    """Read a file in pieces; :returns: the log offsets of its records, and the damage."""
     places: list[int] = []
     damages: list[Damage] = []
     edges = [0, *cuts, file_size]
@@ -42,7 +42,7 @@ def read_file(
 
 
 class PieceReaderTests(SynchronousTestCase):
-    """One file."""
+    """The pieces of one file."""
 
     def setUp(self) -> None:
         self.log = LogWriter(Path(self.mktemp()) / "commitlog")  # type: ignore[no-untyped-call]
@@ -52,7 +52,7 @@ class PieceReaderTests(SynchronousTestCase):
         self.size = self.log.file_size
 
     def places(self, number: int) -> list[int]:
-        """Places of the records of a file."""
+        """Return the log offsets of the records of a file."""
         return [place for place, _ in self.log.written if place // self.size == number]
 
     def file(self, number: int) -> Path:
@@ -60,7 +60,9 @@ class PieceReaderTests(SynchronousTestCase):
 
     def check(self, number: int, places: list[int], damages: list[tuple[int, str]],
               in_last_file: bool = False) -> None:
-        """Read a file whole, and cut at many places: the outcome is always this."""
+        """Read a file as a whole and in many divisions, and check that the outcome is always the
+        same.
+        """
         rng = random.Random(number)
         every = [()] + [tuple(sorted(rng.sample(range(1, self.size), rng.randrange(1, 9))))
                         for _ in range(25)]
@@ -74,18 +76,18 @@ class PieceReaderTests(SynchronousTestCase):
                 self.assertIn(wanted, text)
 
     def test_whole_files(self) -> None:
-        """Every record once, up to the blank record or to where the log ends."""
+        """Every record is read once, up to the blank record or the end of the log."""
         for number in range(3):
             self.check(number, self.places(number), [], in_last_file=number == 2)
         self.assertGreater(len(self.places(0)), 10)
 
     def test_a_batch_has_so_many_rows(self) -> None:
-        """However many records a chunk has, a batch has no more rows than it may."""
+        """A batch does not exceed its limit of rows, however many records a chunk has."""
         self.patch(log_pieces, "_BATCH_ROWS", 3)
         self.check(0, self.places(0), [])
 
     def test_records_larger_than_what_is_read(self) -> None:
-        """A record longer than a chunk is read whole."""
+        """A record that is longer than a chunk is read completely."""
         self.patch(log_pieces, "_CHUNK_SIZE_MIN", 100)
         self.patch(log_pieces, "_CHUNK_SIZE_MAX", 100)
         self.patch(log_pieces, "_SCAN_SIZE", 64)
@@ -93,7 +95,7 @@ class PieceReaderTests(SynchronousTestCase):
         self.check(2, self.places(2), [], in_last_file=True)
 
     def test_torn_tail(self) -> None:
-        """The last file ends at a record that was not written to its end, wherever it is torn."""
+        """The last file ends at an incomplete record, wherever it is torn."""
         last = len(self.log.written)
         place = self.log.add(body=b"x" * 500)
         made = self.log.written[last][1]
@@ -102,14 +104,14 @@ class PieceReaderTests(SynchronousTestCase):
             self.check(2, self.places(2)[:-1], [], in_last_file=True)
 
     def test_a_file_that_was_cut(self) -> None:
-        """The end of a copied file is missing: damage, unless the log may end there."""
+        """A missing end of a copied file is damage, unless the log may end there."""
         at = self.places(1)[-2]
         os.truncate(self.file(1), at % self.size + 40)
         self.check(1, self.places(1)[:-2], [], in_last_file=True)
         self.check(1, self.places(1)[:-2], [(at % self.size, "40 bytes left")])
 
     def test_damage_is_reported_once_and_all_other_records_are_read(self) -> None:
-        """What is damaged is named once; the records before and after are all read."""
+        """Each damage is reported once, and the records before and after it are all read."""
         places = self.places(0)
         at = places[4]
         made = dict(self.log.written)[at]
@@ -130,12 +132,12 @@ class PieceReaderTests(SynchronousTestCase):
             self.log.put(at, made)
 
     def test_neighbouring_damage(self) -> None:
-        """Records that are damaged one after the other are one damage, or one each."""
+        """Consecutive damaged records count as one damage or as several."""
         places = self.places(0)
         self.log.put(places[3] + 4, b"\0\0\0\0")
         self.log.put(places[4] + 4, b"\0\0\0\0")
         self.log.put(places[8] + 85, b"\xff")
-        # Where the next record is looked for, one has its place and a size below zero.
+        # At the position where the search begins, a record has its own offset and a negative size.
         self.log.put(places[12] + 4, b"\0\0\0\0")
         self.log.put(places[13], b"\xff\xff\xff\xff")
         damaged = [places[index] for index in (3, 4, 8, 12, 13)]
@@ -143,13 +145,13 @@ class PieceReaderTests(SynchronousTestCase):
                    [(places[3], "magic"), (places[8], "body length"), (places[12], "magic")])
 
     def test_a_lost_end(self) -> None:
-        """In a file that others follow, an end without a record is damage."""
+        """In a file that is followed by others, an end without a record is damage."""
         at = self.places(1)[5] - self.size
         self.log.put(self.size + at, bytes(self.size - at))
         self.check(1, self.places(1)[:5], [(at, "magic 0x00000000")])
 
     def test_stop_at_damage(self) -> None:
-        """What on_damage raises ends the reading."""
+        """An error of on_damage ends the read."""
         self.log.put(self.places(0)[4] + 4, b"\0\0\0\0")
 
         def stop(path: str, position: int, text: str) -> None:
@@ -162,7 +164,7 @@ class PieceReaderTests(SynchronousTestCase):
         self.assertEqual(str(self.assertRaises(Stop, next, batches)), str(self.places(0)[4]))
 
     def test_a_body_that_holds_a_record(self) -> None:
-        """A record inside a body is no place to go on at: it does not say that place."""
+        """A record inside a body has another offset, so it does not count as the next record."""
         inner = encoded(body=b"inner", physical_offset=123)
         log = LogWriter(Path(self.mktemp()))  # type: ignore[no-untyped-call]
         for _ in range(10):
@@ -174,7 +176,7 @@ class PieceReaderTests(SynchronousTestCase):
         self.assertEqual([place for _, place, _ in seen], [damaged])
 
     def test_what_is_written_meanwhile(self) -> None:
-        """A record that was half there at first and whole at the second look is no damage."""
+        """A record that was incomplete at first and whole at the second read is not damage."""
         place = self.log.place
         made = encoded(body=b"late" * 100, physical_offset=place)
         self.log.put(place, made[:100])
@@ -195,12 +197,12 @@ class PieceReaderTests(SynchronousTestCase):
         self.assertEqual((found, damages), ([*self.places(2), place, after], []))
 
     def test_a_file_that_is_gone_says_so(self) -> None:
-        """A file that is gone says so."""
+        """The error says that the file is gone."""
         self.file(1).unlink()
         self.assertRaises(FileNotFoundError, read_file, self.file(1), self.size)
 
     def test_a_named_pipe(self) -> None:
-        """It is refused, and nobody waits for its other side."""
+        """A named pipe is refused, and the reader does not wait for its other end."""
         path = self.file(1)
         path.unlink()
         os.mkfifo(path)
@@ -208,7 +210,7 @@ class PieceReaderTests(SynchronousTestCase):
         self.assertIn("a named pipe", str(error))
 
     def test_exactly_full(self) -> None:
-        """A file whose blank record is its last eight bytes is read to its end."""
+        """A file that ends with the eight bytes of its blank record is read to its end."""
         log = LogWriter(Path(self.mktemp()), 1000)  # type: ignore[no-untyped-call]
         empty = encoded(body=b"", properties="UNIQ_KEY\x01u\x02")
         first = log.add(body=b"x" * (1000 - 8 - len(empty)))

@@ -1,4 +1,4 @@
-"""Offsets and queues as texts."""
+"""The texts of offsets and queues."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ A0, A10, B0 = (MessageQueue("t", "a", 0), MessageQueue("t", "a", 10), MessageQue
 
 
 class OffsetsTests(SynchronousTestCase):
-    """What a checkpoint and an option hold."""
+    """The contents of checkpoints and options."""
 
     def test_a_checkpoint_is_read_back_equal(self) -> None:
-        """It comes back as it was, and equal offsets are equal texts."""
+        """The offsets are read back equal, and equal offsets have equal texts."""
         value = offsets_json({B0: 5, A10: 1 << 40, A0: 0})
         self.assertEqual(json.dumps(value),
                          '{"t": {"a": {"0": 0, "10": 1099511627776}}, "u": {"b": {"0": 5}}}')
@@ -39,7 +39,7 @@ class OffsetsTests(SynchronousTestCase):
         self.assertIn("the checkpoint: topic t, broker a", str(error))
 
     def test_offsets_with_the_two_that_stand_for_begin_and_end(self) -> None:
-        """Offsets, with the two that stand for begin and end; times; queues."""
+        """Offsets, with the numbers for the first and the last one, times and queues are read."""
         text = '{"t":{"a":{"0":-2,"10":-1}},"u":{"b":{"0":7}}}'
         self.assertEqual(parse_offsets("startingOffsets", text), {A0: -2, A10: -1, B0: 7})
         self.assertEqual(parse_times("x", '{"u":{"b":{"0":7}}}'), {B0: 7})
@@ -47,7 +47,7 @@ class OffsetsTests(SynchronousTestCase):
         self.assertEqual(parse_assign('{"u":{"b":[0]},"t":{"a":[10,0,0]}}'), [A0, A10, B0])
 
     def test_each_error_names_option_topic_and_queue(self) -> None:
-        """Each error names the option, and the topic and queue as far as they were read."""
+        """Each error names the option, and the topic and the queue as far as they could be read."""
         wrong = {
             "{": "not JSON", "[]": "not a JSON object", '{"t":1}': "topic t",
             '{"t":{"a":[0]}}': "topic t, broker a",

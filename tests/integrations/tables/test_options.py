@@ -1,4 +1,4 @@
-"""The table of options: what it takes, and what its page says."""
+"""The table of options: the values that it accepts, and its page."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class OptionsTests(SynchronousTestCase):
-    """What was given, checked."""
+    """The check of the given options."""
 
     def refused(self, given: dict[str, str], where: str = BATCH_READ) -> str:
         return str(self.assertRaises(OptionError, Options, given, where))
 
     def test_any_case_any_alias(self) -> None:
-        """Any case, any alias, with the prefix or without; what is not given has its default."""
+        """Names in any case, aliases and the prefix are accepted; an option that is not given has
+        its default.
+        """
         for name in ("namesrvaddr", "NameServer", "rocketmq.nameServer", "rocketmq.namesrvAddr"):
             options = Options({name: " h:1 "}, BATCH_READ)
             self.assertEqual(options.name_servers(), "h:1")
@@ -45,12 +47,12 @@ class OptionsTests(SynchronousTestCase):
         self.assertFalse(options.is_given("group"))
 
     def test_one_name_for_two(self) -> None:
-        """``topic`` is what to read in reads and where to write in writes."""
+        """``topic`` is the topic to read in a read, and the topic to write to in a write."""
         self.assertEqual(Options({"topic": "T"}, BATCH_READ).text("subscribe"), "T")
         self.assertEqual(Options({"topic": "T"}, STREAM_WRITE).text("topic"), "T")
 
     def test_times(self) -> None:
-        """A time is ms since 1970 or ISO 8601, in UTC unless it names a zone."""
+        """A time is a number of ms since 1970, or ISO 8601, which is UTC without a zone."""
         for text in ("1700000000000", "2023-11-14T22:13:20", "2023-11-14T22:13:20Z",
                      "2023-11-14 23:13:20+01:00", " 2023-11-14T22:13:20.000 "):
             options = Options({"startingTimestamp": text, "endingTimestamp": text}, BATCH_READ)
@@ -63,7 +65,7 @@ class OptionsTests(SynchronousTestCase):
                               self.refused({"startingtimestamp": text}, where))
 
     def test_times_in_errors(self) -> None:
-        """A time is shown as ms and in ISO 8601, as far as Python can write it."""
+        """A time is shown in ms, and in ISO 8601 if Python can represent it."""
         self.assertEqual(time_text(1_893_456_000_007),
                          "1893456000007 ms since 1970 (2030-01-01T00:00:00.007Z)")
         self.assertEqual(time_text(1_700_000_000), "1700000000 ms since 1970 "
@@ -71,7 +73,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(time_text(2**63 - 1), "9223372036854775807 ms since 1970")
 
     def test_durations(self) -> None:
-        """A duration is a number and a unit as Spark has them, or a number of ms."""
+        """A duration is a number with one of Spark's units, or a number of ms."""
         for text, wanted in (("900000", 900_000), ("900s", 900_000), (" 15M ", 900_000),
                              ("15 min", 900_000), ("1h", 3_600_000), ("2d", 172_800_000),
                              ("0ms", 0), ("", 900_000)):
@@ -82,13 +84,13 @@ class OptionsTests(SynchronousTestCase):
                           self.refused({"maxtriggerdelay": text}, STREAM_READ))
 
     def test_an_unknown_option_is_an_error_with_a_hint(self) -> None:
-        """An option that is none is an error with a hint."""
+        """An unknown option is an error with a hint."""
         self.assertEqual(self.refused({"startingoffset": "latest"}),
                          "option startingoffset: there is no such option; startingOffsets is one")
         self.assertIn("option xyzzy", self.refused({"xyzzy": ""}))
 
     def test_an_option_of_the_format_kafka_names_what_takes_its_place(self) -> None:
-        """The error about an option that only ``kafka`` has names the option to give instead."""
+        """The error about an option of the format ``kafka`` names the option that replaces it."""
         for kafka_name, ours in (
             ("kafka.bootstrap.servers", "nameServer"), ("kafka.group.id", "group"),
             ("includeHeaders", "includeProperties"), ("kafka.ssl.truststore.location", "tls"),
@@ -101,13 +103,13 @@ class OptionsTests(SynchronousTestCase):
                          "option kafka.acks: there is no such option")
 
     def test_an_option_that_has_no_meaning_there_says_where_it_has_one(self) -> None:
-        """An option that has no meaning there says where it has one."""
+        """The error names the uses in which the option has a meaning."""
         self.assertEqual(self.refused({"endingoffsets": "latest"}, STREAM_READ),
                          "option endingOffsets: it has no meaning in readStream, only in read")
         self.assertIn("maxOffsetsPerTrigger", self.refused({"maxoffsetspertrigger": "1"}))
 
     def test_a_value_that_does_not_fit_is_named_with_its_option(self) -> None:
-        """A value that does not fit is named with its option."""
+        """The error names the option of the value."""
         wrong = {
             "pullBatchSize": ("many", "0", "1.5", "99999999"),
             "failOnDataLoss": ("yes",),
@@ -128,7 +130,7 @@ class OptionsTests(SynchronousTestCase):
                          "a")
 
     def test_no_name_server(self) -> None:
-        """Without one the environment is asked, then the error says how to give it."""
+        """Without the option, the environment counts; without both, the error shows an example."""
         options = Options({}, BATCH_READ)
         with mock.patch.dict("os.environ", {"NAMESRV_ADDR": "e:9"}):
             self.assertEqual(options.name_servers(), "e:9")
@@ -137,11 +139,11 @@ class OptionsTests(SynchronousTestCase):
                           str(self.assertRaises(OptionError, options.name_servers)))
 
     def test_sparks_own(self) -> None:
-        """What Spark puts among the options of a stream is not looked at."""
+        """The options that Spark itself adds to a stream are ignored."""
         Options({"checkpointlocation": "/tmp/x", "queryname": "q"}, STREAM_WRITE)
 
     def test_a_secret_is_not_shown(self) -> None:
-        """A secret is not shown, also when it cannot be sent."""
+        """The value is not shown, even if it cannot be sent."""
         text = self.refused({"accesskey": "alice", "secretkey": "hush\ud800"})
         self.assertTrue(text.startswith("option secretKey: it contains half"), text)
         text = repr(Options({"accesskey": "alice", "secretkey": "hush"}, BATCH_READ))
@@ -149,13 +151,13 @@ class OptionsTests(SynchronousTestCase):
         self.assertNotIn("hush", text)
 
     def test_option_text(self) -> None:
-        """Before it is known what for, an option is found by its name all the same."""
+        """The value of an option is found by its name before the options are checked."""
         self.assertEqual(option_text({"rocketmq.columns": " body "}, "columns"), "body")
         self.assertEqual(option_text({}, "columns"), "")
 
 
 class ClientSettingsTests(SynchronousTestCase):
-    """What a client is made of."""
+    """The settings from which a client is made."""
 
     def settings_error(self, **given: str) -> str:
         options = Options({"nameServer": "h:1", **{name.replace("_", "."): value
@@ -163,7 +165,7 @@ class ClientSettingsTests(SynchronousTestCase):
         return str(self.assertRaises(OptionError, client_settings, options))
 
     def test_one_key_without_the_other_is_refused(self) -> None:
-        """Both keys or none; they are not shown."""
+        """Both keys or neither of them must be given, and the error does not show them."""
         self.assertIn("option secretKey: missing", self.settings_error(accessKey="a"))
         self.assertIn("option accessKey: missing", self.settings_error(secretKey="s"))
         self.assertIn("option securityToken", self.settings_error(securityToken="t"))
@@ -174,13 +176,13 @@ class ClientSettingsTests(SynchronousTestCase):
         self.assertEqual(settings.credentials.secret_key, "hush")
 
     def test_name_server(self) -> None:
-        """An address that is none is told with the option's name."""
+        """The error about an invalid address names the option."""
         options = Options({"nameServer": "h"}, BATCH_READ)
         self.assertEqual(str(self.assertRaises(OptionError, client_settings, options)),
                          "option nameServer: 'h' is not host:port")
 
     def test_files_without_tls(self) -> None:
-        """Files without TLS, a key without its certificate, a file that is not there."""
+        """Files without TLS, a key without its certificate, and a missing file are errors."""
         self.assertIn("option tls.caFile", self.settings_error(tls_caFile="x"))
         self.assertIn("option tls.certFile: missing",
                       self.settings_error(tls="true", tls_keyFile="x"))
@@ -191,7 +193,9 @@ class ClientSettingsTests(SynchronousTestCase):
             self.assertIn(f"option {name}: /not/there", str(error))
 
     def test_tls_by_a_broker(self) -> None:
-        """Clients of a broker that lets in its authority's only, with an encrypted key."""
+        """The broker accepts only clients with a certificate of its authority; the key is
+        encrypted.
+        """
         folder = Path(self.mktemp()).absolute()
         folder.mkdir()
         authority = Authority(folder)
@@ -221,7 +225,7 @@ class ClientSettingsTests(SynchronousTestCase):
         self.assertIn("option tls.certFile", str(error))
 
     def test_reads_and_writes_have_their_own_time_outs_and_retries(self) -> None:
-        """Reads and writes have their own time-outs and retries."""
+        """Reads and writes use different options for these values."""
         given = {"nameServer": "h:1"}
         reads = client_settings(Options({**given, "pullTimeoutMs": "700"}, STREAM_READ))
         writes = client_settings(Options({**given, "sendTimeoutMs": "50", "retryTimes": "9"},
@@ -234,16 +238,16 @@ class OptionsPageTests(SynchronousTestCase):
     """spark_bridge/OPTIONS.md."""
 
     def test_page_is_what_the_rows_say(self) -> None:
-        """The page is the one that is made from the rows now."""
+        """The page is equal to the page that the rows make now."""
         page = (ROOT / "spark_bridge/OPTIONS.md").read_text()
         self.assertEqual(page, options_page(),
                          msg="write it again: python -m twistmq.integrations.tables.options")
 
     def test_every_option_is_read(self) -> None:
-        """No row promises what nothing does: each name occurs where options are read."""
+        """Each option is used somewhere, because its name occurs where options are read."""
         paths = [*ROOT.glob("spark_bridge/*.py"), *ROOT.glob("integrations/tables/*.py")]
         sources = "".join(path.read_text() for path in sorted(paths) if path.name != "options.py")
-        # Those of where to start and end are put together of two words.
+        # The names of the options for the start and the end are composed of two words.
         sources += "".join(f'"{side}{what}"' for side in ("starting", "ending")
                            for what in ("Offsets", "Timestamp", "OffsetsByTimestamp"))
         unread = [row.name for row in OPTIONS

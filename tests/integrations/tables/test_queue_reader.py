@@ -1,4 +1,4 @@
-"""What a task pulls: every message of its range once, whatever the broker gives and fails."""
+"""The pulls of a task: each message of its range is read once, whatever the broker returns."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ def rows_of(plan: ReadPlan, part: QueueRange) -> list[tuple[int, bytes]]:
 
 
 class BrokerTests(SynchronousTestCase):
-    """Against a broker."""
+    """A reader of a real broker."""
 
     def read(self, box: Topics, start: int, end: int, **changes: object) -> list[tuple[int, bytes]]:
         plan = plan_for(box.options["nameServer"], **changes)
         return rows_of(plan, QueueRange("orders", BROKER, 0, start, end))
 
     def test_exactly_the_offsets_of_the_range(self) -> None:
-        """Exactly the offsets of the range, in order, however many the broker gives at a time."""
+        """The rows have exactly the offsets of the range, in order, however many the broker returns
+        at a time.
+        """
         for most in ("32", "7", "1", "1000"):
             with topics(maxTransferCountOnMessageInMemory=most) as box:
                 sent = [(offset, body) for _, offset, body in box.fill("orders", [700])]
@@ -64,7 +66,7 @@ class BrokerTests(SynchronousTestCase):
                 self.assertEqual(self.read(box, 0, 700, pull_batch_size=3), sent)
 
     def test_several_pulls_at_a_time(self) -> None:
-        """The broker is not waited for with each pull: requests come while answers are made."""
+        """New requests arrive at the broker while it answers earlier ones."""
         with topics() as box:
             box.fill("orders", [640])
             sent: list[int] = []
@@ -77,11 +79,11 @@ class BrokerTests(SynchronousTestCase):
             with mock.patch.object(queue_reader.QueueReader, "_pull", counted):
                 self.assertEqual(len(self.read(box, 0, 640)), 640)
             self.assertGreater(max(sent), 8)
-            # Nothing is asked for twice but where the broker gave less than was asked.
+            # Only offsets that the broker did not return are requested twice.
             self.assertLess(len(sent), 2 * 640 // 32)
 
     def test_batches_are_bounded(self) -> None:
-        """A record batch has no more rows than it should, so that memory does not grow."""
+        """A record batch has no more rows than its limit, so that memory does not grow."""
         with topics() as box, mock.patch.object(queue_reader, "BATCH_ROWS", 50):
             box.fill("orders", [400])
             part = QueueRange("orders", BROKER, 0, 0, 400)
@@ -91,7 +93,7 @@ class BrokerTests(SynchronousTestCase):
         self.assertLess(max(counts), 50 + 256)
 
     def test_only_messages_with_one_of_the_tags(self) -> None:
-        """Only messages with one of the tags; one whose tag has the same hash is left out."""
+        """Only messages with one of the tags are read, even if another tag has the same hash."""
         self.assertEqual(java_string_hash("Aa"), java_string_hash("BB"))
         with topics() as box:
             for number in range(300):
@@ -102,7 +104,9 @@ class BrokerTests(SynchronousTestCase):
             self.assertEqual(self.read(box, 0, 300, expression="nobody"), [])
 
     def test_an_invalid_sql92_expression_names_the_option(self) -> None:
-        """An SQL92 expression; one that is none names the option."""
+        """A valid expression filters the messages, and the error about an invalid one names the
+        option.
+        """
         with topics(enablePropertyFilter="true") as box:
             for number in range(50):
                 box.send("orders", 0, [b"%d" % number], n=str(number))
@@ -113,7 +117,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertIn("option subExpression: 'n >' (SQL92)", str(error))
 
     def test_a_broker_without_sql92_is_said_with_its_setting(self) -> None:
-        """Its own answer does not name the setting."""
+        """The answer of the broker itself does not name the setting."""
         with topics() as box:
             box.fill("orders", [1])
             error = self.assertRaises(ReadFailed, self.read, box, 0, 1, expression="n > 1",
@@ -121,7 +125,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertIn("enablePropertyFilter=true", str(error))
 
     def test_offsets_that_are_not_there_any_more(self) -> None:
-        """Offsets that are not there any more: an error with queue and offset, or what is left."""
+        """The read fails with the queue and the offset, or reads the remaining messages."""
         with topics() as box:
             box.fill("orders", [20])
             for start, end in ((10, 30), (25, 30)):
@@ -132,7 +136,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertEqual([offset for offset, _ in found], list(range(10, 20)))
 
     def test_topic_gone(self) -> None:
-        """A topic that is not there: the same."""
+        """A missing topic has the same effect as missing offsets."""
         with topics() as box:
             box.fill("other", [1])
             part = QueueRange("gone", BROKER, 0, 0, 3)
@@ -142,7 +146,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertIn("offset 0 is not there: the topic is gone", str(error))
 
     def test_body_that_does_not_decompress(self) -> None:
-        """The error names topic, queue and offset."""
+        """The error names the topic, the queue and the offset."""
         with topics() as box:
             box.send("orders", 0, [b"whole"])
             box.producer.send(Message("orders", b"no zlib", sys_flag=1), queue=box.queue("orders"))
@@ -151,20 +155,20 @@ class BrokerTests(SynchronousTestCase):
 
 
 class FailureTests(SynchronousTestCase):
-    """Against a broker that fails."""
+    """A reader of a broker that fails."""
 
-    #: Messages of its queue, and how many it gives at a time.
+    #: The number of messages in its queue, and the number that it returns at a time.
     ends_at = 300
     gives = 10
 
     def setUp(self) -> None:
         self.begins_at = 0
         self.missing: set[int] = set()
-        #: What its answers say must be added to the offsets in the records.
+        #: The number that must be added to the offsets in its records, according to its answers.
         self.delta = 0
-        #: Under which ids the broker is registered: 0 is a master's.
+        #: The ids under which the broker is registered; 0 is the master's.
         self.ids = (0,)
-        #: What to do with the next pulls: a response code, or None to end the connection.
+        #: The results of the next pulls: a response code, or None to end the connection.
         self.failures: list[int | None] = []
         self.broker = ScriptedServer(self.answer_of)
         self.addCleanup(self.broker.close)
@@ -208,14 +212,14 @@ class FailureTests(SynchronousTestCase):
         return [offset for offset, _ in rows_of(plan, QueueRange("orders", BROKER, 0, 0, 300))]
 
     def test_lost_in_mid_read(self) -> None:
-        """Lost connections and busy brokers cost time, no message, and bring none twice."""
+        """Lost connections and busy brokers delay the read; no message is lost or read twice."""
         for failures in ([None], [None, None], [2, None, 14]):
             self.failures = [*failures]
             self.assertEqual(self.read(), list(range(300)), msg=str(failures))
             self.assertEqual(self.failures, [])
 
     def test_after_the_last_try_the_error_says_where_and_why(self) -> None:
-        """After that the error says where it was and why."""
+        """After the last attempt, the error states the position and the reason."""
         self.failures = [None] * 99
         error = str(self.assertRaises(ReadFailed, self.read))
         self.assertIn(f"topic orders, broker {BROKER}, queue 0, offset 100", error)
@@ -223,7 +227,9 @@ class FailureTests(SynchronousTestCase):
         self.assertIn("tried 4 times", error)
 
     def test_every_connection_lost(self) -> None:
-        """Who asks much at a time and loses the connection each time asks less, and gets on."""
+        """A reader that loses the connection of each large request makes smaller ones, and
+        progresses.
+        """
         begin, sent = queue_reader.QueueReader._pull, []
 
         def lost(self: queue_reader.QueueReader, offset: int, count: int) -> object:
@@ -241,21 +247,21 @@ class FailureTests(SynchronousTestCase):
         self.assertGreater(len(sent), 100 // self.gives)
 
     def test_a_permanent_refusal_is_not_retried(self) -> None:
-        """What is refused for good is not asked again."""
+        """A request that was refused permanently is not repeated."""
         self.failures = [ResponseCode.NO_PERMISSION] * 9
         error = str(self.assertRaises(ReadFailed, self.read))
         self.assertIn("offset 100", error)
         self.assertIn("not now", error)
 
     def test_removed_at_the_begin(self) -> None:
-        """Retention took the first messages while nobody looked."""
+        """Retention has removed the first messages before the read."""
         self.begins_at = 40
         error = str(self.assertRaises(DataLoss, self.read))
         self.assertIn("queue 0, offset 0 is not there: the queue begins at 40", error)
         self.assertEqual(self.read(fail_on_data_loss=False), list(range(40, 300)))
 
     def test_missing_between(self) -> None:
-        """A message that is missing between others is missed."""
+        """A message that is missing between other messages is reported."""
         self.missing = {155}
         error = str(self.assertRaises(DataLoss, self.read))
         self.assertIn("queue 0, offset 155 is not there", error)
@@ -263,7 +269,7 @@ class FailureTests(SynchronousTestCase):
         self.assertEqual(self.read(fail_on_data_loss=False), left)
 
     def test_missing_at_the_end_of_an_answer(self) -> None:
-        """An answer that goes on behind its last message, or has other messages, is missed."""
+        """An answer that lacks its last messages, or has other messages, is reported."""
         self.missing = {159}
         error = str(self.assertRaises(DataLoss, self.read))
         self.assertIn("queue 0, offset 159 is not there: the broker has skipped it", error)
@@ -281,7 +287,7 @@ class FailureTests(SynchronousTestCase):
             self.assertIn("queue 0, offset 15", error)
 
     def test_a_part_of_a_queue_with_offsets_of_its_own(self) -> None:
-        """A static topic was moved: rows have the offsets of the whole queue."""
+        """After a static topic was moved, the rows have the offsets of the whole queue."""
         self.delta = 100
         self.patch(self, "record", lambda offset: encoded(
             "orders", b"%d" % offset, queue_offset=offset - self.delta))
@@ -292,13 +298,13 @@ class FailureTests(SynchronousTestCase):
         self.assertIn("queue 0, offset 155 is not there", error)
 
     def test_an_answer_that_cannot_be_used_says_where(self) -> None:
-        """A task ends with the topic, the queue and the offset."""
+        """The error of the task has the topic, the queue and the offset."""
         self.delta = 2**63 - 1
         error = str(self.assertRaises(ReadFailed, self.read))
         self.assertIn(f"topic orders, broker {BROKER}, queue 0, offset 0", error)
 
     def test_the_number_of_an_inner_batch_is_a_lie(self) -> None:
-        """Its messages are counted in its body, and a gap after the batch is reported."""
+        """The messages in the body of the batch are counted, and a gap after it is reported."""
         for text in ("abc", "-9", "0", "", "9" * 5000):
             def record(offset: int, text: str = text) -> bytes:
                 if offset % 2:
@@ -321,17 +327,17 @@ class FailureTests(SynchronousTestCase):
             self.assertIn("offset 0 (commit log offset 0) is damaged", error)
 
     def test_topic_removed(self) -> None:
-        """A topic that goes in mid-read is a loss."""
+        """A topic that is deleted during the read counts as a loss."""
         self.failures = [ResponseCode.TOPIC_NOT_EXIST] * 99
         self.assertIn("the topic is gone", str(self.assertRaises(DataLoss, self.read)))
 
     def test_topic_removed_and_passed_over(self) -> None:
-        """What came before it was removed is read."""
+        """The messages that were returned before the deletion are read."""
         self.failures = [ResponseCode.TOPIC_NOT_EXIST] * 99
         self.assertEqual(self.read(fail_on_data_loss=False), list(range(100)))
 
     def test_a_slave_that_has_less_is_no_loss(self) -> None:
-        """Its master is waited for."""
+        """The reader waits for the master."""
         self.ids = (1,)
         self.ends_at = 200
         error = str(self.assertRaises(ReadFailed, self.read, fail_on_data_loss=False))
@@ -344,7 +350,7 @@ class WantedTagsTests(SynchronousTestCase):
     """Tag expressions."""
 
     def test_tag_expressions_select_all_or_some(self) -> None:
-        """All, some, and those in another language."""
+        """An expression selects all messages or some tags; another language gives no tags."""
         self.assertIsNone(wanted_tags("*", "TAG"))
         self.assertIsNone(wanted_tags("", "TAG"))
         self.assertIsNone(wanted_tags("a", "SQL92"))
@@ -356,7 +362,7 @@ class DamagedTests(SynchronousTestCase):
     """Forty messages in the log of a broker, three of which are damaged."""
 
     def setUp(self) -> None:
-        """Store them, and damage three: a body, a magic number, a length."""
+        """Store the messages, and damage three of them: a body, a magic number, and a length."""
         running = topics()
         self.box = running.__enter__()
         self.addCleanup(running.__exit__, None, None, None)
@@ -372,14 +378,14 @@ class DamagedTests(SynchronousTestCase):
 
     def read(self, names: str = "queueOffset,body,damage", start: int = 0, end: int = 40,
              **changes: object) -> list[dict[str, Any]]:
-        """The rows of the range."""
+        """Return the rows of the range."""
         columns = tuple(select_columns(names, damaged=str(changes.get("damaged", ""))))
         plan = plan_for(self.box.options["nameServer"], columns=columns, **changes)
         part = QueueRange("orders", BROKER, 0, start, end)
         return [row for batch in read_range(plan, part) for row in batch.to_pylist()]
 
     def test_the_query_fails_and_says_where(self) -> None:
-        """By default."""
+        """This is the default."""
         error = str(self.assertRaises(BodyUnreadable, self.read))
         self.assertIn("queue 0", error)
         self.assertIn("offset 7 (commit log offset ", error)
@@ -387,7 +393,7 @@ class DamagedTests(SynchronousTestCase):
         self.assertEqual(len(self.read(start=8, end=20)), 12)
 
     def test_the_others_are_read(self) -> None:
-        """With damaged=skip; each that is left out has a line in the log."""
+        """With damaged=skip, each skipped message has a line in the log."""
         with self.assertLogs("twistmq.tables", "ERROR") as logs:
             rows = self.read(damaged="skip")
         self.assertEqual([(row["queueOffset"], row["body"]) for row in rows],
@@ -396,7 +402,9 @@ class DamagedTests(SynchronousTestCase):
         self.assertIn("offset 31 (commit log offset", logs.output[2])
 
     def test_they_are_delivered_marked(self) -> None:
-        """In their places, with a null body and the reason; other columns as far as is known."""
+        """They have their positions, a null body and the reason; other columns are filled as far as
+        possible.
+        """
         rows = self.read("queueOffset,body,damage,topic,queueId,brokerName,tags,storeTimestamp",
                          damaged="deliver")
         self.assertEqual([row["queueOffset"] for row in rows], list(range(40)))
@@ -408,6 +416,6 @@ class DamagedTests(SynchronousTestCase):
         self.assertEqual(len(self.read("queueOffset", damaged="deliver")), 40)
 
     def test_a_range_without_them(self) -> None:
-        """What is damaged outside the range is not told."""
+        """Damage outside the range is not reported."""
         with self.assertNoLogs("twistmq.tables"):
             self.assertEqual(len(self.read(start=32, end=40, damaged="fail")), 8)

@@ -19,20 +19,20 @@ def ranges_of(sizes: list[int]) -> list[QueueRange]:
 
 
 class SplitTests(SynchronousTestCase):
-    """Partitions."""
+    """The division into partitions."""
 
     def test_by_size(self) -> None:
-        """A queue is cut into equal pieces, the larger queue into more."""
+        """Each queue is split into equal pieces, and a larger queue into more of them."""
         found = split(ranges_of([10, 3]), min_partitions=4)
         self.assertEqual([(one.queue_id, one.start, one.end) for one in found],
                          [(0, 0, 3), (0, 3, 6), (0, 6, 10), (1, 100, 103)])
 
     def test_a_queue_without_messages_is_no_partition(self) -> None:
-        """A queue without messages is no partition."""
+        """A queue without messages does not become a partition."""
         self.assertEqual(split(ranges_of([0, 0]), min_partitions=4), [])
 
     def test_more_partitions_than_the_driver_can_hold(self) -> None:
-        """They are refused before one is made, whatever a broker says of the end of a queue."""
+        """They are refused before one is made, whatever end of a queue a broker reports."""
         ranges = [*ranges_of([10]), QueueRange("t", "a", 7, 5, 1 << 62)]
         for least in (None, 4):
             error = self.assertRaises(OptionError, split, ranges, least, 10_000)
@@ -44,7 +44,7 @@ class SplitTests(SynchronousTestCase):
         self.assertEqual(len(split(ranges, PARTITIONS_MAX)), PARTITIONS_MAX)
 
     def test_the_work_of_many_partitions(self) -> None:
-        """Each cut looks at the largest piece only, and not at all queues."""
+        """Each split examines only the largest piece, and not all queues."""
         looks = 0
 
         class Counted(QueueRange):
@@ -62,7 +62,7 @@ class SplitTests(SynchronousTestCase):
     def test_pieces_cover_the_range_in_order(
         self, sizes: list[int], least: int | None, most: int | None
     ) -> None:
-        """Pieces are what was there, in order, and as many and as small as asked."""
+        """The pieces cover the ranges in order, and their number and size respect the limits."""
         pieces = split(ranges_of(sizes), least, most)
         self.assertEqual([(one.queue_id, offset) for one in pieces
                           for offset in range(one.start, one.end)],
@@ -75,12 +75,12 @@ class SplitTests(SynchronousTestCase):
 
 
 class LimitedTests(SynchronousTestCase):
-    """Micro-batches."""
+    """The limits of micro-batches."""
 
     @given(SIZES, st.integers(1, 200))
     @settings(max_examples=200, deadline=None)
     def test_a_micro_batch_respects_every_limit(self, sizes: list[int], most: int) -> None:
-        """As many as are allowed, no queue beyond its end, none left out that could have one."""
+        """A micro-batch uses the limit fully, stays within each queue, and starves no queue."""
         queues = [MessageQueue("t", "a", queue_id) for queue_id in range(len(sizes))]
         start = {queue: 7 * queue.queue_id for queue in queues}
         end = {queue: start[queue] + size for queue, size in zip(queues, sizes, strict=True)}
@@ -93,7 +93,7 @@ class LimitedTests(SynchronousTestCase):
                             msg=f"{sizes} {most} {taken}")
 
     def test_a_micro_batch_is_shared_by_backlog(self) -> None:
-        """By what is waiting."""
+        """The share of a queue depends on its backlog."""
         queues = [MessageQueue("t", "a", queue_id) for queue_id in range(2)]
         found = limited({queues[0]: 0, queues[1]: 50}, {queues[0]: 300, queues[1]: 150}, 40)
         self.assertEqual(found, {queues[0]: 30, queues[1]: 60})

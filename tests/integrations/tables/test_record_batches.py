@@ -19,7 +19,7 @@ INNER_BATCH = record.SYS_INNER_BATCH | record.SYS_NEED_UNWRAP
 
 
 def rows_of(batch: object) -> list[dict[str, object]]:
-    """A batch as rows; maps as dicts."""
+    """Return the rows of a batch, with maps as dicts."""
     batch.validate(full=True)  # type: ignore[attr-defined]
     found = batch.to_pylist()  # type: ignore[attr-defined]
     assert isinstance(found, list)
@@ -31,7 +31,7 @@ def rows_of(batch: object) -> list[dict[str, object]]:
 
 
 class RowTests(SynchronousTestCase):
-    """Every column of every kind of record."""
+    """Every column of records of every kind."""
 
     def check(self, stored: list[bytes], message: str = "") -> None:
         builder = BatchBuilder(COLUMNS)
@@ -44,12 +44,14 @@ class RowTests(SynchronousTestCase):
         self.assertEqual(len(found), len(stored))
 
     def test_rows_are_what_the_decoder_reads(self) -> None:
-        """Rows of records of every kind equal those read one at a time, whatever is in them."""
+        """Rows are equal to the results of the decoder of single records, whatever the records
+        contain.
+        """
         for seed in range(30):
             self.check(random_records(seed, 40), f"seed {seed}")
 
     def test_regular_properties(self) -> None:
-        """The same when all properties are in the form of today's clients."""
+        """The same holds if all properties have the form of today's clients."""
         for seed in range(30, 40):
             self.check(random_records(seed, 40, irregular=False), f"seed {seed}")
 
@@ -58,18 +60,18 @@ class RowTests(SynchronousTestCase):
         self.check([encoded(), encoded(body=b"", queue_offset=1)])
 
     def test_many_names(self) -> None:
-        """As many different names as there are pairs."""
+        """There are as many different names as pairs."""
         self.check([encoded(properties="".join(
             f"n{index}_{key}\x01v\x02" for key in range(50))) for index in range(20)])
 
     def test_properties_that_are_no_text(self) -> None:
-        """Bytes that are no UTF-8 become replacement characters, as everywhere."""
+        """Bytes that are not UTF-8 become replacement characters."""
         good = encoded(properties="a\x01b\x02")
         at = good.index(b"a\x01b\x02") + 2
         self.check([good[:at] + b"\xff" + good[at + 1 :], good])
 
     def test_times_beyond_any_timestamp(self) -> None:
-        """A producer's clock may say anything: the batch is made all the same."""
+        """The clock of a producer may have any value, and the batch is still built."""
         builder = BatchBuilder(select_columns("bornTimestamp,deliverTime"))
         for number in ((1 << 63) - 1, -(1 << 63), 253_402_300_800_000):
             builder.add(encoded(born_ms=number, properties=f"TIMER_DELIVER_MS\x01{number}\x02"))
@@ -77,13 +79,13 @@ class RowTests(SynchronousTestCase):
         for column in batch.columns:
             self.assertEqual(column.cast("int64").to_pylist(), [
                 1000 * TIME_MS_MAX, 1000 * TIME_MS_MIN, 1000 * TIME_MS_MAX])
-            # PySpark makes datetimes of them, in the local zone.
+            # PySpark converts them to datetimes in the local zone.
             for hours in (-12, 14):
                 for value in column.to_pylist():
                     value.astimezone(timezone(timedelta(hours=hours)))
 
     def test_body_as_text(self) -> None:
-        """bodyFormat=string gives text, bytes that are none by replacement characters."""
+        """With bodyFormat=string, bytes that are not UTF-8 become replacement characters."""
         builder = BatchBuilder(select_columns("body", body_format="string"))
         builder.add(encoded(body="süß".encode()) + encoded(body=b"\xff"))
         self.assertEqual(rows_of(builder.batch()), [{"body": "süß"}, {"body": "\ufffd"}])
@@ -91,7 +93,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual(rows_of(builder.batch()), [{"body": "süß"}])
 
     def test_columns_alone(self) -> None:
-        """Each column is the same whether others are there or not."""
+        """A column has the same values with and without the other columns."""
         stored = random_records(5, 30)
         wanted = [row(each) for each in stored]
         for column in COLUMNS:
@@ -102,14 +104,14 @@ class RowTests(SynchronousTestCase):
 
 
 class BufferTests(SynchronousTestCase):
-    """Several buffers, and choosing rows."""
+    """Several buffers, and the selection of rows."""
 
     def builder(self, rows: RowFilter | None = None, names: str = "topic,queueOffset"
                 ) -> BatchBuilder:
         return BatchBuilder(select_columns(names), rows)
 
     def test_buffers_of_several_brokers(self) -> None:
-        """Each row has the name of the broker its buffer came from; the next batch begins anew."""
+        """Each row has the broker name of its buffer, and the next batch begins empty."""
         builder = self.builder(names="brokerName,queueOffset")
         for index, name in enumerate(["a", None, "b", "a"]):
             builder.add(bytearray(encoded(queue_offset=index)), name)
@@ -121,14 +123,14 @@ class BufferTests(SynchronousTestCase):
         self.assertEqual(rows_of(builder.batch()), [{"brokerName": "c", "queueOffset": 7}])
 
     def test_a_batch_of_nothing_has_the_schema_and_no_row(self) -> None:
-        """A batch of nothing has the schema and no row."""
+        """The batch has the schema and no row."""
         builder = BatchBuilder(COLUMNS)
         self.assertEqual((builder.batch().num_rows, builder.batch().schema), (0, builder.schema))
         self.assertEqual(builder.add(b""), [])
         self.assertEqual(builder.batch().num_rows, 0)
 
     def test_starts_say_where_records_are(self) -> None:
-        """With starts, what lies between the records is not looked at."""
+        """With starts, the bytes between the records are not examined."""
         first, second = encoded(queue_offset=1), encoded(queue_offset=2)
         builder = self.builder()
         builder.add(encoded(queue_offset=0))
@@ -136,7 +138,7 @@ class BufferTests(SynchronousTestCase):
         self.assertEqual([each["queueOffset"] for each in rows_of(builder.batch())], [0, 1, 2])
 
     def test_rows_are_chosen(self) -> None:
-        """By queue offset, store time, topic and transaction state."""
+        """Rows are selected by queue offset, store time, topic and transaction state."""
         stored = b"".join(
             encoded(topic, queue_offset=index, stored_ms=1000 + index, sys_flag=flag)
             for index, (topic, flag) in enumerate(
@@ -159,7 +161,7 @@ class BufferTests(SynchronousTestCase):
 
 
 class InnerBatchTests(SynchronousTestCase):
-    """Records that hold several messages."""
+    """Records that contain several messages."""
 
     def batch_record(self, sys_flag: int = 0) -> bytes:
         body = encode_batch([(index, b"m%d" % index, f"UNIQ_KEY\x01u{index}\x02TAGS\x01t\x02")
@@ -170,7 +172,7 @@ class InnerBatchTests(SynchronousTestCase):
                        queue_id=2, sys_flag=INNER_BATCH | sys_flag)
 
     def test_one_row_a_message(self) -> None:
-        """A batch is as many rows as it has messages, each with its own place in the queue."""
+        """A batch becomes a row for each message, each with its own queue offset."""
         for sys_flag in (0, 1):
             builder = BatchBuilder(select_columns(
                 "queueOffset,msgId,tags,body,flag,sysFlag,queueId,commitLogOffset,brokerName"))
@@ -190,7 +192,9 @@ class InnerBatchTests(SynchronousTestCase):
         self.assertEqual(rows_of(builder.batch()), [{"body": b"m1"}])
 
     def test_not_a_batch(self) -> None:
-        """A body that is no batch is named, or skipped and counted."""
+        """The error names a body that is not a batch; with skip_unreadable it is skipped and
+        counted.
+        """
         bad = encoded("B", b"nonsense", queue_offset=4, sys_flag=INNER_BATCH)
         builder = BatchBuilder(select_columns("body"))
         builder.add(bad)
@@ -203,10 +207,10 @@ class InnerBatchTests(SynchronousTestCase):
 
 
 class DamageTests(SynchronousTestCase):
-    """What is no record, and bodies that cannot be read."""
+    """Bytes that are not records, and bodies that cannot be read."""
 
     def test_buffers_that_are_no_records(self) -> None:
-        """Each is refused with the place."""
+        """Each buffer is refused with the position of the fault."""
         good = encoded()
         head = good[:4] + b"\0\0\0\0" + good[8:]
         cases = {"torn": (good + good[:-1], len(good)), "magic": (good + head, len(good)),
@@ -217,7 +221,7 @@ class DamageTests(SynchronousTestCase):
             self.assertIn(f"byte {place}", str(error), msg=name)
 
     def test_damaged_records(self) -> None:
-        """Lengths that do not add up and a wrong CRC: refused with the place, or left out."""
+        """Inconsistent lengths and a wrong CRC are refused with the position, or left out."""
         good = encoded(body=b"x" * 50, properties="a\x01b\x02")
         body = 88
         damages = {
@@ -250,7 +254,9 @@ class DamageTests(SynchronousTestCase):
         self.assertEqual(rows_of(builder.batch()), [{"body": b"jello"}])
 
     def test_bodies_that_do_not_decompress(self) -> None:
-        """The error names topic, queue, offset and what was tried; or they are left out."""
+        """The error names the topic, the queue, the offset and the algorithm, or the body is left
+        out.
+        """
         bodies = {"zlib": (b"no zlib", 1), "lz4": (b"no lz4 frame at all", 0x101),
                   "zstd": (b"no zstd", 0x201), "type 7": (b"?", 0x701),
                   "cut": (zlib.compress(b"x" * 1000)[:-6], 0x301)}
@@ -269,13 +275,13 @@ class DamageTests(SynchronousTestCase):
             self.assertEqual(builder.damaged_count, 1)
 
     def test_unread_bodies_are_not_unpacked(self) -> None:
-        """Without the column body nothing is unpacked, and nothing fails."""
+        """Without the column body, no body is decompressed, and none can fail."""
         builder = BatchBuilder(select_columns("queueOffset"))
         builder.add(encoded(body=b"no zlib", sys_flag=1, queue_offset=5, born_host=HOST))
         self.assertEqual(rows_of(builder.batch()), [{"queueOffset": 5}])
 
     def test_random_damage_never_goes_unnoticed(self) -> None:
-        """A byte changed anywhere: an error, or rows of the one-by-one decoder."""
+        """A changed byte causes an error, or the rows of the decoder of single records."""
         stored = b"".join(random_records(99, 6))
         starts = []
         at = 0

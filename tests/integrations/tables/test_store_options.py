@@ -9,17 +9,17 @@ from twistmq.integrations.tables.store_options import OptionError, StoreOptions
 
 
 class StoreOptionsTests(SynchronousTestCase):
-    """Reading them."""
+    """The reading of the options."""
 
     def test_a_path_is_enough(self) -> None:
-        """A path is enough."""
+        """All other options have defaults."""
         found = StoreOptions.read({"path": "/s"})
         self.assertEqual((found.path, found.topics, found.stored_from_ms, found.check_crc,
                           found.fail_on_data_loss, found.piece_count_min),
                          ("/s", None, None, True, True, 1))
 
     def test_option_names_are_read_in_any_case(self) -> None:
-        """Each is read, whatever the case of its name."""
+        """Each option is read, whatever the case of its name."""
         found = StoreOptions.read({
             "PATH": "/s", "SubScribe": "a, b,", "startingtimestamp": "1700000000000",
             "endingTimestamp": "2023-11-14T23:13:21.5+01:00", "checkcrc": "False",
@@ -38,7 +38,7 @@ class StoreOptionsTests(SynchronousTestCase):
         self.assertEqual(found.stored_from_ms, 1_700_000_000_000)
 
     def test_each_mistake_names_its_option(self) -> None:
-        """Each names its option."""
+        """Each error names its option."""
         cases: dict[str, dict[str, str]] = {
             "option path": {"path": ""},
             "option nameserver: format rocketmq_store has none": {"nameServer": "x:1"},

@@ -1,4 +1,4 @@
-"""Messages of the trace topic as rows."""
+"""Messages of the trace topic as rows of events."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RECORDS = (
 
 
 def rows_of(*bodies: bytes, **fields: Any) -> list[dict[str, Any]]:
-    """The rows of messages with these bodies."""
+    """Return the rows of messages with these bodies."""
     builder = BatchBuilder(MESSAGE_COLUMNS)
     for index, body in enumerate(bodies):
         builder.add(encoded("RMQ_SYS_TRACE_TOPIC", body, queue_offset=index, **fields), "broker-a")
@@ -53,10 +53,10 @@ def rows_of(*bodies: bytes, **fields: Any) -> list[dict[str, Any]]:
 
 
 class TraceEventsTests(SynchronousTestCase):
-    """Rows of records."""
+    """The rows of trace records."""
 
     def test_each_kind(self) -> None:
-        """What each kind of record has is in its columns; what it has not is null."""
+        """The fields of each kind of record are in its columns, and the other columns are null."""
         host = record.host_bytes("10.9.8.7", 4711)
         found = rows_of(encode_records(RECORDS), born_host=host, queue_id=3)
         always = {"clientHost": "10.9.8.7", "brokerName": "broker-a", "queueId": 3,
@@ -87,7 +87,7 @@ class TraceEventsTests(SynchronousTestCase):
                              msg=one["traceType"])
 
     def test_what_clients_wrote(self) -> None:
-        """Every record of what Java and Go clients stored is a row, from the right place."""
+        """Every record that Java and Go clients have stored is a row with the right position."""
         bodies = [path.read_bytes() for path in sorted(GOLDEN.rglob("*.bin"))]
         self.assertTrue(bodies)
         found = rows_of(*bodies)
@@ -98,7 +98,7 @@ class TraceEventsTests(SynchronousTestCase):
                           for row in found], wanted)
 
     def test_records_that_cannot_be_read(self) -> None:
-        """They are counted, and the others are rows."""
+        """Unreadable records are counted, and the other ones become rows."""
         builder = BatchBuilder(MESSAGE_COLUMNS)
         good = encode_records(RECORDS[:1])
         builder.add(encoded(body=b"Pub\x01now\x02" + good + b"What\x02"), "b")
@@ -107,12 +107,12 @@ class TraceEventsTests(SynchronousTestCase):
         self.assertEqual(([row["msgId"] for row in found], events.bad_count), (["ID1"], 2))
 
     def test_clients_by_ipv6(self) -> None:
-        """The host is without its port, in either form of an address."""
+        """The host has no port, with both forms of addresses."""
         host = record.host_bytes("fe80::1", 4711)
         self.assertEqual(rows_of(encode_records(RECORDS[:1]), born_host=host)[0]["clientHost"],
                          "fe80::1")
 
     def test_times_no_calendar_has(self) -> None:
-        """A client's clock may say anything."""
+        """The clock of a client may have any value."""
         far = Pub((1 << 62), None, "P", "T", "I", None, None, None, 1, 1, 0, None, True)
         self.assertEqual(rows_of(encode_records([far]))[0]["time"].year, 9999)

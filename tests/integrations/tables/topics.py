@@ -15,7 +15,7 @@ from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["BROKER", "Topics", "topics"]
 
-#: The broker's name.
+#: The name of the broker.
 BROKER = "broker-a"
 
 
@@ -26,7 +26,7 @@ class Topics:
     broker: RunningBroker
     client: Client
     producer: Producer
-    #: What every source and sink is given.
+    #: The options that every source and sink gets.
     options: dict[str, str] = field(default_factory=dict)
 
     def queue(self, topic: str, queue_id: int = 0) -> MessageQueue:
@@ -41,7 +41,9 @@ class Topics:
                               for body in bodies[begin:begin + 100]], queue)
 
     def fill(self, topic: str, counts: list[int]) -> list[tuple[int, int, bytes]]:
-        """Send so many messages to each queue; :returns: (queue id, offset, body) of each."""
+        """Send a number of messages to each queue; :returns: (queue id, offset, body) of each
+        message.
+        """
         found = []
         for queue_id, count in enumerate(counts):
             bodies = [b"%s-%d-%d" % (topic.encode(), queue_id, offset) for offset in range(count)]
@@ -50,7 +52,7 @@ class Topics:
         return found
 
     def stored(self, topic: str, queue_ids: range = range(4)) -> list[Any]:
-        """All records of a topic, by queue and offset."""
+        """Return all records of a topic, by queue and offset."""
         found = []
         for queue_id in queue_ids:
             queue, offset = self.queue(topic, queue_id), 0
@@ -63,7 +65,7 @@ class Topics:
 
 @contextmanager
 def topics(**settings: str) -> Iterator[Topics]:
-    """A broker without topics."""
+    """Start a broker without topics."""
     with running_broker({"brokerName": BROKER, **settings}) as broker, Client(
             broker.namesrv_address, timeout_s=30) as client:
         yield Topics(broker, client, Producer(client=client, timeout_s=30),

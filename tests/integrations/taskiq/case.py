@@ -1,4 +1,4 @@
-"""A broker in this process, and Taskiq on it."""
+"""A broker in this process, and brokers of Taskiq that use it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["TaskiqCase", "until"]
 
 
 def start_server(folder: Path, stack: ExitStack) -> RunningBroker:
-    """A name server and a broker for the tests of a module."""
+    """Start a name server and a broker for the tests of a module."""
     return stack.enter_context(running_broker())
 
 
@@ -36,24 +36,24 @@ async def until(what: str, condition: Callable[[], object], seconds: float = 60.
 
 
 class TaskiqCase(SynchronousTestCase):
-    """Each test has a queue of its own."""
+    """Each test has its own queue."""
 
     server: RunningBroker
 
     def setUp(self) -> None:
-        """Start the broker, unless another test of the module has."""
+        """Start the broker, unless another test of the module has started it."""
         self.server = kept(self, start_server)
         self.queue = f"q{uuid.uuid4().hex[:12]}"
         self.calls: list[Any] = []
 
     def broker(self, **options: Any) -> TwistmqBroker:
-        """A broker of Taskiq, which the test closes."""
+        """Make a broker of Taskiq, which the test closes."""
         return TwistmqBroker(self.server.namesrv_address,
                              **{"queue_name": self.queue, "invisible_s": 2, **options})
 
     @asynccontextmanager
     async def open_broker(self, **options: Any) -> AsyncIterator[TwistmqBroker]:
-        """A broker that is shut down after the block."""
+        """Make a broker that is shut down after the block."""
         broker = self.broker(**options)
         await broker.startup()
         try:
@@ -75,7 +75,7 @@ class TaskiqCase(SynchronousTestCase):
             await broker.wait_all(60)
 
     async def take(self, broker: TwistmqBroker) -> AckableMessage:
-        """The next message of the queue."""
+        """Return the next message of the queue."""
         messages = broker.listen()
         try:
             async with asyncio.timeout(60):
@@ -88,16 +88,16 @@ class TaskiqCase(SynchronousTestCase):
         asyncio.run(coroutine)
 
     def count(self, topic: str, queue_id: int = 0) -> int:
-        """The number of messages of a queue at the broker."""
+        """Return the number of messages of a queue at the broker."""
         return self.server.call(
             lambda: self.server.kernel.store.queues.max_offset(topic, queue_id))
 
     def messages(self) -> list[ReceivedMessage[Any]]:
-        """All messages of the queue of this test."""
+        """Return all messages of the queue of this test."""
         with Client(self.server.namesrv_address) as client:
             queue, = client.read_queues(f"taskiq-{self.queue}")
             return messages_of(client.pull(queue, 0), queue, damaged=[])
 
     def dead_letter_count(self) -> int:
-        """The number of dead letters of the queue of this test."""
+        """Return the number of dead letters of the queue of this test."""
         return self.count(f"%DLQ%taskiq-{self.queue}")

@@ -1,4 +1,4 @@
-"""The broker for Taskiq, as programs that send and as its receiver use it."""
+"""The broker for Taskiq, as it is used by programs that send and by Taskiq's receiver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from twistmq.integrations.taskiq.testing import running_worker
 
 
 def message(broker: TwistmqBroker, value: Any = 1, **labels: str) -> BrokerMessage:
-    """The message of the task ``note``."""
+    """Return a message of the task ``note``."""
     return broker.formatter.dumps(TaskiqMessage(
         task_id="17", task_name="note", labels=labels, args=[value], kwargs={}))
 
@@ -30,7 +30,7 @@ class BrokerTests(TaskiqCase):
     """Messages as a receiver gets them; adapted from the tests of Taskiq's own brokers."""
 
     def test_a_message_that_was_sent_is_received_by_one_of_two_listeners(self) -> None:
-        """It is finished by its acknowledgement."""
+        """The acknowledgement finishes the message."""
         async def main() -> None:
             async with self.open_broker() as broker:
                 self.noting(broker)
@@ -49,7 +49,7 @@ class BrokerTests(TaskiqCase):
         self.run_async(main())
 
     def test_a_message_that_is_not_acknowledged_becomes_a_dead_letter(self) -> None:
-        """It is delivered again as often as the option says."""
+        """The message is delivered again as often as the option permits."""
         async def main() -> None:
             for _ in range(2):
                 async with self.open_broker(max_attempts=2) as broker:
@@ -67,7 +67,7 @@ class BrokerTests(TaskiqCase):
         self.assertEqual(len(self.calls), 2)
 
     def test_a_delayed_message_comes_at_its_time(self) -> None:
-        """Not before, and others come meanwhile."""
+        """The message does not arrive earlier, and other messages arrive in the meantime."""
         async def main() -> None:
             async with self.open_broker() as broker:
                 self.noting(broker)
@@ -118,7 +118,7 @@ class BrokerTests(TaskiqCase):
         self.run_async(main())
 
     def test_many_are_sent_at_once(self) -> None:
-        """The topic is made by the first of them."""
+        """The first of the sends creates the topic."""
         async def main() -> None:
             async with self.open_broker() as broker:
                 self.noting(broker)
@@ -128,7 +128,7 @@ class BrokerTests(TaskiqCase):
         self.assertEqual(self.count(f"taskiq-{self.queue}"), 50)
 
     def test_messages_that_are_no_known_tasks_are_dead_letters(self) -> None:
-        """Each has one line in the log, without its body, and the queue goes on."""
+        """Each of them has one log line without its body, and the queue continues to work."""
         async def main() -> None:
             async with self.open_broker() as broker:
                 note = self.noting(broker)
@@ -165,7 +165,7 @@ class LabelTests(TaskiqCase):
     """Labels that determine how a message is sent."""
 
     def test_keys_and_a_tag_are_those_of_the_message(self) -> None:
-        """The id of the task is a key, too."""
+        """The id of the task is a key as well."""
         async def main() -> None:
             async with self.open_broker() as broker:
                 note = self.noting(broker, message_tag="eu")
@@ -177,7 +177,7 @@ class LabelTests(TaskiqCase):
         self.assertEqual((sent.keys, sent.tags), (["t-1", "order-17", "shop-3"], "eu"))
 
     def test_another_queue_has_its_own_workers(self) -> None:
-        """A label names it."""
+        """A label names the queue."""
         other = f"{self.queue}-other"
 
         async def main() -> None:
@@ -194,7 +194,7 @@ class LabelTests(TaskiqCase):
         self.assertEqual(self.calls, ["other", "own"])
 
     def test_higher_priorities_begin_first(self) -> None:
-        """Also among messages that were delayed; a topic has a queue for each priority."""
+        """This also holds among delayed messages; the topic has a queue for each priority."""
         async def main() -> None:
             async with self.open_broker(priorities=3) as broker:
                 note = self.noting(broker)
@@ -211,7 +211,7 @@ class LabelTests(TaskiqCase):
         self.assertEqual(self.calls, [2, 7, "late 2", 1, 0, "none"])
 
     def test_a_wrong_label_is_named(self) -> None:
-        """By the error that Taskiq raises for a task that is not sent."""
+        """Taskiq's error for a task that is not sent has this error as its cause."""
         async def main() -> None:
             async with self.open_broker() as broker:
                 note = self.noting(broker)
@@ -228,7 +228,7 @@ class LabelTests(TaskiqCase):
 
 
 class ConnectionTests(TaskiqCase):
-    """When the broker connects, its errors, and its end."""
+    """The moment at which the broker connects, its errors, and its end."""
 
     def test_no_server_answers(self) -> None:
         """A start does not connect; a send names the server; a worker logs it once and waits."""
@@ -284,7 +284,7 @@ class ConnectionTests(TaskiqCase):
         self.run_async(main())
 
     def test_a_task_that_is_too_large_is_refused(self) -> None:
-        """The error has the limit."""
+        """The error contains the limit."""
         async def main() -> None:
             async with self.open_broker() as broker:
                 with self.assertRaises(SendTaskError) as raised:
@@ -294,12 +294,12 @@ class ConnectionTests(TaskiqCase):
         self.run_async(main())
 
     def test_a_wrong_option_is_named(self) -> None:
-        """One of its own at once."""
+        """An option of the broker is checked at once."""
         self.assertIn("prefetch is 0: give at least 1", str(
             self.assertRaises(ValueError, TwistmqBroker, prefetch=0)))
 
     def test_threads_end_with_the_broker_and_it_connects_again(self) -> None:
-        """No thread is left; a later send makes new connections."""
+        """No thread remains, and a later send makes new connections."""
         before = set(threading.enumerate())
 
         async def main() -> None:

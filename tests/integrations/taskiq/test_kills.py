@@ -38,7 +38,7 @@ class KillTests(KilledWorkersCase):
     """Kills in the middle of tasks."""
 
     def test_nothing_is_lost_and_only_running_tasks_run_twice(self) -> None:
-        """Three workers are killed, and a fourth one does the rest."""
+        """Three workers are killed, and a fourth worker runs the remaining tasks."""
         with running_broker() as server:
             broker = TwistmqBroker(server.namesrv_address)
 

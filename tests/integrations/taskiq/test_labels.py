@@ -10,15 +10,15 @@ from twistmq.integrations.taskiq.labels import SendLabels, send_labels
 
 
 class LabelTests(SynchronousTestCase):
-    """Labels as Taskiq gives them to a broker, which are texts."""
+    """Labels as Taskiq passes them to a broker, which are texts."""
 
     def test_a_task_without_labels(self) -> None:
-        """Its id is the only key, if it can be one."""
+        """The id of the task is the only key, if it can be a key."""
         self.assertEqual(send_labels("t1", {"other": "x"}), SendLabels(keys=("t1",)))
         self.assertEqual(send_labels("no key", {}), SendLabels())
 
     def test_all_labels(self) -> None:
-        """A delay of 0 is none."""
+        """A delay of 0 counts as no delay."""
         begin = time.time()
         labels = send_labels("t1", {
             "queue_name": "q", "delay": "2.5", "priority": "3", "message_keys": " a  b ",
@@ -29,7 +29,7 @@ class LabelTests(SynchronousTestCase):
         self.assertIsNone(send_labels("t1", {"delay": "0"}).due)
 
     def test_wrong_numbers_are_named(self) -> None:
-        """Each error has the label and its value."""
+        """Each error contains the label and its value."""
         wrong: tuple[dict[str, object], ...] = (
             {"delay": "soon"}, {"delay": "-1"}, {"delay": "inf"}, {"delay": "nan"},
             {"priority": "1.5"}, {"priority": "-2"}, {"priority": float("inf")},

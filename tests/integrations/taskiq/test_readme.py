@@ -19,7 +19,7 @@ PAGE: Final = (ROOT / "integrations/taskiq/README.md").read_text()
 
 
 class ExampleTests(TaskiqCase):
-    """The examples, in files of their names."""
+    """The examples, in files with their names."""
 
     #: The programs of Taskiq start slowly on a busy machine.
     timeout = 300
@@ -31,7 +31,7 @@ class ExampleTests(TaskiqCase):
         return folder
 
     def test_a_worker_runs_the_tasks_of_the_page(self) -> None:
-        """One at once, and one after its delay; the worker stops when it is told to."""
+        """One task runs at once, and one after its delay; the worker stops after a signal."""
         folder = self.write_examples()
         environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1"}
         log = folder / "worker.log"

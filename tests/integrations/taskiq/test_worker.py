@@ -1,4 +1,4 @@
-"""Workers of Taskiq on the broker: what they run, and how they end."""
+"""Workers of Taskiq on the broker: the tasks that they run, and their ends."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from twistmq.integrations.taskiq.testing import running_worker
 
 
 class TaskTests(TaskiqCase):
-    """What workers run."""
+    """The tasks that workers run."""
 
     def setUp(self) -> None:
-        """The receiver logs each failure of a task with its traceback."""
+        """Ignore the tracebacks that the receiver logs for failed tasks."""
         super().setUp()
         logging.getLogger("taskiq").setLevel(logging.CRITICAL)
         self.addCleanup(logging.getLogger("taskiq").setLevel, logging.NOTSET)
@@ -48,7 +48,7 @@ class TaskTests(TaskiqCase):
         self.assertEqual(self.dead_letter_count(), 0)
 
     def test_each_time_of_acknowledgement(self) -> None:
-        """Each finishes the message, and a task may do so itself."""
+        """Each of them finishes the message, and a task may finish its message itself."""
         async def main() -> None:
             for kind in AcknowledgeType:
                 broker = self.broker()
@@ -67,7 +67,7 @@ class TaskTests(TaskiqCase):
                                       ("when_saved", False), ("manual", True)])
 
     def test_a_message_whose_task_ends_without_acknowledgement_comes_again(self) -> None:
-        """After its invisible time."""
+        """The message is delivered again after its invisible time."""
         async def main() -> None:
             broker = self.broker()
 
@@ -93,7 +93,7 @@ class TaskTests(TaskiqCase):
         return broker.register_task(fail, task_name="fail", **labels)
 
     def test_a_failed_task_is_a_dead_letter(self) -> None:
-        """Unless the option says otherwise, or a retry was sent in its place."""
+        """The exceptions are the option against this, and a retry in place of the task."""
         async def main() -> None:
             for bury, retries, dead in ((True, 0, 1), (True, 3, 2), (False, 0, 2)):
                 broker = self.broker(bury_failed=bury)
@@ -106,7 +106,7 @@ class TaskTests(TaskiqCase):
         self.assertEqual(len(self.calls), 1 + 3 + 1)
 
     def test_a_retry_waits_at_the_broker(self) -> None:
-        """Taskiq's middleware gives the delay."""
+        """Taskiq's middleware determines the delay."""
         async def main() -> None:
             broker = self.broker()
             broker.add_middlewares(SmartRetryMiddleware(
@@ -120,7 +120,7 @@ class TaskTests(TaskiqCase):
         self.assertEqual(self.dead_letter_count(), 1)
 
     def test_a_task_whose_retry_cannot_be_sent_comes_again(self) -> None:
-        """Taskiq neither finishes its message nor sends another one."""
+        """Taskiq neither finishes the message nor sends another one."""
         async def main() -> None:
             broker = self.broker()
             broker.add_middlewares(SimpleRetryMiddleware(default_retry_label=True))
@@ -141,7 +141,7 @@ class TaskTests(TaskiqCase):
         self.assertEqual((len(self.calls), self.dead_letter_count()), (2, 0))
 
     def test_a_task_may_requeue_or_reject_its_message(self) -> None:
-        """A message that is rejected is a dead letter."""
+        """A rejected message becomes a dead letter."""
         async def main() -> None:
             broker = self.broker()
 
@@ -158,7 +158,7 @@ class TaskTests(TaskiqCase):
         self.assertEqual((len(self.calls), self.dead_letter_count()), (2, 1))
 
     def test_a_task_without_a_result_has_not_failed(self) -> None:
-        """It raises the error that Taskiq has for this."""
+        """The task raises Taskiq's error for this purpose."""
         async def main() -> None:
             broker = self.broker()
 
@@ -190,7 +190,7 @@ class TaskTests(TaskiqCase):
         self.assertEqual(self.calls, ["begin", "end"])
 
     def test_a_worker_that_stops_gives_back_what_it_has_not_begun(self) -> None:
-        """What runs is finished, and another worker has the rest at once."""
+        """The running tasks are finished, and another worker receives the other ones at once."""
         async def main() -> None:
             broker = self.broker(invisible_s=600)
             may_end = asyncio.Event()
@@ -210,7 +210,7 @@ class TaskTests(TaskiqCase):
             other.register_task(work, task_name="work")
             async with running_worker(other):
                 await until("the rest", lambda: len(self.calls) == 3)
-            # The receiver finishes what it had asked for, too.
+            # The receiver also finishes the messages that it had already requested.
             self.assertLess(len(first), 3)
 
         self.run_async(main())
@@ -221,7 +221,7 @@ class RestartTests(SynchronousTestCase):
     """A broker that ends and starts again."""
 
     def test_a_worker_waits_for_a_broker_that_restarts(self) -> None:
-        """It receives delayed messages and those of after the restart."""
+        """The worker receives delayed messages, and messages from after the restart."""
         folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         calls: list[str] = []
 
