@@ -1,7 +1,7 @@
-"""Options as keyword arguments of Python, and as the texts that the reads of tables take.
+"""Converts keyword arguments of Python to the option texts that the reads of tables accept.
 
-An option has the name of the Spark bridge, ``startingTimestamp``, or the same name as Python would
-write it, ``starting_timestamp``. Its value is a text, or a value of Python that has one.
+The name of an option is written as in the Spark bridge, ``startingTimestamp``, or in the style of
+Python, ``starting_timestamp``. Its value is a text, or a value of Python that has a text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def option_texts(given: Mapping[str, OptionValue], known: Iterable[str]) -> dict
 
 
 def _plain(name: str) -> str:
-    """Return a name without the marks of its words: ``tls.caFile`` and ``tls_ca_file`` are one."""
+    """Return a name in lower case without dots and underscores, so that both styles are equal."""
     return name.replace("_", "").replace(".", "").lower()
 
 

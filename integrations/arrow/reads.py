@@ -132,5 +132,5 @@ def _store_batches(store: StoreRead, pieces: Sequence[LogPiece]) -> Iterator[Any
 
 
 def _reader(columns: Sequence[Column], batches: Iterator[Any]) -> pa.RecordBatchReader:
-    """Make the reader of some batches."""
+    """Make a reader from an iterator of batches."""
     return pa.RecordBatchReader.from_batches(arrow_schema(columns), batches)

@@ -66,7 +66,7 @@ class Connection:
     ) -> None:
         """Send a task.
 
-        :param task_id: a key by which the message is found.
+        :param task_id: becomes a key of the message, by which tools find it.
         :param due: the Unix seconds at which it is delivered; None: at once.
         :raises ClientError: when it is not stored.
         """
@@ -84,7 +84,7 @@ class Connection:
             deliver_at=delivery_time(due, self._options))
 
     def reader(self, queue: str) -> QueueReader:
-        """Return the reader of a queue; :raises ClientError: when its topic cannot be made."""
+        """Return the reader of a queue; :raises ClientError: when its topic cannot be created."""
         with self._lock:
             reader = self._readers.get(queue)
             if reader is None:

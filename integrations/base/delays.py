@@ -1,8 +1,8 @@
 """The delays of tasks, which the broker's timer keeps.
 
-A delay above the broker's limit is divided: a reader that receives a message before its time sends
-it again. The timer may deliver a message up to a second early, and the reader keeps it until
-then.
+A delay above the broker's limit is divided: a reader that receives a message long before its time
+sends it again with the remaining delay. The timer may also deliver a message up to a second early;
+the reader keeps such a message until its time.
 """
 
 from __future__ import annotations

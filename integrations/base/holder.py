@@ -57,7 +57,7 @@ class HeldMessage:
 
 
 class Holder:
-    """The messages that one process or one connection holds.
+    """The messages that one process, or one connection, keeps hidden.
 
     :param invisible_s: the invisible time of a message, seconds.
     """
@@ -82,7 +82,7 @@ class Holder:
             self._held.add(held)
 
     def forget(self, held: HeldMessage) -> None:
-        """Let a message become visible when its invisible time is over."""
+        """Stop extending a message, which becomes visible when its invisible time is over."""
         with self._changed:
             self._held.discard(held)
 
@@ -177,7 +177,7 @@ class Holder:
         try:
             consumer.acknowledge([each.message for each in several])
         except ReceiptExpired:
-            log.warning("%d or fewer messages of queue %s were acknowledged too late, and are "
+            log.warning("up to %d messages of queue %s were acknowledged too late, and are "
                         "delivered again", len(several), several[0].queue)
         except (Closed, ForkedError):
             log.warning("%d messages of queue %s were not acknowledged before the connection "
@@ -185,7 +185,7 @@ class Holder:
         except RequestRefused as error:
             log.warning("the broker refuses an acknowledgement: %s", error)
         except ClientError as error:
-            log.warning("the broker does not take acknowledgements yet: %s", error)
+            log.warning("the broker does not accept acknowledgements yet: %s", error)
             time.sleep(_AGAIN_S)
             with self._changed:
                 if not self._is_closed:

@@ -15,13 +15,14 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     :raises ValueError: when a value is out of bounds.
     """
 
-    #: The least value of each number.
+    #: The smallest value of each number.
     LEAST: ClassVar[dict[str, float]] = {
         "topic_queues": 1, "invisible_s": 1, "delay_max_s": 1, "max_attempts": 1}
 
     #: The beginning of the names of all topics and groups.
     prefix: str
-    #: The number of queues of a new topic on each broker. With one, a queue keeps its order.
+    #: The number of queues of a new topic on each broker. With one queue, messages keep their
+    #: order.
     topic_queues: int = 1
     #: The time after which another worker gets the messages of a worker that died, seconds. It is
     #: extended while a worker has them, so a task may take longer.

@@ -1,4 +1,13 @@
-"""Reads one queue of tasks: pops messages, hides them, and hands out those whose time has come."""
+"""Reads one queue of tasks: pops its messages, hides them, and hands out each one when it is due.
+
+A task library takes one message at a time, and decides about each of them in any order and at any
+time. A broker delivers several messages in one response, a second too early if they were delayed,
+and delivers them again when their invisible time is over. The reader stands between the two. It
+keeps the received messages in a heap by the time at which they are due, lets the ``Holder`` extend
+their invisible time, and reports each decision to the broker once. A message that cannot be decoded
+or has used up its attempts becomes a dead letter, and one that arrived much too early is sent again
+with the remaining delay, so that neither ever reaches the library.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +151,7 @@ class QueueReader:
         if due is not None and is_too_early(due):
             self._postpone(message, due)
             return
-        # A message whose time has come has its place by its arrival.
+        # Messages that are due already are handed out in the order of their arrival.
         ready_at = due if due is not None and due > time.time() else 0.0
         task = Task(self.queue, message, self._consumer, value, ready_at)
         self._holder.hold(task)
@@ -179,7 +188,7 @@ class QueueReader:
             self._holder.give_back(task)
 
     def abandon(self, task: Task) -> None:
-        """Let a message become visible when its invisible time is over."""
+        """Stop extending a message, which becomes visible when its invisible time is over."""
         if self._finish(task):
             self._holder.forget(task)
 

@@ -1,4 +1,12 @@
-"""A channel of kombu: declarations, routes of messages, and the decisions of consumers."""
+"""A channel of kombu: declarations, routes of messages, and the decisions of consumers.
+
+kombu has base classes for transports that are not AMQP. They keep declarations, bindings and
+unacknowledged messages in the memory of one process, and call a few methods to store and fetch
+messages. This channel overrides these methods, and also the ones in which that memory would be
+wrong: other processes have their own bindings, so an exchange is a topic of the broker
+(``topology``), and the broker itself delivers the messages of a dead worker again, so nothing has
+to be restored by this process.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +72,7 @@ class DirectExchange(virtual_exchange.DirectExchange):
     """Routes by the exact routing key."""
 
     def deliver(self, message: Envelope, exchange: str, routing_key: str, **kwargs: Any) -> None:
-        """Send a message to the queues that are bound with its routing key."""
+        """Send a message to the queues that are bound by its routing key."""
         self.channel.put_direct(exchange, message, routing_key)
 
 
@@ -81,7 +89,7 @@ class Channel(virtual.Channel):
 
     QoS = QoS
     supports_fanout = True
-    #: A text is kept as it is, and only bytes are encoded, see ``encode_body``.
+    #: The encoding of bytes; texts are sent unchanged, see ``encode_body``.
     body_encoding = "base64"
     exchange_types: ClassVar[dict[str, Any]] = {
         "direct": DirectExchange, "topic": TopicExchange,

@@ -92,8 +92,8 @@ class Source:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        #: Whether nothing was read since a channel began to consume the queue. No message is handed
-        #: out before that, because the broker may have messages with a higher priority.
+        #: Whether nothing has been read since a channel began to consume the queue. Messages that
+        #: arrived earlier wait for the first read, because it may return higher priorities.
         self._is_new = False
 
     @property
@@ -171,8 +171,8 @@ class Source:
     def _wait_for_room(self) -> int | None:
         """Wait until a channel can take messages.
 
-        :returns: their largest number; None: the thread ends, because no channel consumes the
-            queue.
+        :returns: the largest number of messages that it can take; None: the thread ends, because
+            no channel consumes the queue.
         """
         idle_since: float | None = None
         while True:
@@ -232,7 +232,7 @@ class Source:
 
     @abstractmethod
     def _refuse(self, message: ReceivedMessage[Any], error: Exception) -> None:
-        """Put aside a message that kombu did not send."""
+        """Handle a message that kombu did not send."""
 
     @abstractmethod
     def _accepts(self, message: ReceivedMessage[Any], envelope: Envelope) -> bool:
@@ -244,7 +244,7 @@ class Source:
 
 
 def _matches(patterns: dict[str, set[str]], exchange: str, routing_key: str) -> bool:
-    """Whether a routing key fits one of the patterns by which a queue is bound to an exchange."""
+    """Whether a routing key matches one of the patterns that bind a queue to an exchange."""
     return any(re.match(pattern, routing_key) for pattern in patterns.get(exchange, ()))
 
 

@@ -40,7 +40,7 @@ class Transport(virtual.Transport):
     driver_name = "twistmq"
     connection_errors = (KombuConnectionError,)
     channel_errors = (ChannelError,)
-    #: Only after these errors may a new connection help: a refused request stays refused.
+    #: The errors after which a new connection can help; a refused request would be refused again.
     recoverable_connection_errors = (KombuConnectionError,)
     recoverable_channel_errors = ()
     implements = virtual.Transport.implements.extend(
@@ -140,15 +140,17 @@ class Transport(virtual.Transport):
             self._reader.recv(4096)
 
     def _arrived(self) -> None:
-        # A full buffer wakes the loop as well, and a closed socket has no loop.
+        # If the buffer is full, the loop wakes up anyway; a closed socket no longer has a loop.
         with suppress(OSError):
             self._writer.send(b"\0")
 
     def _deliver_ready(self) -> bool:
         """Pass the messages that are ready to their consumers, as far as their channels allow it.
 
-        :returns: whether there was any. A message for a queue of this process is passed alone,
-            because a caller that waits for a reply counts the calls of ``drain_events``.
+        A message for a queue of this process is passed alone, because a caller that waits for a
+        reply counts the calls of ``drain_events``.
+
+        :returns: whether there was a message.
         """
         lasting = []
         for is_lasting, source in self.topology.sources():
@@ -192,7 +194,7 @@ class Transport(virtual.Transport):
         return [source for _, source in self.topology.sources() if source.channel is channel]
 
     def wake(self, channel: AnyChannel) -> None:
-        """Let a channel that has room again get messages."""
+        """Read messages again for a channel that has room again."""
         for source in self.sources_of(channel):
             source.wake()
             if source.ready_count:

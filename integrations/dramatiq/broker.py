@@ -146,7 +146,7 @@ class TwistmqBroker(Broker):
             connection.send(queue, message.encode(), message.message_id, due)
 
     def _keep(self, message: TaskProxy, error: BrokerError) -> None:
-        """Prevent the loss of a message whose retry was not sent; the worker would finish it."""
+        """Keep a message whose retry was not sent; otherwise the worker would acknowledge it."""
         if isinstance(error, BrokerConnectionError):
             self.logger.warning("A retry of message %r was not sent, so the message is delivered "
                                 "again later.", message.message_id)
@@ -166,7 +166,7 @@ class TwistmqBroker(Broker):
             connection.reader(q_name(queue_name)).purge()
 
     def flush_all(self) -> None:
-        """Drop such messages of all declared queues."""
+        """Call :meth:`flush` for all declared queues."""
         for queue in self.get_declared_queues():
             self.flush(queue)
 
@@ -177,9 +177,9 @@ class TwistmqBroker(Broker):
 
         This includes the delayed messages that this process has sent.
 
-        :param interval: the milliseconds between two looks at the queue.
+        :param interval: the milliseconds between two checks of the queue.
         :param timeout: the largest number of milliseconds to wait.
-        :raises dramatiq.errors.QueueJoinTimeout: when they are over.
+        :raises dramatiq.errors.QueueJoinTimeout: when the time is over.
         """
         queue = q_name(queue_name)
         connection = self._connect()
@@ -187,7 +187,7 @@ class TwistmqBroker(Broker):
         while True:
             with dramatiq_errors():
                 count = connection.unfinished_count(queue)
-            # The time is looked at last, because the actor of a message may have sent another one.
+            # The delays are checked last, because an actor may have sent another message by then.
             if not count and self._delays.are_over(queue):
                 return
             if end is not None and time.monotonic() >= end:

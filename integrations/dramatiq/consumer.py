@@ -38,7 +38,7 @@ def message_of(queue: str, received: ReceivedMessage[Any]) -> Message[Any]:
     _check_form(message)
     message.options.pop("eta", None)
     if message.queue_name != queue:
-        # A worker looks for the consumer of a message by this name.
+        # The worker finds the consumer of a message by this name.
         message = dataclasses.replace(message, queue_name=queue)
     return message
 
@@ -92,7 +92,7 @@ class QueueConsumer(Consumer):
             self._reader = connection.reader(queue)
 
     def __next__(self) -> TaskProxy | None:
-        """Return the next message, or None when none has come in time."""
+        """Return the next message, or None if none has arrived in time."""
         task = self._reader.take()
         if task is None:
             with dramatiq_errors():

@@ -19,7 +19,7 @@ _RECEIVE_SPANS: Final = "OTEL_INSTRUMENTATION_MESSAGING_EXPERIMENTAL_RECEIVE_TEL
 class TwistmqInstrumentor:
     """Gives a :class:`TracingInterceptor` to all clients that the process makes from now on.
 
-    It has the methods that OpenTelemetry's launcher calls; only the package of the API is needed.
+    It has the methods that OpenTelemetry's launcher calls, and needs only the package of the API.
     """
 
     _tracing: ClassVar[TracingInterceptor | None] = None

@@ -33,8 +33,8 @@ from twistmq.protocol.topic_names import is_system_topic
 
 __all__ = ["TracingInterceptor", "process_span"]
 
-#: The number of sends whose end is not known. More than these are in flight only if the client
-#: did not report some, because a message was never sent.
+#: The largest number of spans of sends in flight. There are more only if the client did not report
+#: the end of some sends, because their messages were never sent.
 _SENDS_MAX: Final = 100_000
 
 
@@ -60,8 +60,8 @@ class TracingInterceptor(Interceptor):
     def before_send(self, topic: str, properties: dict[str, str]) -> None:
         """Begin the span of a send, and write its context into the properties.
 
-        A message without a current span continues the trace that its properties name, for example
-        those of a message that is passed on.
+        Without a current span, the send continues the trace that its properties name, for example
+        if the program passes on a message that it received.
         """
         if is_system_topic(topic):
             return

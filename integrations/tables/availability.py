@@ -102,7 +102,7 @@ class Bounds:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether an error means that a server is away for now, and not that it refuses a request."""
+    """Whether an error means that a server is away, and not that it refuses a request for good."""
     if isinstance(error, SendFailed):
         last = error.attempts[-1].error if error.attempts else None
         return isinstance(last, Exception) and is_passing(last)
@@ -319,7 +319,7 @@ class Look:
 class Deletions:
     """Remembers topics and queues that seem to be gone until a second look confirms it.
 
-    :param apart_s: the least time between the first and the second look.
+    :param apart_s: the shortest time between the first and the second look.
     """
 
     def __init__(self, apart_s: float) -> None:

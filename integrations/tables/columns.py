@@ -174,7 +174,7 @@ def select_columns(names: str | None = None, *, has_properties: bool = True, has
                 raise ColumnsError(f"option columns: there is no column {name!r}, only "
                                    + ", ".join(column.name for column in table))
             if column in columns:
-                raise ColumnsError(f"option columns: {column.name} is there twice")
+                raise ColumnsError(f"option columns: {column.name} is given twice")
             columns.append(column)
     if not has_properties:
         columns = [column for column in columns if column.name != "properties"]

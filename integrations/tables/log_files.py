@@ -324,7 +324,7 @@ def _below(uri: str, name: str) -> str:
 
 @contextmanager
 def _named(uri: str) -> Iterator[None]:
-    """Convert errors of pyarrow to one that names the path, without the secrets of its URI.
+    """Convert an error of pyarrow to one that names the path, without the secrets of its URI.
 
     :raises FileNotFoundError: unchanged.
     :raises StoreError: for any other error.

@@ -38,7 +38,7 @@ _CHUNK_SIZE_MAX: Final = 16 << 20
 _BATCH_ROWS: Final = 10_000
 #: The number of bytes in one read during the search for the next record.
 _SCAN_SIZE: Final = 1 << 20
-#: The bytes of a hole that are read before data, because the size of a record may begin with zeros.
+#: The bytes that are read before the end of a hole, because a record may begin with zero bytes.
 _HOLE_MARGIN: Final = 8
 _BLANK: Final = (record.MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
 _SIGNS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (
@@ -231,7 +231,7 @@ class PieceReader:
 
 
 def _is_torn(chunk: bytes, start: int) -> bool:
-    """Whether the end of a record was never written, which its CRC, of the body, does not show."""
+    """Whether the end of a record was never written; the CRC covers only the body."""
     try:
         last = record.decode_record(chunk, start, False)
     except StoreDamaged:

@@ -1,9 +1,9 @@
 """The offsets of a static topic's messages.
 
 The queues of a static topic can move between brokers. A broker stores its part of such a queue with
-offsets of its own, and its response to a pull says how far they are from those of the whole queue.
-The bridge writes the offsets of the whole queue into the records, so that nothing else in it has to
-distinguish the two.
+its own offsets, and its response to a pull contains their distance from the offsets of the whole
+queue. The bridge writes the offsets of the whole queue into the records, so that no other code has
+to distinguish the two.
 
 Source: PullAPIWrapper.processPullResult @5.3.3.
 """

@@ -201,8 +201,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _int("sendWindow", "16", _WRITES, "the largest number of unacknowledged sends",
          minimum=1, maximum=10_000),
     _int("sendTimeoutMs", "3000", _WRITES, "how long a send waits for its response", minimum=1),
-    _int("retryTimes", "2", _WRITES, "the least number of times that a failed send is repeated, on "
-         "another broker if the row does not name a queue"),
+    _int("retryTimes", "2", _WRITES, "the smallest number of times that a failed send is repeated, "
+         "on another broker if the row does not name a queue"),
     _flag("waitStoreOK", "true", _WRITES, "wait until the broker has flushed a message and, if the "
           "broker replicates synchronously, its slave has the message too. A message is sent again "
           "if that times out: up to retryTimes for the flush, and up to serverWaitMs for a slave "
@@ -222,8 +222,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _int("pullTimeoutMs", "3000", _READS, "how long a pull or a look-up waits for its response",
          minimum=1),
     _int("connectTimeoutMs", "3000", _ALL, "how long a connection attempt may take", minimum=1),
-    _int("fetchOffset.numRetries", "3", _READS, "the least number of times that a failed look-up "
-         "or pull is repeated"),
+    _int("fetchOffset.numRetries", "3", _READS, "the smallest number of times that a failed "
+         "look-up or pull is repeated"),
     _int("fetchOffset.retryIntervalMs", "200", _ALL, "the pause before each further try",
          maximum=3_600_000),
     _int("serverWaitMs", "120000", _ALL, "the longest time for which a query waits for a broker or "
@@ -433,8 +433,8 @@ def _check(option: Option, value: str) -> None:
                               f"{option.maximum}")
 
 
-#: Options of the format ``kafka``, in lower case, and what takes their place here. A name that ends
-#: with "." stands for all names that begin with it.
+#: Options of the format ``kafka``, in lower case, and the options that replace them here. A name
+#: that ends with "." stands for all names that begin with it.
 _KAFKA_NAMES: Final = {
     "kafka.bootstrap.servers": "nameServer",
     "kafka.group.id": "group",

@@ -200,7 +200,7 @@ def _unreplaced(
         after = start
         is_kept = True
         for offset, result in reader.results():
-            # The reader is past the answers whose rows wait, so that a loss is reported from there.
+            # The reader continues after the rows that wait here, so a loss is reported from there.
             if waiting:
                 is_kept = reader.is_kept(last)
                 if not is_kept:
@@ -445,7 +445,7 @@ class QueueReader:
         return self._part
 
     def is_kept(self, last: Last) -> bool:
-        """Whether the queue still has the content that the rest of the range was planned for."""
+        """Whether the queue still has the content for which the remaining range was planned."""
         part = self._part
         return max(self._kept_end(last), part.start) >= part.end
 
@@ -512,8 +512,8 @@ class QueueReader:
         messages that the expression excludes.
         """
         offset = self._position
-        # One message is enough if it is there. After a loss, a pull passes over as many removed
-        # messages as the broker allows.
+        # If the message exists, one message is enough. After a loss, a pull passes over as many
+        # removed messages as the broker allows.
         count = 1 if offset == self._part.start else self._plan.pull_batch_size
         result = with_logical_offsets(self._client.pull_soon(
             self._queue, offset, group=self._plan.group, max_count=count, attempt=self._attempt,
@@ -626,7 +626,7 @@ class QueueReader:
         :param starts: the position of each record in the response.
         :raises DataLoss: when a message is missing and failOnDataLoss is true.
         """
-        # Nearly every response has one message for each offset, so few are walked.
+        # Nearly every response has one message for each offset, so few responses are walked.
         if not self._takes_all or (
                 len(starts) == result.next_offset - offset
                 and queue_offset_of(result.body, starts[0]) == offset
@@ -661,8 +661,8 @@ class QueueReader:
         part = self._part
         first, after = max(offset, part.start), min(until, part.end)
         if first < after:
-            report_loss(f"{self._position_text(offset)} is not there: {why}, and {part.start} to "
-                        f"{part.end} were to be read", self._plan.fail_on_data_loss,
+            report_loss(f"{self._position_text(offset)} is not there: {why}, and the range to read "
+                        f"is {part.start} to {part.end}", self._plan.fail_on_data_loss,
                         f"{after - first} offsets are skipped, {first} to {after - 1}")
 
     def _unreached(self, error: Exception) -> bool:

@@ -52,7 +52,7 @@ def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
           max_records: int | None = None) -> list[QueueRange]:
     """Split ranges into partitions, in the order of queues and offsets.
 
-    :param min_partitions: the least number of partitions, if there are enough offsets.
+    :param min_partitions: the smallest number of partitions, if there are enough offsets.
     :param max_records: the largest number of offsets in a partition.
     :raises OptionError: when this requires more partitions than the driver can hold.
     """
@@ -64,7 +64,7 @@ def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
             longest = max(nonempty, key=lambda one: one.size)
             raise OptionError(
                 f"option maxRecordsPerPartition: {max_records} would make {sum(pieces)} "
-                f"partitions, of {PARTITIONS_MAX} at most; the longest range is that of "
+                f"partitions, of {PARTITIONS_MAX} at most; the longest range is in "
                 f"{queue_name(longest.queue)}, from offset {longest.start} to {longest.end}")
     if min_partitions is not None:
         missing = min(min_partitions, sum(one.size for one in nonempty)) - sum(pieces)

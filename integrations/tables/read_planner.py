@@ -86,8 +86,8 @@ def check_brokers(plan: ReadPlan, topic: str, brokers: Iterable[str], planned_ms
                 # The topic was deleted after its messages had been read.
                 return
             if not patience.pause(f"topic {topic}: {error}"):
-                raise ReadFailed(f"topic {topic}: whether a broker was away during the read "
-                                 f"cannot be seen: {error}") from None
+                raise ReadFailed(f"topic {topic}: it is unknown whether a broker was away during "
+                                 f"the read: {error}") from None
     if late:
         raise ReadFailed(f"{queue_name(late[0])}: the broker was away when the read was planned, "
                          "and its messages are missing; read again, and name the brokers in the "

@@ -144,7 +144,7 @@ class RecordArrays:
         raise AssertionError("a record is damaged for one reader and whole for the other")
 
     def keep(self, chosen: Any) -> None:
-        """Keep the chosen records and drop all other ones.
+        """Keep the chosen records, and drop all others.
 
         :param chosen: bool[records], or indexes.
         """

@@ -1,7 +1,10 @@
 """Determines which queues a query reads, and from which offset to which.
 
-This module asks name servers and brokers. It runs on the driver, where Spark plans a query, and
-never in a task.
+The options name topics, patterns or single queues, and positions as words, offsets or times. The
+result has to be exact numbers, because tasks on other machines must read the same messages when
+they are run again. Therefore this module asks name servers and brokers once, on the driver, where
+Spark plans a query, and never in a task. A name that an option gives must exist, since a mistyped
+name would otherwise be read as an empty topic; a topic that only a pattern selects may disappear.
 """
 
 from __future__ import annotations
@@ -269,7 +272,8 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST, "committed": _COMMITTED
 def _positions(options: Options, side: str) -> _Positions:
     """Find the option that determines the start or the end of a query, and read its value.
 
-    A time for all queues takes precedence over times for single queues, and those over offsets.
+    A time for all queues takes precedence over times for single queues, and these take precedence
+    over offsets.
 
     :param side: "starting" or "ending".
     """

@@ -36,7 +36,7 @@ _GROUP_LENGTH_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class TopicPart:
-    """A range of one queue, and what the brokers were when the read was planned."""
+    """A range of one queue, and the brokers of its topic when the read was planned."""
 
     range: QueueRange
     #: The brokers that had the topic; empty if the options name each queue.
@@ -157,7 +157,7 @@ class TopicRead:
 
 def _ranges(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
             ending_option: str) -> list[QueueRange]:
-    """Combine the start and the end of each queue to a range.
+    """Combine the start and the end of each queue into a range.
 
     :param ending_option: the name of the option that determines the ends; error texts contain it.
     :raises OptionError: when the end of a queue is before its start.

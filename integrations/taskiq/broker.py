@@ -1,4 +1,10 @@
-"""The broker for Taskiq."""
+"""The broker for Taskiq.
+
+Taskiq is asynchronous, and a task that computes for long blocks its event loop. The message of such
+a task must stay hidden from other workers, so a worker reads, extends and acknowledges on threads,
+by the reader that all integrations of task queues share. A program that only sends tasks needs no
+thread: it uses the asyncio client, in its own event loop.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +39,7 @@ log = logging.getLogger("twistmq.integrations")
 #: How long one request for messages waits, and the delay after one that failed, seconds.
 _WAIT_S: Final = 5.0
 _AGAIN_S: Final = 1.0
-#: The delay between two looks at a queue, seconds.
+#: The delay between two checks of a queue, seconds.
 _LOOK_S: Final = 0.1
 
 
@@ -131,7 +137,7 @@ class TwistmqBroker(AsyncBroker):
             while True:
                 count = await asyncio.to_thread(
                     lambda: self._connect().unfinished_count(self.queue_name))
-                # The time is looked at last, because a task may have sent another one.
+                # The delays are checked last, because a task may have sent another one by then.
                 if not count and (self._sender is None
                                   or self._sender.delays.are_over(self.queue_name)):
                     return
@@ -158,7 +164,7 @@ class TwistmqBroker(AsyncBroker):
             message: TaskiqMessage = self.formatter.loads(received.body)
         except Exception as error:
             # The text of the error may contain the body of the message.
-            raise Undecodable(f"it is no task: {type(error).__name__}") from error
+            raise Undecodable(f"it is not a task: {type(error).__name__}") from error
         if self.find_task(message.task_name) is None:
             raise Undecodable(f"the task {message.task_name!r} is not known")
         return message
@@ -178,9 +184,9 @@ class TwistmqBroker(AsyncBroker):
         return reader
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """Yield the tasks of the queue; it ends when the broker is shut down.
+        """Yield the tasks of the queue, until the broker is shut down.
 
-        While no server answers, this is logged once and tried again.
+        If no server answers, one line is logged, and the queue is read again until one does.
         """
         loop = asyncio.get_running_loop()
         if self._reading is None:
@@ -194,7 +200,7 @@ class TwistmqBroker(AsyncBroker):
                 continue
             except ClientError as error:
                 if not is_away:
-                    log.warning("queue %s cannot be read, which is tried again: %s",
+                    log.warning("queue %s cannot be read, and is tried again: %s",
                                 self.queue_name, error)
                 is_away = True
                 await asyncio.sleep(_AGAIN_S)

@@ -1,7 +1,7 @@
 """The deliveries of a worker: how the end of each execution decides about its message.
 
-Taskiq acknowledges a message by a function that it gets with it, and does not tell the broker how
-the task has ended. A middleware of the broker learns this.
+Taskiq acknowledges a message by calling a function that it received with the message, and does not
+report to the broker how the task has ended. A middleware of the broker observes this.
 """
 
 from __future__ import annotations

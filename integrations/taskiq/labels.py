@@ -37,8 +37,8 @@ class SendLabels(msgspec.Struct, frozen=True):
 def send_labels(task_id: str, labels: Mapping[str, Any]) -> SendLabels:
     """Read the labels ``queue_name``, ``delay``, ``priority``, ``message_keys``, ``message_tag``.
 
-    :param task_id: is a key of the message too.
-    :raises ValueError: when a label is not valid; it is named.
+    :param task_id: the id of the task, which is also a key of the message.
+    :raises ValueError: when a label is not valid; the text names it.
     """
     delay = _number(labels, "delay", float)
     priority = _number(labels, "priority", int)

@@ -21,8 +21,8 @@ from tests.spark_bridge.session import missing_for_spark
 
 PLACE = ("steady", "solo", 0)
 NAME = "topic steady, broker solo, queue 0"
-SKIPPED = (f"{NAME}, offset 2 is not there: the queue begins at 4, and 2 to 6 were to be read; "
-           "2 offsets are skipped, 2 to 3")
+SKIPPED = (f"{NAME}, offset 2 is not there: the queue begins at 4, and the range to read is 2 to "
+           "6; 2 offsets are skipped, 2 to 3")
 
 
 class LineTests(SynchronousTestCase):

@@ -60,7 +60,7 @@ class SelectionTests(SynchronousTestCase):
         """Each error names the option and the mistake."""
         cases = {
             "there is no column 'offset'": {"names": "topic,offset"},
-            "topic is there twice": {"names": "topic,Topic"},
+            "topic is given twice": {"names": "topic,Topic"},
             "no column is left": {"names": "body", "has_body": False},
             "bodyFormat: 'json'": {"body_format": "json"},
             "propertiesAs: 'xml'": {"properties_as": "xml"},

@@ -143,7 +143,7 @@ class BrokerTests(TaskiqCase):
             self.run_async(main())
         self.assertEqual((self.calls, self.dead_letter_count()), (["known"], 2))
         first, second = logged.output
-        self.assertIn("dead letters: it is no task: JSONDecodeError", first)
+        self.assertIn("dead letters: it is not a task: JSONDecodeError", first)
         self.assertNotIn("secret", first)
         self.assertIn("dead letters: the task 'unknown' is not known", second)
 
@@ -253,7 +253,7 @@ class ConnectionTests(TaskiqCase):
         with self.assertLogs("twistmq.integrations", logging.WARNING) as logged:
             self.run_async(main())
         line, = logged.output
-        self.assertIn("queue default cannot be read, which is tried again", line)
+        self.assertIn("queue default cannot be read, and is tried again", line)
         self.assertIn(f"127.0.0.1:{port}", line)
 
     def test_a_name_server_is_away_for_a_while(self) -> None:
