@@ -31,7 +31,7 @@ class Admission:
     """Asks the peers for their terms until this member may vote, and is idle afterwards."""
 
     def __init__(self, state: MemberState) -> None:
-        """Do nothing before ``begin``."""
+        """Begin idle; ``begin`` starts the procedure."""
         self._state = state
         self._calls: Calls[None] = Calls()
         self._next_inquiry_ms: int | None = None

@@ -22,7 +22,7 @@ class Calls(Generic[Purpose]):
     """The calls of one part of a member by their numbers, the oldest first."""
 
     def __init__(self) -> None:
-        """No call is under way."""
+        """Begin without calls."""
         self._by_number: dict[int, Call[Purpose]] = {}
         #: No call expires before this time. It may be too early after calls were answered.
         self._earliest_ms = 0

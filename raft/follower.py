@@ -40,7 +40,7 @@ class Follower:
     """The behaviour of a follower. One object serves all leaders of a life, each in its reign."""
 
     def __init__(self, state: MemberState, admission: Admission) -> None:
-        """Follow no leader yet."""
+        """Begin without a leader."""
         self._state = state
         self._admission = admission
         self._reign = state.reign
@@ -233,7 +233,7 @@ class Follower:
 
     def _note_commit(self, question: int, request: PushRequest) -> None:
         if request.commit_index > self._verified_index:
-            # The leader believes that this log is complete, and it is not.
+            # The leader assumes that this log is complete, but it is not.
             self._answer(question, request, ResponseCode.INCONSISTENT_STATE)
             return
         self._answer(question, request, ResponseCode.SUCCESS)

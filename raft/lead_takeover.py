@@ -1,4 +1,4 @@
-"""The transferee's part in a transfer: it waits for missing entries, and then stands."""
+"""The transferee's part in a transfer: it waits for missing entries, then stands for election."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class LeadTakeover:
         return self._wish.until_ms if self._wish.is_standing else self._wish.wait_until_ms
 
     def start(self, question: int, request: TransferRequest) -> None:
-        """A leader asks this member to take the lead."""
+        """Handle the request of a leader that this member takes the lead."""
         state = self._state
         if request.term != state.term:
             code = ResponseCode.INCONSISTENT_TERM

@@ -14,7 +14,7 @@ class LeadTransfer:
     """Transfers the lead, one transfer at a time. The leader refuses new entries until it ends."""
 
     def __init__(self, state: MemberState) -> None:
-        """No transfer is under way."""
+        """Begin without a transfer."""
         self._state = state
         self._calls: Calls[Callable[[ResponseCode], None]] = Calls()
         self._leader: Leader | None = None

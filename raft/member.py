@@ -1,4 +1,17 @@
-"""One member of a group: events in, actions out."""
+"""One member of a group: events in, actions out.
+
+Raft is hard to get right in the order of things: a vote must be on the disk before it is sent, an
+answer may arrive after the term to which it belongs, and a disk may fail between two entries. All
+of this is decided here and in the parts that ``Member`` connects, by plain functions of their
+state. A driver turns everything that happens (a request, an answer, the end of a sync, the passing
+of time) into one event, and carries out the returned actions in order. The member has no clock, no
+disk and no network, so a simulation can run the same code through millions of orders of events.
+
+Each part (``election``, ``follower``, ``leader``, ``admission``, the two parts of a transfer) does
+the work of one role. After each event, every part does the work that has become possible, until
+none of them changes the role. Only ``ballot`` changes the term and the vote, and only the parts of
+the current reign act: a part that was made for an earlier one is dropped.
+"""
 
 from collections.abc import Callable
 

@@ -38,7 +38,7 @@ class ParkedPushes:
         return min(parked.deadline_ms for parked in self._by_first.values())
 
     def add_push(self, parked: ParkedPush) -> list[ParkedPush] | None:
-        """Park a push; :returns: a list with the push that it replaces, or None without room."""
+        """Park a push; :returns: the pushes that it replaces, or None if there is no room."""
         first = parked.request.entries[0].index
         replaced = self._take_first(first)
         if self._bytes + parked.size > self._bytes_max:

@@ -56,7 +56,7 @@ class Pusher:
         """When ``run`` has something to do, at the earliest."""
         if self._resume_ms > self._state.now_ms:
             return self._resume_ms
-        # A follower without a push in flight is idle, and gets a new committed index at times.
+        # A follower without a push in flight is idle. It gets the committed index periodically.
         return (self._calls.next_deadline
                 or self._last_push_ms + self._state.settings.commit_interval_ms)
 
@@ -77,7 +77,7 @@ class Pusher:
                 self._push_one()
             return
         if not self._calls and self._next_index != self.match_index + 1:
-            # An answer did not acknowledge these entries, so the follower may lack them.
+            # The follower did not acknowledge all of these entries, so it may lack some of them.
             self._start_compare()
             self._push_one()
         elif self._next_index < state.log.begin_index:

@@ -81,5 +81,5 @@ class MemberSettings:
 
     @property
     def lead_timeout_ms(self) -> int:
-        """How long a leader and its followers tolerate that they do not hear each other."""
+        """How long a leader and its followers wait for each other before they give up."""
         return self.heartbeat_interval_ms * self.heartbeat_misses

@@ -30,7 +30,7 @@ def _result_by_log(state: MemberState, request: VoteRequest) -> VoteResult:
     if request.leader not in state.settings.members or request.leader != request.sender:
         return VoteResult.REJECT_UNKNOWN_LEADER
     if not state.ballot.has_joined or state.storage_failure:
-        # A candidate does not count this answer, so it does not raise its term because of it.
+        # A candidate ignores this answer, so it does not raise its term because of it.
         return VoteResult.UNKNOWN
     if request.end_term < state.end_term:
         return VoteResult.REJECT_EXPIRED_LEDGER_TERM
