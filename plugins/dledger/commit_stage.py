@@ -1,8 +1,8 @@
 """Sends that wait until a majority of the group has their messages.
 
 Messages with WAIT=false wait as well, as with Apache's ledger: an answer means that the group has
-agreed. A send whose message is not agreed in time, or whose leader steps down, is answered with an
-error although its message may still become readable, because nobody knows yet.
+agreed. A send is answered with an error if the group does not agree in time, or if its leader steps
+down. Its message may still become readable, because the outcome is unknown at that moment.
 
 Source: DLedgerCommitLog.asyncPutMessage @5.3.3, DLedgerEntryPusher.QuorumAckChecker
 @dledger-0.3.1.2.

@@ -1,5 +1,12 @@
 """A broker as a member of a group: its node, its role, and the hooks by which it takes part.
 
+A group decides by terms and entries, and a broker by requests and roles. This module connects the
+two. A send enters the ledger through the store, as without a group, and ``commit_stage`` holds its
+answer until the group has agreed. In the other direction, the node reports the outcome of each
+election, and ``roles`` makes the broker a master or a slave. Most parts exist only while the broker
+runs, because they need the loaded store. A leader that stops gives the lead away first, because an
+election after its end would take longer.
+
 Source: DLedgerCommitLog, DLedgerRoleChangeHandler @5.3.3.
 """
 

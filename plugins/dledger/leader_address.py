@@ -2,8 +2,8 @@
 
 A member knows the id of its leader, and the address where the leader hears other members, but not
 the port for requests. The leader registers as the master of their common name, so name servers know
-that port. They may report the previous master until the new one has registered; therefore they are
-asked again and again, and a follower asks nobody while it knows no leader.
+that port. They may report the previous master until the new one has registered, so a follower asks
+them repeatedly. It does not ask while it knows no leader.
 
 Source: SlaveSynchronize, BrokerController.handleRegisterBrokerResult @5.3.3.
 """

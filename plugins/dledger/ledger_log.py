@@ -1,8 +1,8 @@
 """The log of a member as the agreement sees it: the ledger in the store of the broker.
 
-Only the forms differ. An entry of the ledger becomes an entry of the agreement, and an error of the
-store becomes the error that the agreement expects: a refused entry leaves the log unchanged, any
-other failure means that the disk cannot be used.
+Only the types differ. An entry of the ledger becomes an entry of the agreement, and an error of the
+store becomes the error that the agreement expects: a refused entry leaves the log unchanged, and
+any other failure means that the disk cannot be used.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class OutgoingLink:
         self._attempt.addCallbacks(self._connected, self._not_connected)
 
     def look(self) -> None:
-        """Find out whether the process of the member has ended, which lost a connection.
+        """Find out whether the process of a member that has lost a connection has ended.
 
         A process that ends closes its connections and its port one after the other, so the port may
         still take a connection that is lost a moment later. The next attempt is refused then.

@@ -74,7 +74,7 @@ class Peers:
         return self._port.stop()
 
     def _peer_lost(self, member: str) -> None:
-        """Find out whether the process of a member is gone that has lost its connection."""
+        """Find out whether the process of a member that has lost its connection has ended."""
         self._links[member, False].look()
 
 

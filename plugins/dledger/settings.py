@@ -33,8 +33,8 @@ SETTINGS: Final = (
             "The name of the group; it is the same at all members.", source=_STORE,
             default_text="none", at_start=True, only_with=f"{ENABLE}=true"),
     Setting(_PEERS, "text", "",
-            "All members of the group and the ports on which they hear each other, "
-            "ID-HOST:PORT separated by semicolons.", source=_STORE, default_text="none",
+            "All members of the group and the ports at which they reach each other: "
+            "ID-HOST:PORT, separated by semicolons.", source=_STORE, default_text="none",
             at_start=True, only_with=f"{ENABLE}=true"),
     Setting(_SELF, "text", "",
             "The id of this broker in dLegerPeers, a letter and a number. As a slave, the broker "
@@ -44,7 +44,7 @@ SETTINGS: Final = (
             "The members that should lead when they are able to, separated by semicolons.",
             source=_STORE, default_text="none", at_start=True, only_with=f"{ENABLE}=true"),
     Setting(_PATH, "path", "",
-            "The folder of the ledger's own folder, dledger-ID.", source=_STORE,
+            "The folder that contains the ledger's own folder, dledger-ID.", source=_STORE,
             default_text="storePathRootDir", at_start=True, of_each="one_broker",
             only_with=f"{ENABLE}=true"),
     Setting(_QUICK, "flag", False,
@@ -108,7 +108,7 @@ def group_settings(settings: Settings) -> GroupSettings:
             raise settings.error(_PREFERRED, f"names {each}, which is not in {_PEERS}")
     if "," in settings.text(_PATH):
         # Differs from Apache, whose files go to the folders in turn.
-        raise settings.error(_PATH, "names several folders, the ledger has one")
+        raise settings.error(_PATH, "names several folders, but a ledger has only one")
     return GroupSettings(
         group, self_id, addresses, preferred, int(match[1]) + 1, settings.flag(_QUICK),
         settings.text("flushDiskType") == "SYNC_FLUSH")

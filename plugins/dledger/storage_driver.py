@@ -126,7 +126,7 @@ class StorageDriver:
         return self._now_ms() + RETRY_MS if self._failure() else self._oldest_ms + HANG_MS
 
     def check(self) -> None:
-        """Report a disk that hangs, and use a storage again that has failed."""
+        """Report a disk that hangs, and try a storage that has failed again."""
         now_ms = self._now_ms()
         is_hanging = now_ms - self._oldest_ms >= HANG_MS
         if not self._failure():

@@ -129,7 +129,7 @@ class EntryIndex:
             raise StoreError(f"the entry index cannot be written: {error}") from error
 
     def write_different(self, first: int, units: bytes) -> None:
-        """Write the units of consecutive entries where the files have others.
+        """Write the units of consecutive entries that differ from the units in the files.
 
         :raises StoreError: as ``write`` does.
         """
@@ -162,7 +162,7 @@ class EntryIndex:
         self._io.sync_path(self.directory)
 
     def drop_before(self, index: int) -> Callable[[], None] | None:
-        """Take the files out of the index that contain only units before an entry.
+        """Remove from the index the files that contain only units before an entry.
 
         :returns: the function that closes and removes them; None without such files.
         """
@@ -189,8 +189,8 @@ class EntryIndex:
     def sync_job(self) -> Callable[[], None]:
         """Return a job that makes all written units durable. Run it on a thread.
 
-        The job raises StoreError for ever once a sync has failed: a later successful sync does not
-        prove that the earlier units are on disk. Only the next start rebuilds them.
+        Once a sync has failed, every later job raises StoreError as well: a successful sync would
+        not prove that the earlier units are on disk. Only the next start rebuilds them.
         """
         paths, self._unsynced = sorted(self._unsynced), set()
         io = self._io

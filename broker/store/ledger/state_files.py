@@ -38,7 +38,7 @@ class HardState:
     :param term: the highest term that it has heard of; 0 in a new ledger.
     :param vote: the member for which it voted in this term; empty without a vote.
     :param has_joined: whether it has had all committed entries at some time, so that its vote
-        cannot elect a member that lacks one of them.
+        cannot elect a member that lacks any of them.
     """
 
     term: int = 0
