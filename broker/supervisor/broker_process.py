@@ -140,7 +140,7 @@ class BrokerProcess:
         self._since = self._reactor.seconds()
         # -P: modules in the working directory are not imported.
         arguments = [sys.executable, "-P", "-m", _CHILD, *self._arguments()]
-        # Its standard input stays open, so that a broker whose supervisor is gone reads its end.
+        # Its standard input stays open until the supervisor ends, which the broker then notices.
         self._transport = self._reactor.spawnProcess(
             _Output(self), sys.executable, arguments, env=None)
 
@@ -238,7 +238,7 @@ class _Output(ProcessProtocol):
 
 
 def _no_process(error: OSError) -> str:
-    return f"no process can be made for it: {error.strerror or error}"
+    return f"no process can be created for it: {error.strerror or error}"
 
 
 def _status(reason: Failure) -> int:

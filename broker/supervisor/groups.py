@@ -1,7 +1,7 @@
 """The brokers of ``--group N``: several brokers of one name, which elect their master.
 
-They are the brokers of ``--brokers N`` with a common name and with the settings of a group. Each
-member hears the others at its ``haListenPort``, which nothing else uses in a group.
+They are the brokers of ``--brokers N`` with a common name and with the settings of a group. The
+members reach each other at their ``haListenPort``, which has no other use in a group.
 
 Source: design of twistmq.
 """

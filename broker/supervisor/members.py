@@ -68,8 +68,8 @@ def broker_count(text: str) -> int:
 def member_count(text: str) -> int:
     """Return the number of brokers that ``--group`` requests.
 
-    :param text: an odd number: a group of an even number survives no more losses than one with a
-        member less.
+    :param text: an odd number, because a group of an even number survives no more losses than a
+        group with one member less.
     :raises StartRefused: as a bad command line, when it is not such a number, or out of bounds.
     """
     count = whole_number(text, GROUP_MAX)
@@ -170,7 +170,7 @@ _WAYS: Final[dict[OfEach, Callable[[Settings, Setting, int, str], str | None]]] 
 class _Ports:
     """The ports of all servers of a command; only one server may have each port.
 
-    Ports that are known before any broker are taken at once.
+    The ports of the name server and of the supervisor are taken first.
     """
 
     def __init__(self, settings: Settings) -> None:

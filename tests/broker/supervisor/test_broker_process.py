@@ -133,7 +133,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.clock.fault = OSError(errno.EAGAIN, "Resource temporarily unavailable")
         error = self.failureResultOf(self.broker.start(), StartFailed).value
         self.assertEqual((error.status, str(error)), (
-            255, "the broker b-0 did not start: no process can be made for it: Resource "
+            255, "the broker b-0 did not start: no process can be created for it: Resource "
                  "temporarily unavailable"))
         self.successResultOf(self.broker.stop())
 
@@ -148,7 +148,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual((self.broker.state, lines), ("waiting", [
             "the broker b-0 ended with status 1 after 0 s; it is started again in 1 s",
-            "the broker b-0 cannot be started: no process can be made for it: Cannot allocate "
+            "the broker b-0 cannot be started: no process can be created for it: Cannot allocate "
             "memory; it is started again in 2 s"]))
         self.clock.fault = None
         self.clock.advance(2)

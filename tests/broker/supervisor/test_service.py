@@ -52,7 +52,7 @@ class SupervisorServiceTests(SynchronousTestCase):
             None, lambda *line: None)
         service.startService()
         error = self.failureResultOf(service.started, boot.StartRefused).value
-        self.assertIn("no process can be made for it", str(error))
+        self.assertIn("no process can be created for it", str(error))
 
     def test_the_name_server_of_the_process_is_told_once(self) -> None:
         """The user may have named it as well, by another address of this host."""
