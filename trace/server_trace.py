@@ -94,7 +94,7 @@ class ServerTrace:
             self._region, "true" if settings.flag("traceOn") else "false", broker.cluster_name,
             broker.unique_ids)
         self._buffer_max = settings.int("trace.buffer_max")
-        #: Waiting records: (client, its address and port, record or facts).
+        #: Waiting records, as (client, its address and port, record or facts).
         self._buffer: deque[tuple[ClientKey, bytes, Sent | TraceRecord]] = deque()
         #: Waiting records of clients for which no decision was made yet.
         self._watched: deque[tuple[ClientKey, bytes, Sent | TraceRecord]] = deque()
@@ -104,7 +104,7 @@ class ServerTrace:
         self._dropped_logged = 0
         self._logged_ms = broker.steady.now_ms()
         self._looked_ms = 0
-        #: Whether the last write left records out that it might have written.
+        #: Whether the last write reached its limit.
         self._is_behind = False
 
     # --- calls from requests
@@ -234,12 +234,12 @@ class ServerTrace:
         steady_ms = self._broker.steady.now_ms()
         if steady_ms - self._looked_ms >= PERIOD_MS:
             self._looked_ms = steady_ms
-            self._look_for_consumed(now_ms)
+            self._record_consumed(now_ms)
         self._append(self._take_pages(now_ms, steady_ms, max_count), now_ms)
         if steady_ms - self._logged_ms >= LOG_PERIOD_MS:
-            self._look_back(steady_ms)
+            self._report_drops(steady_ms)
 
-    def _look_for_consumed(self, now_ms: int) -> None:
+    def _record_consumed(self, now_ms: int) -> None:
         timeout_ms = self._broker.settings.int("trace.consume_timeout")
         for host, ended in self.deliveries.ended(
             self._broker.consumer_offset.query, now_ms, timeout_ms
@@ -335,13 +335,13 @@ class ServerTrace:
 
     # --- reports
 
-    def _look_back(self, steady_ms: int) -> None:
+    def _report_drops(self, steady_ms: int) -> None:
         self._logged_ms = steady_ms
         self.clients.forget_idle(steady_ms)
         dropped, self._dropped_logged = self.dropped - self._dropped_logged, self.dropped
         if dropped:
-            self.log.warn("{count} trace records were dropped: the buffer of {most} records was "
-                          "full, or the store refused them", count=dropped, most=self._buffer_max)
+            self.log.warn("{count} trace records were dropped: the buffer of {limit} records was "
+                          "full, or the store refused them", count=dropped, limit=self._buffer_max)
 
     def runtime_info(self) -> Mapping[str, str]:
         return {"traceRecordsWritten": str(self.written),

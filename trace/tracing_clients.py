@@ -7,9 +7,9 @@ itself; sends and consumption are recognised separately. Clients may delay recor
 seconds. Therefore the decision on a new client is made after six seconds, and its records wait
 until then. A client whose trace topic is on another broker cannot be recognised.
 
-A program that does not trace may have the ip and the group of one that does and starts later. What
-the first program did more than six seconds before the other one's first record is recorded, because
-no record about it can still be on its way.
+Two programs may share an ip and a group, and only the one that starts later may trace. The broker
+then records the activities of the first program that are more than six seconds older than the first
+record of the second one, because no record about them can still be on its way.
 
 Source: AsyncTraceDispatcher @4.4.0 to @5.3.3 (flushTraceInterval, genGroupNameForTrace); trace.go
 @v2.1.2.
@@ -40,8 +40,8 @@ FORGET_MS: Final = 600_000
 _RECORD_END: Final = RECORD_SEPARATOR.encode()
 #: The number of remembered clients; any other client is treated as one that does not trace.
 CLIENTS_MAX: Final = 20_000
-#: Limit of the bytes that are decoded of one request. Clients send at most 128,000, but anyone may
-#: send more to a trace topic, and other connections wait while records are decoded.
+#: Limit of the bytes that are decoded from one request. Clients send at most 128,000, but any
+#: producer may send more to a trace topic, and other connections wait while records are decoded.
 #: Source: AsyncTraceDispatcher.maxMsgSize @5.3.3.
 DECODED_MAX: Final = 256 * 1024
 

@@ -70,10 +70,10 @@ STEP_COUNT: Final = 64
 STEP_BYTES: Final = 1024 * 1024
 STEP_MS: Final = 4
 #: Limit of bytes, within an interval in ms, of half messages that are copied because their own
-#: first-check time is still in the future: every check copies them again, endlessly if the time is
+#: first-check time is still in the future. Every check copies them again, endlessly if the time is
 #: far away. Beyond this limit, producers are asked at once, and messages are given up after
 #: transactionCheckMax checks. Each host may use half of the room that the other hosts left.
-#: Apache's broker copies all of them.
+#: Apache's broker has no such limit.
 UNASKED_BYTES: Final = 4 * 1024 * 1024
 UNASKED_MS: Final = 30_000
 #: Size of the port in the host of a message, which consists of an address and a port.
@@ -185,7 +185,7 @@ class HalfQueue:
                 self._check(message, properties, checks + 1)
         except BrokerError as error:
             if error.response_code == ResponseCode.MESSAGE_ILLEGAL:
-                # It can never be stored, because its properties leave no room for another one.
+                # No copy can ever be stored, because the properties leave no room for another one.
                 return self._discard(message, properties)
             self.log.error("half message {offset} of queue {queue_id} cannot be put back: {error}",
                            offset=self.offset, queue_id=self.queue_id, error=str(error))

@@ -1,4 +1,4 @@
-"""RESUME_CHECK_HALF_MESSAGE (323): an administrator has a half message checked again.
+"""RESUME_CHECK_HALF_MESSAGE (323): an administrator requests further checks of a half message.
 
 It is usually a message that was given up. A copy of it, with no checks counted, is stored in the
 half topic.

@@ -128,8 +128,8 @@ class KnownOps:
         #: The first op message that is not consumed, and the next one to read.
         self.offset = offset
         self._next = offset
-        #: Half message that a check has still to pass to its op message, and the number of such
-        #: half messages of each op message.
+        #: The op message of each ended half message that the check has not reached yet, and the
+        #: number of such half messages of each op message.
         self._ends: dict[int, int] = {}
         self._open: dict[int, int] = {}
         #: Half messages that a check passed before they were ended.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Plugin"]
 
 
-#: How often it is looked whether replicas have confirmed what producers are to be asked about, ms.
+#: How often waiting questions to producers are checked: whether their messages are readable, ms.
 _ASK_PERIOD_MS: Final = 200
 
 _SETTINGS: Final = (

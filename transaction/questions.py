@@ -1,7 +1,7 @@
 """The questions to producers, which wait until the half messages that they are about are readable.
 
-A half message is put back before its producer is asked. Where replicas have to confirm messages,
-the copy is readable only when they have, and an earlier answer would not find it.
+A half message is put back before its producer is asked. If replicas have to confirm messages, the
+copy becomes readable only after that, and an earlier answer of the producer would not find it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The transaction service of one broker: it takes half messages, ends them, and has them checked.
+"""The transaction service of one broker: it accepts half messages, ends and checks them.
 
 The progress of the checks is stored as consumer offsets of the group CID_RMQ_SYS_TRANS in the half
 topic and the op topic, as in Apache's store. An offset is committed only when nothing can undo the
@@ -169,12 +169,12 @@ class TransactionService:
         self._progress.reset({})
 
     def role_changed(self) -> None:
-        """Leave the checks to another master, however soon this broker is a master again."""
+        """Leave the checks to the new master, even if this broker soon becomes a master again."""
         if self._broker.is_slave:
             self._forget_checks()
 
     def _log_cut(self) -> None:
-        """Forget all that the log may no longer contain.
+        """Forget all half messages and ends that the log may no longer contain.
 
         A transaction whose end was removed is checked again.
         """
