@@ -45,8 +45,8 @@ STORE_OPTIONS: Final = (
     OptionRow("checkCrc", "true", "whether bodies are compared with their CRC"),
     OptionRow("failOnDataLoss", "true", "whether damaged records and missing files fail the query; "
               "with false they are skipped, counted and logged"),
-    OptionRow("minPartitions", "1", "the smallest number of tasks; a task reads a piece of a file, "
-              "of 1 MiB to 256 MiB"),
+    OptionRow("minPartitions", "1", "the smallest number of tasks; each task reads a piece of a "
+              "file, of 1 MiB to 256 MiB"),
 )
 #: The options that Spark itself adds.
 _SPARKS_OWN: Final = frozenset({"inferschema", "paths"})
