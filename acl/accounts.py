@@ -1,5 +1,17 @@
 """Accounts: the form in files and tools, and the form in which requests are checked.
 
+A file or a tool gives an account as texts, such as ``topicA=PUB|SUB``. A broker checks every
+request against an account, often thousands of times a second, so it converts the texts once:
+``account_of`` parses the permissions and the addresses, and prepares the signer of the secret key.
+
+Two things make a check more than a look-up of a name. A default permission is for topics that an
+account does not name, and some of these contain messages of other topics or of every account; for
+these the default does not permit reading. And a retry topic may belong to more than one group and
+topic (see ``known_names``), each of which must be permitted.
+
+An account remembers the requests that it permitted, because clients repeat them for hours. A
+decision is not remembered if a topic or group that is created later could change it.
+
 Source: PlainAccessConfig, PlainAccessResource, PlainPermissionManager.checkPlainAccessConfig,
 buildPlainAccessResource, PlainPermissionChecker.check @4.9.4 and 5.2.0.
 """
@@ -78,8 +90,8 @@ class Account:
     permissions: Mapping[str, Permission]
     white_address: AddressPattern
     signer: Signer = field(init=False, repr=False, compare=False)
-        #: The deciding values of permitted requests, because most producers send the same values
-        #: for hours. A changed file creates new accounts, whose caches are empty.
+    #: The deciding values of permitted requests, because most producers send the same values
+    #: for hours. A changed file creates new accounts, whose caches are empty.
     passed: set[DecidingValues] = field(
         default_factory=set, init=False, repr=False, compare=False)
     #: Whether a send may pass without the validator once it is in ``passed``.

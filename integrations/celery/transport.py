@@ -1,7 +1,11 @@
 """The transport: one connection of kombu, which is a client of the cluster.
 
-The threads of its readers use a socket pair to wake the thread that waits for events, or the event
-loop of the worker.
+Kombu expects a transport that waits for messages of all its queues at one place: a program waits in
+``drain_events``, and a worker in its event loop, which watches a file descriptor. A client of the
+cluster has no such descriptor, because each queue is read by a thread of its own. So a reader puts
+its messages into its source and writes a byte to a socket pair, whose other end wakes the program
+or the loop; this then takes the messages from the sources (see ``sources``) in its own thread, as
+far as the prefetch count of a channel allows it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
-"""A group of members in memory, on virtual time, with links that can be cut and disks that lose
-writes.
+"""A group of members in memory, on virtual time.
+
+A member of ``twistmq.raft`` does no I/O: it returns actions, and is told later how they ended. Here
+a heap of events stands for the network, the disks and the clock, so that a test decides when a
+message arrives, cuts a link between two members, or takes the power of a member, whose disk then
+loses the writes that were not synced.
 """
 
 import heapq
