@@ -53,7 +53,7 @@ IS_DENIED: Final = "the decision is deny."
 
 
 class Denial(NamedTuple):
-    """Why a user may not touch a resource.
+    """The reason for which a user may not access a resource.
 
     :param entry: the entry that decided; None without one.
     """

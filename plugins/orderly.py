@@ -1,4 +1,4 @@
-"""Queue locks of ordered consumers: 41, 42.
+"""The queue locks of ordered consumers: requests 41 and 42.
 
 Members of a group may disagree for a moment about who owns a queue, for example while a member
 joins. In ordered consumption, two members would then process messages of the same queue at the same

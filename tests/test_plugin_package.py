@@ -153,7 +153,7 @@ class PluginPackageTests(SynchronousTestCase):
         self.no_trace()
 
     def counts(self, client: RawClient) -> dict[str, Any]:
-        """The answer to the plugin's own request code."""
+        """Return the response to the request code of the plugin."""
         reply = client.request(COUNTS_CODE)
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
         counts: dict[str, Any] = json.loads(reply.body)

@@ -1,4 +1,4 @@
-"""The rings: each test has one, and the pages and scripts name those that there are."""
+"""Every test belongs to a ring, and the pages and scripts name exactly the rings that exist."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class RingTests(SynchronousTestCase):
         self.assertIn(f"-m {OUTER[-1]} ", script)
 
     def test_modules_of_the_fast_ring_are_named_for_trial(self) -> None:
-        """The modules that .ci/run gives to trial are those with a fast test."""
+        """The modules that .ci/run runs by trial are exactly those with a test of the fast ring."""
         fast = {file.relative_to(TESTS).as_posix() for file in TESTS.rglob("test_*.py")
                 if any(ring_of(file.relative_to(TESTS).as_posix(), name) == "unit"
                        for name in names_of_tests(file))} - SLOW

@@ -42,7 +42,7 @@ __all__ = ["IndexFile"]
 
 
 class IndexFile:
-    """One file: its tail, and the flush round that is writing it.
+    """One file of the index, with its tail and the flush round that is writing it.
 
     :param size: length of the file in bytes.
     """

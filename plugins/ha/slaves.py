@@ -258,7 +258,7 @@ class Slaves:
             self._lacking_ms = 0
 
     def _look_for_gone(self) -> None:
-        """Log the slaves that stay away."""
+        """Log each slave that has been disconnected for too long."""
         now_ms = self._now_ms()
         for host, (since_ms, peer) in list(self._gone.items()):
             if now_ms - since_ms >= FAULT_AFTER_MS:

@@ -69,7 +69,7 @@ class Delivered:
         self._messages = self._store.raw.messages(max(position, self._store.commit_log.min_offset))
 
     def look_on(self) -> bool:
-        """Search some more of the log; :returns: whether the search must continue."""
+        """Search the next messages of the log; :returns: whether the search must continue."""
         if self._messages is None:
             return False
         try:

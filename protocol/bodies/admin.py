@@ -130,7 +130,7 @@ class BrokerStatsData(Body):
 
 
 class MessageQueueForC(Body):
-    """A queue, and the offset at which a C++ client has to continue."""
+    """A queue and the offset from which a C++ client must continue."""
 
     topic: str
     broker_name: str
@@ -139,7 +139,7 @@ class MessageQueueForC(Body):
 
 
 class ResetOffsetBodyForC(Body):
-    """The offsets at which a C++ client has to continue; it cannot read maps with object keys."""
+    """The offsets from which a C++ client must continue; it cannot read maps with object keys."""
 
     offset_table: list[MessageQueueForC] = field(default_factory=list)
 

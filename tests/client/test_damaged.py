@@ -1,4 +1,4 @@
-"""One byte of one body is flipped in the log of a running broker: what each reader makes of it."""
+"""One byte of a body is changed in a running broker's log; each reader must report the damage."""
 
 from __future__ import annotations
 

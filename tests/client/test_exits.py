@@ -253,7 +253,7 @@ for count in (300, 1):
         return self.in_thread(run)
 
     def test_results_of_consumers_are_committed(self) -> Deferred[Any]:
-        """Of an iteration, of polls, and acknowledgements of popped messages."""
+        """A program that ends commits what its consumer iterated over, polled or acknowledged."""
         def run() -> None:
             with Producer(self.where) as producer:
                 for _ in range(8):

@@ -108,7 +108,7 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual(self.committed("packing"), 20)
 
     def test_twisted(self) -> None:
-        """Each order becomes a shipment; a signal ends the application."""
+        """The Twisted example sends a shipment for each order, and ends after a signal."""
         self.send(20)
         with self.program("-c", "from twisted.scripts.twistd import run; run()", "--nodaemon",
                           "--python", "shipping.tac") as process:

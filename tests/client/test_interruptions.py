@@ -1,4 +1,4 @@
-"""A signal handler at each line of what the main thread does: nothing waits for ever.
+"""A signal interrupts the main thread at each line of a call; no thread may then wait for ever.
 
 A trace function stands for the handler. It is called before each line of the interrupted code, also
 of the standard library, and has another thread finish what that code waits for.

@@ -278,7 +278,7 @@ def mqadmin_sweep(namesrv: str, broker: str, version: str = "5.3.3") -> dict[str
 
 
 def admin_sweep(namesrv: str, broker: str) -> dict[str, str]:
-    """What ``twistmq admin`` prints and its exit status, step by step, by the step's text."""
+    """Return the output and the exit status of ``twistmq admin`` for each step, by its text."""
     found = {}
     with state(namesrv, broker) as values:
         for step in STEPS:

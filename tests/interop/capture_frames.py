@@ -93,9 +93,10 @@ def is_consumer_heartbeat(exchange: Exchange) -> bool:
 
 
 class Capture:
-    """One Apache name server and broker with recorders before both.
+    """A name server and a broker of Apache, with a recorder in front of each.
 
-    :param first_port: of five: name server, its two recorders, broker, its recorder.
+    :param first_port: the first of five ports: of the name server, its two recorders, the broker
+        and its recorder.
     """
 
     def __init__(self, folder: Path, first_port: int, settings: dict[str, str],

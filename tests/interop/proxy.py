@@ -1,4 +1,4 @@
-"""Apache's proxy, in cluster mode, in front of a name server; and what its rounds need there.
+"""Apache's proxy, in cluster mode, in front of a name server, and the clients that test it.
 
 The proxy speaks gRPC with the 5.x clients and the remoting protocol with name servers and brokers.
 It keeps nothing, so it is ended by a kill.

@@ -45,7 +45,7 @@ class Pair:
                     perm=6, topic_filter_type="SINGLE_TAG"))
 
     def fill(self, producer: Producer) -> tuple[list[MessageQueue], set[bytes]]:
-        """Send to the queues of the pair, and wait until the slave has all of it."""
+        """Send messages to the queues of the pair, and wait until the slave has copied them."""
         wait_until("both are routed", lambda: self.is_routed(producer.client), PATIENCE)
         queues = [each for each in producer.queues(TOPIC) if each.broker_name == "pair"]
         sent = send(producer, 0, COUNT, queues)

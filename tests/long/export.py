@@ -1,4 +1,4 @@
-"""Kill `twistmq spark export` at random moments and run it again: every message once, in Parquet.
+"""Kills ``twistmq spark export`` at random moments and runs it again; no message may be lost.
 
     python -m tests.long.export [--kills 10] [--messages 200000] [--seed N]
 

@@ -99,7 +99,7 @@ class Essentials:
         return max(sizes.values(), default=0)
 
     def _to_its_end(self) -> bool:
-        """Run the stream until it ends by itself; :returns: whether it does in time."""
+        """Run the stream until it ends by itself; :returns: whether it ended in time."""
         for start in range(1, STARTS + 1):
             query = self._query(availableNow=True)
             try:

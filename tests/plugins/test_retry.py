@@ -180,7 +180,7 @@ class SendBackTests(RetryTestCase):
         self.assertEqual(len(self.stored(DLQ)), 1)
 
     def test_a_group_without_retry_queues_has_its_messages_taken(self) -> None:
-        """A group without retry queues has its messages taken and forgotten."""
+        """A message that a group without retry queues sends back is accepted and not stored."""
         self.set_group(retry_queue_nums=0)
         end = self.kernel.store.commit_log.max_offset
         self.assert_back()

@@ -47,7 +47,7 @@ class GroupFaultTests(SynchronousTestCase):
             self.assertIsNone(group_fault(name), name)
 
     def test_invalid_group_names_have_their_reasons(self) -> None:
-        """Blank, illegal, too long."""
+        """A blank, an invalid and a too long group name are refused with different texts."""
         blank = "the specified group is blank"
         for name, fault in (
             ("", blank), ("  ", blank), ("a*b", f"the specified group {_ILLEGAL}"),

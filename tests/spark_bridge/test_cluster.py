@@ -1,4 +1,4 @@
-"""Executors that have what twistmq depends on, and not twistmq: the package is sent to them."""
+"""Spark executors that have the dependencies of twistmq, and receive twistmq from the driver."""
 
 from __future__ import annotations
 

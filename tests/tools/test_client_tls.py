@@ -1,4 +1,4 @@
-"""TLS for the client without a reactor: what its files can be, and what is said of them."""
+"""TLS for the client without a reactor: the files that it accepts, and its errors for others."""
 
 from __future__ import annotations
 

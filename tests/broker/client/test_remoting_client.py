@@ -149,7 +149,7 @@ class RemotingClientTests(TestCase):
         self.assertEqual(len(self.channels), 1)
 
     async def test_reply_longer_than_a_frame(self) -> None:
-        """It fails its call; others on the connection, and the connection, go on."""
+        """A reply that is too long fails only its own call; the connection remains usable."""
         def answer(request: Request[Any]) -> None:
             size = FRAME_SIZE_MAX if request.body else FRAME_SIZE_MAX // 2
             request.channel.write(encode_reply(  # type: ignore[attr-defined]

@@ -14,7 +14,9 @@ class SystemdNotifyTests(SynchronousTestCase):
     """The datagrams that go to the socket that ``NOTIFY_SOCKET`` names."""
 
     def listen(self, address: str, name: str) -> socket.socket:
-        """Be a service manager at an address, which the environment calls by a name."""
+        """Listen at an address as a service manager does; the environment calls the address
+        ``name``.
+        """
         manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(manager.close)
         manager.bind(address)

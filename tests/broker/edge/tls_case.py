@@ -45,7 +45,7 @@ class TlsTestCase(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
 
     def own(self, **more: str) -> dict[str, str]:
-        """The settings of a server with the test's certificate."""
+        """Return the settings of a server that uses the test's certificate."""
         return {"tls.server.certPath": str(self.server_pair.cert),
                 "tls.server.keyPath": str(self.server_pair.key),
                 **{f"tls.server.{name}": text for name, text in more.items()}}

@@ -37,7 +37,7 @@ TIMEOUT_MS = 10
 
 
 class RoutesMachine(RuleBasedStateMachine):
-    """Brokers come, change what they are, fall silent and go.
+    """Brokers register, change their registrations, fall silent and unregister.
 
     The model knows one thing: who was heard of last at each address of a cluster, and when.
     """

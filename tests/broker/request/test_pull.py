@@ -63,13 +63,14 @@ class PullTestCase(SynchronousTestCase):
         return self.box.ask(code, header)
 
     def bodies(self, *arguments: Any, **fields: Any) -> list[bytes]:
-        """The bodies a pull brings."""
+        """Return the bodies of the messages that a pull returns."""
         reply = self.pull(*arguments, **fields)
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
         return [message.body for message in records_of(reply.body)]
 
     def offsets(self, *arguments: Any, **fields: Any) -> tuple[int, str | None, int, int, int]:
-        """(code, remark, next begin, minimum, maximum) of a pull."""
+        """Return (code, remark, next offset, minimum offset, maximum offset) of a pull's response.
+        """
         reply = self.pull(*arguments, **fields)
         header = reply.header(PullMessageResponseHeader)
         return (reply.code, reply.remark, header.next_begin_offset, header.min_offset,
@@ -79,7 +80,7 @@ class PullTestCase(SynchronousTestCase):
         self, group: str = "G", expression: str = "*", version: int = 1,
         model: MessageModel = MessageModel.CLUSTERING, topic: str = "T",
     ) -> None:
-        """A member of a group says what it wants."""
+        """Send a heartbeat with the subscription of a member of a group."""
         subscription = SubscriptionData(topic, expression, sub_version=version)
         data = ConsumerData(group, message_model=model, subscription_data_set=(subscription,))
         body = HeartbeatData("client", consumer_data_set=(data,)).encode()

@@ -169,7 +169,7 @@ class FilesTests(HostileCase):
 
 
 class StartTests(TestCase):
-    """The starts of a broker with its plugins."""
+    """A broker with its plugins is started on a damaged store."""
 
     def service(self, root: Path) -> BrokerService:
         settings = broker_settings(None, {

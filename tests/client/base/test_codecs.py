@@ -246,7 +246,7 @@ class SerialiserTests(SynchronousTestCase):
             self.assertEqual(serialiser(Read(body)), value)
 
     def test_message_pack_has_the_rules_of_json(self) -> None:
-        """Its bodies are smaller; other values, other bodies and other types are refused."""
+        """MessagePack refuses the same values, bodies and types as JSON; its bodies are smaller."""
         orders = msgpack_of(Order)
         body = orders.encode(Order(1, "a"))
         self.assertEqual(body, b"\x82\xa6number\x01\xa4text\xa1a")

@@ -1,4 +1,4 @@
-"""Refusals that are put together are what the broker's own encoder writes."""
+"""A refusal that is assembled from parts is the same as one from the broker's encoder."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class ReceiverTests(SynchronousTestCase):
             self.same(master, self.follow([data[:cut], data[cut:]]))
 
     def test_parts_of_random_sizes(self) -> None:
-        """A part of a file of messages, over and over."""
+        """A stream of twenty messages is received correctly, in whatever parts it arrives."""
         data, master = self.stream(20)
         for seed in range(200):
             chance, parts, at = random.Random(seed), [], 0

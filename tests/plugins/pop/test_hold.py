@@ -88,7 +88,7 @@ class HoldTests(PopTestCase):
         self.assertEqual((self.waiting(), peer.held_bytes), (0, 0))
 
     def test_gone_clients(self) -> None:
-        """Who is gone waits no longer, whatever time it asked for."""
+        """A pop whose client has disconnected no longer waits, however long its time-out is."""
         gone, there = self.box.peer(), self.box.peer()
         self.wait_pop(gone, poll_ms=10**12)
         self.wait_pop(there, poll_ms=10**12)
@@ -99,7 +99,7 @@ class HoldTests(PopTestCase):
         self.assertEqual(self.count_read(there), [b"x"])
 
     def test_no_slow_requests(self) -> None:
-        """Who waits for a message is not slow."""
+        """A request that waits for a message is not reported as slow."""
         handlers = self.box.kernel.dispatcher.handlers
         for code in (RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION):
             self.assertTrue(handlers[code].waits, msg=code.name)

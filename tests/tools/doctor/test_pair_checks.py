@@ -62,7 +62,7 @@ class SlaveTests(SynchronousTestCase):
                         **settings)
 
     def test_a_pair_that_is_well(self) -> None:
-        """The file size is the same, and the port for slaves answers."""
+        """A slave whose files have the master's size, and whose master answers, has no findings."""
         with running_broker({"brokerName": "pair", "brokerIP2": "127.0.0.1", "haListenPort": "0",
                              "mappedFileSizeCommitLog": SIZE}) as master:
             port = str(master.kernel.identity.ha_port)

@@ -137,7 +137,7 @@ class RecoveryTests(SynchronousTestCase):
             self.write("data", last.position, whole[last.position : last.position + size])
 
     def test_what_does_not_continue_ends_the_log(self) -> None:
-        """A head with another index or a lower term ends the log, whatever follows."""
+        """The log ends before an entry whose head has another index or a term that is too low."""
         entry = self.whole[125]
         self.box.store.close()
         for at, value in ((8, (126).to_bytes(8, "big")), (16, (1).to_bytes(8, "big"))):

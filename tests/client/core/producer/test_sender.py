@@ -442,7 +442,7 @@ class BusyTests(SendCase):
     """Brokers that refuse a message because they have too many."""
 
     def is_busy(self, address: str, code: int = ResponseCode.SYSTEM_BUSY) -> None:
-        """Let a broker refuse all messages."""
+        """Let a broker refuse every message because it is busy."""
         self.box.servers[address] = lambda command: (
             (code, None, b"", "[PC_SYNCHRONIZED]broker busy")
             if command.code == RequestCode.SEND_MESSAGE_V2 else stored(command))

@@ -1,4 +1,4 @@
-"""What the plugin counts."""
+"""The counters of the sample plugin."""
 
 from __future__ import annotations
 
