@@ -1,4 +1,4 @@
-"""A kernel with the transaction plugin, a producer that remembers what it is asked, and a clock."""
+"""A kernel with the transaction plugin, a producer that records its questions, and a clock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Asked:
 
 
 def questions(peer: Peer) -> list[Asked]:
-    """What a producer was asked since it was last looked at."""
+    """Return the questions that a producer received since the last call."""
     found = []
     for request in peer.requests:
         assert request.code == RequestCode.CHECK_TRANSACTION_STATE
@@ -129,7 +129,7 @@ class TransactionTestCase(SynchronousTestCase):
 
     def end(self, half: SendMessageResponseHeader, how: int, **changes: Any
             ) -> tuple[int, str | None]:
-        """End a transaction; :returns: code and remark of the reply."""
+        """End a transaction; :returns: the code and the remark of the response."""
         reply = self.box.ask(RequestCode.END_TRANSACTION, self.end_header(half, how, **changes))
         return reply.code, reply.remark
 
@@ -149,13 +149,13 @@ class TransactionTestCase(SynchronousTestCase):
     # --- time
 
     def check(self, elapsed_ms: int = 0) -> list[Asked]:
-        """Let time pass, then check; :returns: what the producer is asked."""
+        """Let time pass, then check; :returns: the questions that the producer received."""
         self.box.now_ms += elapsed_ms
         run_all(self.box, "check half messages")
         return questions(self.producer)
 
     def asked(self, elapsed_ms: int = 0) -> list[bytes]:
-        """The bodies of the messages a check asks for."""
+        """Return the bodies of the messages about which a check asks the producer."""
         return [asked.message.body for asked in self.check(elapsed_ms)]
 
     def write_ends(self) -> None:
@@ -164,7 +164,7 @@ class TransactionTestCase(SynchronousTestCase):
     # --- what there is
 
     def stored(self, topic: str = "T", queue_id: int = 1) -> list[StoredMessage]:
-        """All messages of a queue."""
+        """Return all messages of a queue."""
         return self.box.stored(topic, queue_id)
 
     def bodies(self, topic: str = "T", queue_id: int = 1) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A producer of transactions that is a client of ours, for brokers in processes of their own."""
+"""A producer of transactions that uses our client, for brokers in their own processes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Producer:
                 question.header(CheckTransactionStateRequestHeader))
 
     def answer_next(self) -> bytes:
-        """Answer the next question; :returns: the body asked for."""
+        """Answer the next question; :returns: the body of the message that it is about."""
         body, header = self.next_question()
         self.answers[body] += 1
         self.end(body, header.tran_state_table_offset, header.commit_log_offset, asked=True)
@@ -82,7 +82,7 @@ class Producer:
         return found
 
     def progress(self, topic: str) -> int:
-        """How far checks have come in a topic; -1 before the first."""
+        """Return the committed offset of the checks for a topic; -1 before the first commit."""
         reply = self.client.request(
             RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader(
                 consumer_group=SYSTEM_GROUP, topic=topic, queue_id=0))
@@ -91,7 +91,7 @@ class Producer:
         return reply.header(QueryConsumerOffsetResponseHeader).offset
 
     def is_all_checked(self) -> bool:
-        """Whether nothing in the half topic is open, answering what is asked meanwhile."""
+        """Whether no half message is open; answers the questions that arrive in the meantime."""
         timeout_s, self.client.timeout_s = self.client.timeout_s, _QUIET_SECONDS
         with contextlib.suppress(RemotingTimeout):
             self.client.reply(-1)  # there is no such reply: questions come meanwhile
@@ -103,7 +103,7 @@ class Producer:
     # --- what is in the system's topics
 
     def ops(self) -> list[int]:
-        """The queue offsets that op messages name."""
+        """Return the queue offsets that the op messages contain."""
         offsets: list[int] = []
         count = 0
         while messages := self.client.pull(OP_HALF_TOPIC, count):
@@ -112,7 +112,7 @@ class Producer:
         return offsets
 
     def ended(self) -> set[bytes]:
-        """The bodies whose end is written."""
+        """Return the bodies of the half messages whose ends are written."""
         bodies: dict[int, bytes] = {}
         while messages := self.client.pull(HALF_TOPIC, len(bodies)):
             bodies.update((each.queue_offset, each.body) for each in messages)

@@ -1,4 +1,6 @@
-"""The check: who is asked, when, how often, and what becomes of what nobody answers for."""
+"""The check of half messages: which producers are asked, when and how often, and which half
+messages are given up.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,19 @@ TIMEOUT_MS = 6000
 
 
 class CheckTests(TransactionTestCase):
-    """Who is asked and when."""
+    """The questions of a check and their times."""
 
     def test_not_before_its_time(self) -> None:
-        """A half message is asked for when it is as old as set, not a millisecond before."""
+        """A half message is checked when it reaches the configured age, and not a millisecond
+        earlier.
+        """
         self.half()
         self.assertEqual(self.asked(TIMEOUT_MS - 1), [])
         self.assertEqual(len(self.halves()), 1)
         self.assertEqual(self.asked(1), [b"half"])
 
     def test_its_header_names_the_copy_that_was_put_back(self) -> None:
-        """Its header names the copy that was put back, its body is the message as it was sent."""
+        """The header names the copy that was put back; the body is the message as it was sent."""
         half = self.half(queue_id=3)
         [asked] = self.check(TIMEOUT_MS)
         first, copy = self.halves()
@@ -55,7 +59,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(first.born_timestamp, copy.born_timestamp)
 
     def test_a_commit_delivers(self) -> None:
-        """A commit delivers, a rollback does not, and nobody is asked again."""
+        """A commit delivers the message, a rollback does not, and neither is asked about again."""
         self.half(b"1")
         self.half(b"2")
         for asked, how in zip(self.check(TIMEOUT_MS), (COMMIT, ROLLBACK), strict=True):
@@ -66,14 +70,14 @@ class CheckTests(TransactionTestCase):
         self.assertEqual((self.bodies(), self.given_up()), ([b"1"], []))
 
     def test_again_and_again(self) -> None:
-        """Without an answer each check asks once more."""
+        """If a question is not answered, each later check asks again."""
         self.half()
         counts = [asked.message.properties_map()["TRANSACTION_CHECK_TIMES"]
                   for _ in range(4) for asked in self.check(30_000)]
         self.assertEqual(counts, ["1", "2", "3", "4"])
 
     def test_ended_ones_are_passed(self) -> None:
-        """Whatever their order, only open ones are asked for; an end that waits is one."""
+        """Only open half messages are asked about, even if the ends are not written yet."""
         halves = {b"%d" % number: self.half(b"%d" % number) for number in range(100)}
         wanted = []
         for number, (body, half) in enumerate(halves.items()):
@@ -86,7 +90,9 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(self.asked(TIMEOUT_MS), wanted)
 
     def test_young_ones_end_the_check(self) -> None:
-        """Old ones in front of a young one are asked for, it is not."""
+        """The check ends at the first half message that is too young; older ones before it are
+        asked about.
+        """
         self.half(b"old")
         self.box.now_ms += TIMEOUT_MS
         self.half(b"young")
@@ -96,13 +102,13 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(self.asked(1), [b"young", b"old"])
 
     def test_born_in_the_future(self) -> None:
-        """A producer whose clock is ahead is asked at once."""
+        """A half message whose producer's clock is ahead is asked about immediately."""
         self.half()
         self.box.now_ms -= 60_000
         self.assertEqual(self.asked(), [b"half"])
 
     def test_other_producers(self) -> None:
-        """Any live producer of the group is asked, a dead one and another group's are not."""
+        """A connected producer of the same group is asked, and no disconnected or foreign one."""
         second, stranger = self.new_producer(), self.new_producer("other")
         for number in range(4):
             self.half(b"%d" % number)
@@ -113,7 +119,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(stranger.requests, [])
 
     def test_a_check_without_a_producer_counts(self) -> None:
-        """Without a producer a check counts all the same; who comes later is asked."""
+        """A check without a connected producer counts; a producer that connects later is asked."""
         self.half()
         self.producer.active = False
         self.assertEqual(self.asked(TIMEOUT_MS), [])
@@ -122,7 +128,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(asked.message.properties_map()["TRANSACTION_CHECK_TIMES"], "2")
 
     def test_late_end(self) -> None:
-        """A producer that ends the first half message after it was put back is not asked again."""
+        """A producer that ends the first copy after it was put back is not asked again."""
         half = self.half()
         [asked] = self.check(TIMEOUT_MS)
         self.must_end(half, COMMIT)
@@ -132,7 +138,7 @@ class CheckTests(TransactionTestCase):
             self.assertEqual(self.asked(30_000), [])
 
     def test_late_answer(self) -> None:
-        """So it is with the answer to a question that was asked before the last one."""
+        """An answer to an earlier question ends the transaction too."""
         self.half()
         [asked] = self.check(TIMEOUT_MS)
         self.assertEqual(self.asked(30_000), [b"half"])
@@ -141,7 +147,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(self.bodies(), [b"half"])
 
     def test_late_end_behind_a_young_one(self) -> None:
-        """A late end is kept until the check comes to the copy, over a restart too."""
+        """A late end is remembered until the check reaches the copy, even over a restart."""
         half = self.half(b"old")
         self.assertEqual(self.asked(TIMEOUT_MS), [b"old"])
         self.box.now_ms += 10_000
@@ -157,7 +163,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(self.bodies(), [b"old"])
 
     def test_the_groups_offsets_follow(self) -> None:
-        """The group's offsets follow, and what is consumed is not read again."""
+        """The committed offsets of the group advance, and consumed messages are not read again."""
         for number in range(5):
             self.must_end(self.half(b"%d" % number), ROLLBACK)
         self.assertEqual(self.asked(TIMEOUT_MS), [])
@@ -167,7 +173,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(self.asked(60_000), [])
 
     def test_many_offsets_are_saved_beside_others(self) -> None:
-        """A save of what groups committed holds the reactor for a slice; it ends the check."""
+        """At the end of a check all committed offsets are saved, in slices of the reactor."""
         kernel = self.box.kernel
         self.must_end(self.half(), ROLLBACK)
         for number in range(1000):
@@ -192,7 +198,7 @@ class CheckTests(TransactionTestCase):
             "/store/config/consumerOffset.json"))
 
     def test_stop_saves_once(self) -> None:
-        """What is set at a stop is saved with all other offsets, once they are all set."""
+        """A stop saves the offsets of the checks together with all others, in one save."""
         saved: list[int] = []
         table = self.box.kernel.consumer_offset
         for number in range(2 * check.STEP_COUNT):
@@ -207,7 +213,7 @@ class CheckTests(TransactionTestCase):
         self.assertGreater(saved[0], 0)
 
     def test_a_slave_does_not_check(self) -> None:
-        """A slave does not check; made master it goes on from the group's offsets."""
+        """A slave does not check; as a master it continues from the committed offsets."""
         self.half(b"1")
         self.assertEqual(self.asked(TIMEOUT_MS), [b"1"])
         [copy] = self.halves()[1:]
@@ -224,7 +230,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(self.asked(), [b"2"])
 
     def test_ends_of_a_slave(self) -> None:
-        """What waits to be written as ended is left to wait while it is no master."""
+        """A slave does not write ends; those that wait are written when it is a master again."""
         self.must_end(self.half(), ROLLBACK)
         self.box.kernel.set_role("SLAVE", 1)
         self.box.now_ms += 30_000
@@ -237,10 +243,10 @@ class CheckTests(TransactionTestCase):
 
 
 class DamagedTests(TransactionTestCase):
-    """One record is damaged."""
+    """Half messages or ends of which one record is damaged."""
 
     def test_a_half_message(self) -> None:
-        """One error names it, the producer is asked about the others, and none is lost."""
+        """One error names the damaged half message; the others are still asked about."""
         for part in DAMAGED_PARTS:
             for body in (b"one", b"two", b"three"):
                 self.half(body)
@@ -258,7 +264,7 @@ class DamagedTests(TransactionTestCase):
             self.setUp()
 
     def test_an_end(self) -> None:
-        """One error names it, and the half message that it ends is asked about once more."""
+        """One error names the damaged end, and its half message is asked about again."""
         for part in DAMAGED_PARTS:
             for body in (b"one", b"two", b"three"):
                 self.must_end(self.half(body), ROLLBACK)
@@ -278,7 +284,7 @@ class DamagedTests(TransactionTestCase):
 
 
 class GivenUpTests(TransactionTestCase):
-    """Half messages nobody answers for."""
+    """Half messages that are given up because no producer ends them."""
 
     settings = {"transactionCheckMax": "2"}  # noqa: RUF012
 
@@ -290,7 +296,7 @@ class GivenUpTests(TransactionTestCase):
         super().setUp()
 
     def test_checked_too_often(self) -> None:
-        """After the last check there is an interval for the answer, then it is given up."""
+        """A half message is given up one interval after its last check."""
         self.half()
         self.assertEqual(self.asked(TIMEOUT_MS) + self.asked(30_000), [b"half"] * 2)
         self.assertEqual(self.given_up(), [])
@@ -305,7 +311,7 @@ class GivenUpTests(TransactionTestCase):
         self.assertEqual(self.box.kernel.topic_config.table[CHECK_MAX_TIME_TOPIC].perm, 6)
 
     def test_last_answer_counts(self) -> None:
-        """The answer to the last question is in time until the next check."""
+        """An answer to the last question is accepted until the next check."""
         self.half()
         self.check(TIMEOUT_MS)
         [asked] = self.check(30_000)
@@ -314,7 +320,7 @@ class GivenUpTests(TransactionTestCase):
         self.assertEqual((self.bodies(), self.given_up()), ([b"half"], []))
 
     def test_too_old(self) -> None:
-        """One whose file might go any time is given up unasked, not a millisecond before."""
+        """A half message is given up without a question when its file may be deleted soon."""
         self.half(b"asked")
         self.assertEqual(self.asked(72 * 3_600_000), [b"asked"])
         self.half()
@@ -328,7 +334,7 @@ class GivenUpTests(TransactionTestCase):
         self.assertEqual(self.given_up(), [b"asked", b"half", b"soon", b"sooner"])
 
     def test_never_unasked(self) -> None:
-        """Each is asked for once, whatever the number of checks says."""
+        """Every half message is asked about once, even if the maximum number of checks is 0."""
         self.box.kernel.settings.put("transactionCheckMax", 0)
         self.half()
         self.assertEqual(self.asked(TIMEOUT_MS), [b"half"])
@@ -337,13 +343,13 @@ class GivenUpTests(TransactionTestCase):
         self.assertEqual(self.given_up(), [b"half"])
 
     def test_ended_and_old(self) -> None:
-        """What was ended is not given up, however old it is."""
+        """A half message that was ended is not given up, however old it is."""
         self.must_end(self.half(), COMMIT)
         self.assertEqual(self.asked(100 * 3_600_000), [])
         self.assertEqual(self.given_up(), [])
 
     def test_a_failing_disk_delays_the_check_and_loses_nothing(self) -> None:
-        """A disk that fails holds the check up; nothing is lost and nothing asked twice."""
+        """A failing disk delays the check; nothing is lost, and no question is sent twice."""
         self.half()
         self.disk.fail_write_in = 1
         self.assertEqual(self.asked(TIMEOUT_MS), [])
@@ -358,7 +364,7 @@ class GivenUpTests(TransactionTestCase):
         self.assertEqual((self.discarded, self.given_up()), ([b"half"], [b"half"]))
 
     def test_no_room_for_a_property(self) -> None:
-        """One that cannot be put back is given up and does not hold others up."""
+        """A half message that cannot be put back is given up, and the check continues."""
         room = 32_767 - len(self.halves_properties())
         self.half(b"full", filling="x" * room)
         self.half(b"next")
@@ -374,7 +380,7 @@ class GivenUpTests(TransactionTestCase):
 
 
 class ImmunityTests(TransactionTestCase):
-    """Half messages with a time of their own."""
+    """Half messages that set their own time of the first check."""
 
     settings = {"transactionCheckMax": "2"}  # noqa: RUF012
 
@@ -382,7 +388,7 @@ class ImmunityTests(TransactionTestCase):
         self.half(body, CHECK_IMMUNITY_TIME_IN_SECONDS=seconds)
 
     def test_own_time(self) -> None:
-        """It is put back unasked until its time comes, and that counts as no check."""
+        """Before its time a half message is put back without a question, which is not counted."""
         self.immune(b"late", "100")
         self.half(b"plain")
         self.assertEqual(self.asked(TIMEOUT_MS), [b"plain"])
@@ -395,13 +401,13 @@ class ImmunityTests(TransactionTestCase):
         self.assertEqual(self.given_up(), [b"plain", b"late"])
 
     def test_short_time(self) -> None:
-        """It may be shorter than the broker's."""
+        """The time may be shorter than the setting of the broker."""
         self.immune(b"soon", "1")
         self.assertEqual(self.asked(999), [])
         self.assertEqual(self.asked(1), [b"soon"])
 
     def test_ended_meanwhile(self) -> None:
-        """One that was put back and then ended is not asked for when its time comes."""
+        """A half message that was put back and then ended is not asked about at its time."""
         half = self.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100")
         self.assertEqual(self.asked(TIMEOUT_MS) + self.asked(30_000), [])
         self.must_end(half, COMMIT)
@@ -410,7 +416,7 @@ class ImmunityTests(TransactionTestCase):
         self.assertEqual((self.bodies(), self.given_up()), ([b"half"], []))
 
     def test_birth_to_come(self) -> None:
-        """A half message is not younger than it is stored: its limits hold, copies say so too."""
+        """A birth time in the future counts as the store time, for the limits and in the copies."""
         self.half(b"x", born_ms=self.box.now_ms + 10**15, CHECK_IMMUNITY_TIME_IN_SECONDS="9")
         self.assertEqual(self.asked(8_999), [])
         stored_ms = self.box.now_ms - 8_999
@@ -426,13 +432,13 @@ class ImmunityTests(TransactionTestCase):
         self.assertIn(b"z", self.given_up())
 
     def test_end_after_its_time(self) -> None:
-        """A birth to come does not let a producer end it after its own time either."""
+        """A birth time in the future does not extend the time in which a producer may end it."""
         half = self.half(b"x", born_ms=self.box.now_ms + 10**15, CHECK_IMMUNITY_TIME_IN_SECONDS="9")
         self.box.now_ms += 9_001
         self.assertEqual(self.end(half, COMMIT)[0], ResponseCode.ILLEGAL_OPERATION)
 
     def test_what_is_written_is_bounded(self) -> None:
-        """More than a bound of those that wait for their time are asked about, and given up."""
+        """Half messages above a limit do not wait for their time: they are checked."""
         self.patch(check, "UNASKED_BYTES", 3000)
         body = b"b" * 300
         for number in range(4):
@@ -445,7 +451,7 @@ class ImmunityTests(TransactionTestCase):
         self.assertEqual(len(self.halves()), 4 + 1 + 4 * 2)
 
     def test_each_host_has_a_share(self) -> None:
-        """Of the bound each host has half of what the others left: nobody takes all of it."""
+        """A host may use half of the limit that other hosts leave, so no host can use all of it."""
         self.patch(check, "UNASKED_BYTES", 6000)
         stranger = self.box.peer()
         stranger.remote_host = host_bytes("10.0.0.9", 9)
@@ -459,17 +465,17 @@ class ImmunityTests(TransactionTestCase):
         self.assertEqual(self.asked(1_000_000), [b"own"])
 
     def test_no_number(self) -> None:
-        """Then it is the broker's."""
+        """The broker's setting is used if the value is not a number."""
         self.immune(b"x", "soon")
         self.assertEqual(self.asked(TIMEOUT_MS - 1), [])
         self.assertEqual(self.asked(1), [b"x"])
 
 
 class StepTests(TransactionTestCase):
-    """A check in small steps."""
+    """A check runs in small steps."""
 
     def test_no_step_looks_at_more_than_it_may(self) -> None:
-        """No step looks at more than it may; all are asked for in order."""
+        """No step reads more messages than its limit, and all are asked about in order."""
         bodies = [b"%d" % number for number in range(3 * check.STEP_COUNT)]
         for body in bodies:
             self.half(body)
@@ -489,7 +495,7 @@ class StepTests(TransactionTestCase):
         self.assertGreaterEqual(len(counts), 3)
 
     def test_ends_between_steps(self) -> None:
-        """What is ended while a check is under way is not asked for."""
+        """A half message that is ended during a check is not asked about."""
         halves = [self.half(b"%d" % number) for number in range(2 * check.STEP_COUNT)]
         self.box.now_ms += TIMEOUT_MS
         [task] = [task for task in self.box.kernel.periodic_tasks
@@ -515,7 +521,7 @@ class StepTests(TransactionTestCase):
         self.box.clock = lambda: self.box.now_ms
 
     def test_stop_in_the_middle(self) -> None:
-        """What a check did before a stop is not done again."""
+        """After a restart a check continues where it was stopped."""
         bodies = [b"%d" % number for number in range(2 * check.STEP_COUNT)]
         for body in bodies:
             self.half(body)
@@ -530,7 +536,7 @@ class StepTests(TransactionTestCase):
         self.assertEqual(before + after[:len(bodies) - len(before)], bodies)
 
     def test_a_half_message_that_is_gone_is_logged_and_passed(self) -> None:
-        """A half message that is gone is logged and passed."""
+        """A half message that no longer exists is logged and skipped."""
         self.half(b"gone")
         self.half(b"there")
         [gone, _] = self.halves()
@@ -541,7 +547,7 @@ class StepTests(TransactionTestCase):
         self.assertEqual(self.asked(TIMEOUT_MS), [b"there"])
 
     def test_check_that_raises(self) -> None:
-        """It is given up until the next one, and does not go round and round."""
+        """A check that fails ends, and the next one begins after the normal interval."""
         self.half()
         [task] = [task for task in self.box.kernel.periodic_tasks
                   if task.name == "check half messages"]
@@ -563,7 +569,7 @@ class StepTests(TransactionTestCase):
         self.assertEqual(self.asked(TIMEOUT_MS), [b"half", b"new"])
 
     def test_more_half_queues(self) -> None:
-        """Each queue of the half topic is checked; its ends are in the op queue of its number."""
+        """Each half queue is checked; its ends are in the op queue of the same number."""
         config = self.box.kernel.topic_config.table[HALF_TOPIC]
         config.read_queue_nums = config.write_queue_nums = 2
         self.half(b"0")
@@ -582,10 +588,10 @@ class StepTests(TransactionTestCase):
 
 
 class ReplacedTests(TransactionTestCase):
-    """Another plugin's service."""
+    """Another plugin provides the service of transactions."""
 
     def test_stands_back(self) -> None:
-        """Where another plugin provides the service this one serves and checks nothing."""
+        """If another plugin provides the service, this one registers no requests and no check."""
         self.half()
 
         class Other:
@@ -601,7 +607,7 @@ class ReplacedTests(TransactionTestCase):
         self.assertEqual(self.bodies("ELSEWHERE"), [b"2"])
 
     def test_without_the_plugin(self) -> None:
-        """Half messages are refused, and so are their ends; what is there waits."""
+        """Without the plugin half messages and ends are refused; stored half messages remain."""
         half = self.half()
         self.restart(())
         self.assertEqual(self.send(b"2").code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
@@ -611,7 +617,7 @@ class ReplacedTests(TransactionTestCase):
 
 
 class AgreedTests(TransactionTestCase):
-    """Replicas have a say in what the log contains."""
+    """The log contains a message for certain when the replicas have it."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -624,17 +630,17 @@ class AgreedTests(TransactionTestCase):
         dispatch.advance_confirm_offset(self.box.kernel.store.commit_log.max_offset)
 
     def asked_when_confirmed(self) -> list[bytes]:
-        """The bodies of the messages that are asked for when the replicas have all of the log."""
+        """Return the bodies that are asked about after the replicas have the whole log."""
         self.confirm()
         self.service.questions.ask_readable()
         return [asked.message.body for asked in questions(self.producer)]
 
     def committed(self) -> int:
-        """The committed offset of the checks."""
+        """Return the offset that the checks have committed."""
         return self.box.kernel.consumer_offset.query(SYSTEM_GROUP, HALF_TOPIC, 0)
 
     def test_progress_waits_for_the_copies(self) -> None:
-        """Another master would not check half messages whose copies it does not have."""
+        """The committed offset waits for the replicas, because a new master continues from it."""
         self.assertEqual(self.asked(TIMEOUT_MS), [])
         self.asked(1000)
         self.assertLessEqual(self.committed(), 0)
@@ -643,7 +649,7 @@ class AgreedTests(TransactionTestCase):
         self.assertEqual(self.committed(), 2)
 
     def test_an_end_that_is_cut(self) -> None:
-        """The transaction is open again, and a check asks its producer."""
+        """If an end is cut from the log, the transaction is open, and its producer is asked."""
         store = self.box.kernel.store
         end = store.commit_log.max_offset
         for half in self.halves_sent:

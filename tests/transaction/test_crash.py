@@ -1,4 +1,4 @@
-"""Transactions over the end of the process, or of the power, at every change of the disk.
+"""The process or the power fails at every change of the disk during transactions.
 
 A producer sends half messages and ends them in every way while checks go on; the process ends at
 the nth change of the disk, for each n. The next broker is left to finish what is open, with a
@@ -24,13 +24,13 @@ DECISIONS = {
 
 
 class CrashTests(EveryChangeCase, TransactionTestCase):
-    """The end comes at every change of the disk."""
+    """A failure at every change of the disk."""
 
     told = ("known",)
     settings = {"flushDiskType": "SYNC_FLUSH"}  # noqa: RUF012
 
     def begin(self) -> None:
-        """A new store."""
+        """Create a store."""
         self.disk = PowerLossDisk()
         self.box = self.start()
         self.producer = self.new_producer()
@@ -38,12 +38,12 @@ class CrashTests(EveryChangeCase, TransactionTestCase):
         self.known: set[bytes] = set()
 
     def save(self) -> None:
-        """What the broker does every few seconds."""
+        """Save what a broker saves every few seconds."""
         self.box.kernel.store.flush_step(self.box.now_ms)
         self.box.kernel.persist()
 
     def live(self) -> None:
-        """The life of a broker, with every way that a transaction takes."""
+        """Run a broker through every course that a transaction can take."""
         halves = {}
         for body in DECISIONS:
             own = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "100"} if body.startswith(b"own") else {}
@@ -81,7 +81,7 @@ class CrashTests(EveryChangeCase, TransactionTestCase):
             quiet = 0 if asked else quiet + 1
 
     def ended_by_op(self) -> set[bytes]:
-        """The bodies whose end an op message tells."""
+        """Return the bodies of the half messages that an op message names."""
         bodies = {each.queue_offset: each.body for each in self.halves()}
         return {bodies[int(text)] for op in self.ops() for text in op.body.split(b",") if text}
 
@@ -104,11 +104,11 @@ class CrashTests(EveryChangeCase, TransactionTestCase):
         return sum((after - Counter(DECISIONS.keys())).values())
 
     def test_the_process_ends(self) -> None:
-        """The process ends; all that it wrote is there."""
+        """The process ends; all that it wrote remains."""
         self.killed_at_every_change()
 
     def test_power_is_cut(self) -> None:
-        """The power ends; what was not synced is there in part."""
+        """The power fails; only a part of the data that was not synced remains."""
         self.cut_at_every_change()
 
 
@@ -117,7 +117,7 @@ class ProgressTests(TransactionTestCase):
     """The group's offsets never tell of copies that are not on the disk."""
 
     def test_offsets_wait_for_the_log(self) -> None:
-        """As long as the log cannot be synced, the offsets stay, however often they are saved."""
+        """While the log cannot be synced, the saved offsets do not advance."""
         self.half()
         self.disk.fail_sync_in = 1
         self.assertEqual(self.asked(6000), [b"half"])

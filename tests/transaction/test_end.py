@@ -1,4 +1,4 @@
-"""END_TRANSACTION: what it takes, what it answers, what is stored."""
+"""END_TRANSACTION: the requests that it accepts, its responses, and the stored messages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from twistmq.transaction import plugin
 
 
 class SendTests(TransactionTestCase):
-    """Half messages come."""
+    """Half messages are sent."""
 
     def test_the_reply_names_the_real_queue_and_the_half_offset(self) -> None:
-        """The sender is told the queue it meant and the half message's place."""
+        """The response has the queue to which the message was sent and the offset of the half
+        message.
+        """
         reply = self.half(queue_id=3)
         [found] = self.halves()
         self.assertEqual((reply.queue_id, reply.queue_offset, reply.transaction_id),
@@ -33,19 +35,19 @@ class SendTests(TransactionTestCase):
         self.assertEqual((found.queue_id, found.sys_flag), (0, 0))
 
     def test_others_of_the_same_read(self) -> None:
-        """A message that is no half one is told its own queue too."""
+        """An ordinary message that arrives in the same read gets its own queue offset."""
         self.half(queue_id=3)
         reply = self.send(b"whole", queue_id=2, TRAN_MSG="false")
         self.assertIn(b"whole", self.bodies(queue_id=2))
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
 
     def test_not_visible(self) -> None:
-        """Nothing is in the topic before the commit."""
+        """The message is not in its topic before the commit."""
         self.half()
         self.assertEqual(self.stored(), [])
 
     def test_half_messages_that_are_stored_are_counted_until_they_are_ended(self) -> None:
-        """Half messages that are stored are counted until they are ended, whatever comes of it."""
+        """A half message is counted until it is ended, by whatever outcome."""
         first, second = self.half(b"1"), self.half(b"2")
         self.disk.fail_write_in = 1
         self.assertNotEqual(self.send(b"3").code, ResponseCode.SUCCESS)
@@ -57,7 +59,7 @@ class SendTests(TransactionTestCase):
 
 
 class BatchTests(TransactionTestCase):
-    """What one read brings is ended at once."""
+    """The ends that arrive in one read are handled together."""
 
     def end_all(self, *headers: EndTransactionRequestHeader) -> dict[int, tuple[int, str | None]]:
         """Requests in one read; :returns: code and remark by the request's place among them."""
@@ -69,7 +71,7 @@ class BatchTests(TransactionTestCase):
         return {reply.opaque: (reply.code, reply.remark) for reply in replies}
 
     def test_stored_at_once(self) -> None:
-        """One append for all that is committed; each has its answer, or none."""
+        """All committed messages are stored by one append; each request has its own response."""
         halves = [self.half(b"%d" % number) for number in range(5)]
         appended: list[list[bytes]] = []
         append = self.box.kernel.append
@@ -94,7 +96,7 @@ class BatchTests(TransactionTestCase):
         self.assertEqual(sorted(self.asked(60_000)), [b"3", b"4"])
 
     def test_same_transaction(self) -> None:
-        """What comes first decides, in one read as in two."""
+        """The first end of a transaction decides, in one read as in two."""
         halves = [self.half(b"%d" % number) for number in range(2)]
         answers = self.end_all(
             self.end_header(halves[0], COMMIT), self.end_header(halves[0], COMMIT),
@@ -104,7 +106,7 @@ class BatchTests(TransactionTestCase):
         self.assertEqual(self.bodies(), [b"0", b"1"])
 
     def test_one_is_refused(self) -> None:
-        """One that cannot be stored stays half; the others of the read are ended."""
+        """If one message cannot be stored, it stays a half message; the others are ended."""
         halves = [self.half(b"%d" % number) for number in range(3)]
 
         @hookimpl
@@ -141,7 +143,7 @@ class EndTests(TransactionTestCase):
         self.assertEqual(len(messages), 1)
 
     def test_a_topic_that_lost_queues(self) -> None:
-        """The message goes to a queue that the topic has now."""
+        """A message whose queue no longer exists is stored in a queue that exists."""
         topics = self.box.kernel.topic_config
         topics.update(TopicConfig("T", 8, 8, 6), {})
         half = self.half(queue_id=6)
@@ -150,13 +152,13 @@ class EndTests(TransactionTestCase):
         self.assertEqual((self.bodies(queue_id=2), self.bodies(queue_id=6)), ([b"half"], []))
 
     def test_the_message_is_never_there(self) -> None:
-        """The message is never there."""
+        """A message that is rolled back is never in its topic."""
         self.must_end(self.half(), ROLLBACK)
         self.assertEqual(self.stored(), [])
         self.assertEqual(self.asked(60_000), [])
 
     def test_not_known(self) -> None:
-        """Who does not know gets no answer, and nothing happens; neither does what is no end."""
+        """An end of an unknown type gets no response and has no effect."""
         half = self.half()
         for how in (UNKNOWN, 4, 99):
             for asked in (False, True):
@@ -167,7 +169,7 @@ class EndTests(TransactionTestCase):
         self.assertEqual(self.asked(6000), [b"half"])
 
     def test_wrong_requests(self) -> None:
-        """Apache's code and remarks; the half message stays one."""
+        """Wrong requests get Apache's codes and remarks, and the half message stays open."""
         half = self.half()
         whole = self.send(b"whole", TRAN_MSG="false")
         self.assertEqual(whole.code, ResponseCode.SUCCESS)
@@ -209,7 +211,7 @@ class EndTests(TransactionTestCase):
                          (ResponseCode.SYSTEM_ERROR, "The transaction has ended otherwise"))
 
     def test_committed_after_rollback(self) -> None:
-        """What was rolled back stays away."""
+        """A commit after a rollback does not deliver the message."""
         half = self.half()
         self.must_end(half, ROLLBACK)
         self.assertEqual(self.end(half, COMMIT)[0], ResponseCode.SYSTEM_ERROR)
@@ -226,7 +228,7 @@ class EndTests(TransactionTestCase):
         self.assertEqual(self.bodies(), [b"half"])
 
     def test_a_slave_ends_nothing(self) -> None:
-        """A slave ends nothing."""
+        """A slave refuses to end transactions."""
         half = self.half()
         self.box.kernel.set_role("SLAVE", 1)
         self.assertEqual(self.end(half, COMMIT)[0], ResponseCode.SLAVE_NOT_AVAILABLE)
@@ -234,7 +236,7 @@ class EndTests(TransactionTestCase):
         self.must_end(half, COMMIT)
 
     def test_own_time_is_over(self) -> None:
-        """Who set its own time for the first check ends in time, or when it is asked."""
+        """A producer that set its own time must end the message before it, or as an answer."""
         half = self.half(b"1", CHECK_IMMUNITY_TIME_IN_SECONDS="10")
         short = self.half(b"2", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
         self.box.now_ms += 6000
@@ -253,7 +255,7 @@ class DelayTests(TransactionTestCase):
     plugins = (("schedule", schedule.Plugin), ("transaction", plugin.Plugin))
 
     def test_delay_begins_with_the_commit(self) -> None:
-        """The half message does not wait; what it becomes does, and comes."""
+        """The delay begins with the commit, and not with the half message."""
         half = self.half(DELAY="1")
         self.assertEqual([each.body for each in self.halves()], [b"half"])
         self.box.now_ms += 3000

@@ -1,4 +1,4 @@
-"""Half messages on a slave that stands in for its master: other brokers take them over."""
+"""Half messages on a slave that acts as master: another broker takes them over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twistmq.protocol.record import MessageRecord
 
 
 class EscapeTests(TransactionTestCase):
-    """The check of such a slave."""
+    """The check of an acting master."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -46,7 +46,7 @@ class EscapeTests(TransactionTestCase):
         return [each.body for each in self.escaped]
 
     def test_open_ones_are_taken_over(self) -> None:
-        """As their producer sent them, once; its producers are not asked by this broker."""
+        """Open half messages are sent once to another broker; this broker does not ask for them."""
         ended = self.half(b"ended")
         for body in (b"1", b"2", b"3"):
             self.half(body, queue_id=3)
@@ -70,7 +70,7 @@ class EscapeTests(TransactionTestCase):
         self.assertEqual(self.box.kernel.store.commit_log.max_offset, end)
 
     def test_one_that_was_put_back(self) -> None:
-        """It begins anew on the other broker, and its first one is passed."""
+        """A half message that was put back starts again on the other broker, without its copies."""
         self.half(b"1")
         self.assertEqual(self.asked(30_000), [b"1"])
         born_ms = self.halves()[0].born_timestamp
@@ -94,7 +94,7 @@ class EscapeTests(TransactionTestCase):
         self.assertEqual(self.bodies_escaped(), [b"1"])
 
     def test_young_ones_wait(self) -> None:
-        """Their producer may end them still, on the master that returns."""
+        """A young half message waits, because its producer may still end it."""
         self.half(b"1")
         self.stand_in()
         self.asked(5999)
@@ -103,7 +103,7 @@ class EscapeTests(TransactionTestCase):
         self.assertEqual(self.bodies_escaped(), [b"1"])
 
     def test_refused_ones_wait_for_the_next_check(self) -> None:
-        """Those behind them as well; the master would find both."""
+        """A half message that is refused waits for the next check, and all later ones wait too."""
         self.at_once = False
         self.half(b"1")
         self.half(b"2")
@@ -122,7 +122,7 @@ class EscapeTests(TransactionTestCase):
         self.assertEqual(self.bodies_escaped(), [b"1", b"1", b"2"])
 
     def test_a_master_that_returns_goes_on_behind_them(self) -> None:
-        """The offset is there as soon as the other broker has answered."""
+        """When the other broker has answered, the offset is committed for the master."""
         self.half(b"1")
         self.half(b"2")
         self.stand_in()

@@ -1,4 +1,4 @@
-"""Records of half messages: in, back, out."""
+"""The records of half messages: how they are hidden, put back, committed and given up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from twistmq.transaction.half_message import (
 
 
 def half(**properties: str) -> MessageRecord:
-    """A half message on its way into the store."""
+    """Return a half message before it is stored."""
     record = message("T", b"body", 3, tag="red", keys="k")
     record.sys_flag = SYS_TRANSACTION_PREPARED | SYS_MULTI_TAGS
     record.flag, record.reconsume_times = 7, 2
@@ -46,10 +46,10 @@ def stored(record: MessageRecord, queue_offset: int = 5) -> StoredMessage:
 
 
 class HalfTests(SynchronousTestCase):
-    """From sent to half, and from half to what becomes of it."""
+    """The conversion of a sent message to a half message, and of that to its later forms."""
 
     def test_topic_and_queue_are_hidden(self) -> None:
-        """Topic and queue are hidden, the system flag says nothing of a transaction."""
+        """The topic and the queue become properties, and the system flag has no transaction."""
         record = half()
         self.assertEqual((record.topic, record.queue_id, record.sys_flag),
                          ("RMQ_SYS_TRANS_HALF_TOPIC", 0, SYS_MULTI_TAGS))
@@ -59,14 +59,14 @@ class HalfTests(SynchronousTestCase):
             ["T", "3", "U", "true", "red", "k"])
 
     def test_what_an_earlier_transaction_left(self) -> None:
-        """A message that is sent on begins a transaction of its own."""
+        """If a committed message is sent again, it begins a new transaction."""
         fields = parse_properties(half(
             TRANSACTION_CHECK_TIMES="15", TRAN_PREPARED_QUEUE_OFFSET="4").properties)
         self.assertNotIn("TRANSACTION_CHECK_TIMES", fields)
         self.assertNotIn("TRAN_PREPARED_QUEUE_OFFSET", fields)
 
     def test_the_final_one_is_where_it_was_sent(self) -> None:
-        """The final one is where it was sent, knows the half one, and has its properties."""
+        """The committed message has its real topic and queue, and names the half message."""
         found = stored(half())
         record = final_record(found, found.properties_map())
         self.assertEqual(
@@ -79,7 +79,7 @@ class HalfTests(SynchronousTestCase):
                          (message(tag="red").tags_code, ["U", "k"]))
 
     def test_where_it_belongs_is_not_said(self) -> None:
-        """No topic, and queues that are no queue's number."""
+        """Half messages without a topic, or with an invalid queue number."""
         for fields in ({"REAL_QID": "1"}, {"REAL_TOPIC": "T"},
                        *({"REAL_TOPIC": "T", "REAL_QID": text}
                          for text in ("-1", "x", "1.0", "٣", str(2**31)))):
@@ -89,7 +89,7 @@ class HalfTests(SynchronousTestCase):
             self.assertRaises(BrokerError, final_record, found, found.properties_map())
 
     def test_a_copy_counts(self) -> None:
-        """A copy counts, names the first, and keeps the rest; so does a copy of the copy."""
+        """A copy counts its checks and names the first half message; so does a copy of a copy."""
         found = stored(half())
         fields = found.properties_map()
         copy = copy_of_half(found, fields, checks=1)
@@ -105,7 +105,7 @@ class HalfTests(SynchronousTestCase):
         self.assertEqual((checks_of(fields), origin_of(again, fields)), (1, 5))
 
     def test_check_body(self) -> None:
-        """What a producer is shown has the real topic, the copy's place, the old store time."""
+        """The body of a question has the real topic, the copy's offset and the old store time."""
         found = stored(half())
         fields = found.properties_map()
         copy = copy_of_half(found, fields, checks=1)
@@ -118,14 +118,14 @@ class HalfTests(SynchronousTestCase):
         self.assertEqual(shown.properties_map(), fields)
 
     def test_a_discarded_message_keeps_all_but_its_topic(self) -> None:
-        """What is given up keeps all but its topic."""
+        """A message that is given up keeps everything but its topic."""
         found = stored(half())
         record = discarded_record(found)
         self.assertEqual((record.topic, record.queue_id), ("TRANS_CHECK_MAX_TIME_TOPIC", 0))
         self.assertEqual((record.body, record.properties), (found.body, found.properties))
 
     def test_an_invalid_number_is_none(self) -> None:
-        """What is no number is none."""
+        """An invalid number counts as missing."""
         self.assertEqual([checks_of({"TRANSACTION_CHECK_TIMES": text})
                           for text in ("3", "0", "-1", "x", "")], [3, 0, 0, 0, 0])
         self.assertEqual([immunity_ms({"CHECK_IMMUNITY_TIME_IN_SECONDS": text}, 6000)

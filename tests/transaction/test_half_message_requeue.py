@@ -1,4 +1,4 @@
-"""RESUME_CHECK_HALF_MESSAGE: what was given up is checked anew."""
+"""RESUME_CHECK_HALF_MESSAGE: half messages that were given up are checked again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_FOUND = (ResponseCode.SYSTEM_ERROR,
 
 
 class ResumeTests(TransactionTestCase):
-    """An administrator asks."""
+    """A request of an administrator."""
 
     settings = {"transactionCheckMax": "1"}  # noqa: RUF012
 
@@ -26,14 +26,14 @@ class ResumeTests(TransactionTestCase):
         return reply.code, reply.remark
 
     def give_up(self) -> StoredMessage:
-        """A half message that was given up."""
+        """Return a half message that was given up."""
         self.half()
         self.assertEqual(self.asked(6000) + self.asked(30_000), [b"half"])
         [found] = self.stored(CHECK_MAX_TIME_TOPIC, 0)
         return found
 
     def test_a_requeued_half_message_is_checked_like_a_new_one(self) -> None:
-        """It is asked for again as often as one that came now, and can be committed."""
+        """It is checked as often as a new half message, and can be committed."""
         found = self.give_up()
         self.assertEqual(self.service.metrics.count("T"), 0)
         place = offset_message_id(found.store_host, found.physical_offset)
@@ -47,7 +47,7 @@ class ResumeTests(TransactionTestCase):
         self.assertEqual((self.bodies(), len(self.given_up())), ([b"half"], 1))
 
     def test_wrong_ids(self) -> None:
-        """No id, none of ours, nothing there, and a message that is no half one."""
+        """Ids that are invalid, of another broker, of no message, or of an ordinary message."""
         self.send(b"whole", TRAN_MSG="false")
         [other] = self.stored()
         for message_id in (None, "", "x", "00" * 16,
@@ -57,7 +57,7 @@ class ResumeTests(TransactionTestCase):
         self.assertEqual(self.halves(), [])
 
     def test_a_requeue_that_cannot_be_stored_fails(self) -> None:
-        """A disk that does not take it."""
+        """The request fails when the disk refuses the message."""
         found = self.give_up()
         self.disk.fail_write_in = 1
         self.assertEqual(

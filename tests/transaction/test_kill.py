@@ -1,4 +1,4 @@
-"""A broker that is killed in every state of a transaction, and the next one over its store.
+"""A broker is killed in every state of a transaction, and the next one continues its store.
 
 The producer is a client of ours in this process. Each test brings a broker's process into a state,
 kills it with SIGKILL, starts another, answers what that asks, and counts what was delivered.
@@ -30,15 +30,15 @@ ASKED_SELDOM = (FAST[0], "transactionCheckInterval=2000", NEVER_WRITTEN[1])
 
 
 def bodies(times: dict[int, int]) -> dict[bytes, int]:
-    """Numbers as bodies."""
+    """Return numbers as bodies."""
     return {b"%d" % number: count for number, count in times.items()}
 
 
 class KillTests(SynchronousTestCase):
-    """A test for each state."""
+    """Each test kills the broker in another state."""
 
     def kill_in(self, state: Callable[[Producer], object], *settings: str) -> Counter[bytes]:
-        """Bring a broker into a state, kill it, let the next one finish.
+        """Bring a broker into a state, kill it, and let the next one finish.
 
         :returns: what was delivered before the kill.
         """
@@ -64,7 +64,7 @@ class KillTests(SynchronousTestCase):
         return Producer(client=client)
 
     def assert_delivered(self, times: dict[int, int]) -> None:
-        """Each message that is to be committed came, as often as said, and no other."""
+        """Check that each committed message arrived as often as expected, and no other message."""
         self.assertEqual(self.producer.delivered(), Counter(bodies(times)))
 
     @staticmethod
@@ -79,19 +79,19 @@ class KillTests(SynchronousTestCase):
         return dict.fromkeys(range(0, COUNT, 2), 1)
 
     def test_half_is_stored(self) -> None:
-        """Nothing was said yet: the next broker asks, for each once."""
+        """The half messages are stored: the next broker asks about each of them once."""
         before = self.kill_in(self.send_all, *NEVER_CHECKED)
         self.assertEqual(before, Counter())
         self.assert_delivered(self.once())
 
     def test_end_is_not_written(self) -> None:
-        """Committed, but no op message says so: asked again, and delivered twice at most."""
+        """A commit without an op message is asked about again, so a message may arrive twice."""
         before = self.kill_in(self.send_and_end, *NEVER_WRITTEN)
         self.assertEqual(before, Counter(bodies(self.once())))
         self.assert_delivered(dict.fromkeys(range(0, COUNT, 2), 2))
 
     def test_end_is_written(self) -> None:
-        """The op messages are there: nobody is asked, all came once."""
+        """With the op messages written, no producer is asked, and every message arrives once."""
         def state(producer: Producer) -> None:
             self.send_and_end(producer)
             wait_until("the ends are written", lambda: len(producer.ended()) == COUNT)
@@ -100,7 +100,7 @@ class KillTests(SynchronousTestCase):
         self.assert_delivered(self.once())
 
     def test_half_messages_put_back_before_a_kill_are_checked_after_it(self) -> None:
-        """Each was put back, the questions are on their way, no progress is saved."""
+        """The half messages are put back and asked about, but the offsets are not saved."""
         def state(producer: Producer) -> None:
             self.send_all(producer)
             for _ in range(COUNT):
@@ -110,7 +110,7 @@ class KillTests(SynchronousTestCase):
         self.assert_delivered(self.once())
 
     def test_answered_but_not_written(self) -> None:
-        """Half of them were answered for after they were put back; the ends are not written."""
+        """Half of them are answered after they were put back, but the ends are not written."""
         answered: list[int] = []
 
         def state(producer: Producer) -> None:
@@ -126,7 +126,7 @@ class KillTests(SynchronousTestCase):
         self.assertEqual(twice - set(answered), set())
 
     def test_while_checking(self) -> None:
-        """In the middle of a check, with ends being written: nothing twice that was written."""
+        """In the middle of a check, an end that is written is not delivered again."""
         written: set[bytes] = set()
 
         def state(producer: Producer) -> None:

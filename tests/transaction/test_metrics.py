@@ -1,4 +1,4 @@
-"""The count of open half messages and its file."""
+"""The number of open half messages by topic, and its file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PATH = "/store/config/transactionMetrics"
 
 
 class MetricsTests(TransactionTestCase):
-    """config/transactionMetrics."""
+    """The file ``config/transactionMetrics``."""
 
     def test_the_metrics_file_has_apaches_form(self) -> None:
-        """It is Apache's form, saved by a task and at a stop, and read at a start."""
+        """The file has Apache's form; a task and a stop save it, and a start reads it."""
         half = self.half()
         self.half(b"2", topic="U")
         run_all(self.box, "save the counts of open half messages")
@@ -32,7 +32,7 @@ class MetricsTests(TransactionTestCase):
         self.assertEqual([self.service.metrics.count(topic) for topic in "TUV"], [0, 1, 0])
 
     def test_topic_is_deleted(self) -> None:
-        """It is forgotten at the next save, and again when its half message is ended."""
+        """A deleted topic disappears at the next save, and after its half message is ended."""
         half, other = self.half(), self.half(b"2", topic="U")
         self.must_end(self.half(b"3"), COMMIT)
         self.box.kernel.topic_config.delete("T")
@@ -46,7 +46,7 @@ class MetricsTests(TransactionTestCase):
         self.assertEqual(dict(self.service.metrics.ends), {("U", COMMIT): 1})
 
     def test_apaches_file(self) -> None:
-        """What Apache's broker wrote is read."""
+        """A file of Apache's broker can be read."""
         self.box.stop()
         self.disk.write_file(PATH, b'{"dataVersion":{"counter":11,"stateVersion":0,"timestamp":17},'
                              b'"transactionCount":{"orders":{"count":-3,"timeStamp":16}}}')
@@ -54,7 +54,7 @@ class MetricsTests(TransactionTestCase):
         self.assertEqual(self.service.metrics.count("orders"), -3)
 
     def test_damaged_file(self) -> None:
-        """A count is no reason not to start."""
+        """A damaged file does not prevent a start."""
         self.box.stop()
         self.disk.write_file(PATH, b"{")
         self.box = self.start()
@@ -63,7 +63,7 @@ class MetricsTests(TransactionTestCase):
         self.assertEqual(self.service.metrics.count("T"), 1)
 
     def test_not_saved(self) -> None:
-        """What cannot be saved is saved the next time; one line says so, however often it fails."""
+        """A save that fails is repeated at the next one; only the first failure is logged."""
         events: list[LogEvent] = []
         self.patch(TransactionMetrics, "log", Logger(observer=events.append))
         self.half()

@@ -1,4 +1,4 @@
-"""Op messages: how ends are written, and what is known of them."""
+"""Op messages: how ends are written and read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from twistmq.transaction.ops import KnownOps, op_record
 
 
 class BatchTests(TransactionTestCase):
-    """How ends are written."""
+    """The ends that wait are written in one message."""
 
     def test_written_together(self) -> None:
-        """Ends wait for the interval and are one op message, as Apache writes it."""
+        """Ends wait for the interval and are written in one op message of Apache's form."""
         halves = [self.half(b"%d" % number) for number in range(3)]
         for half, how in zip(halves, (COMMIT, ROLLBACK, COMMIT), strict=True):
             self.must_end(half, how)
@@ -37,14 +37,14 @@ class BatchTests(TransactionTestCase):
         self.assertEqual(task.period_ms(), 70)
 
     def test_written_at_stop(self) -> None:
-        """A stop writes what waits; after it nobody is asked."""
+        """A stop writes the ends that wait, and nothing is asked about afterwards."""
         self.must_end(self.half(), COMMIT)
         self.restart()
         self.assertEqual([op.body for op in self.ops()], [b"0,"])
         self.assertEqual(self.asked(60_000), [])
 
     def test_ends_that_cannot_be_written_wait(self) -> None:
-        """What cannot be written waits; nobody is asked meanwhile."""
+        """Ends that cannot be written wait; their half messages are not asked about."""
         self.must_end(self.half(), COMMIT)
         self.disk.fail_write_in = 1
         self.write_ends()
@@ -55,12 +55,12 @@ class BatchTests(TransactionTestCase):
 
 
 class SizeTests(TransactionTestCase):
-    """Batches have a size."""
+    """The size of an op message is limited."""
 
     settings = {"transactionOpMsgMaxSize": "10"}  # noqa: RUF012
 
     def test_written_when_large(self) -> None:
-        """More than the size is written at once, in parts that reach the size."""
+        """More ends than fit into one op message are written immediately, in several messages."""
         for number in range(12):
             self.must_end(self.half(b"%d" % number), ROLLBACK)
         self.assertEqual([op.body for op in self.ops()], [b"0,1,2,3,4,", b"5,", b"6,7,8,9,10,"])
@@ -69,7 +69,7 @@ class SizeTests(TransactionTestCase):
 
 
 class KnownTests(TransactionTestCase):
-    """What op messages say."""
+    """The contents of op messages."""
 
     def op(self, body: bytes, *, tag: str = "d") -> None:
         """Store an op message."""
@@ -87,7 +87,7 @@ class KnownTests(TransactionTestCase):
         return known
 
     def test_taken_once(self) -> None:
-        """Each half message is taken once; an op message is consumed with its last one."""
+        """Each half message is returned once; an op message is consumed after its last one."""
         known = self.known(b"0,1,", b"2,")
         self.assertEqual([known.take(offset) for offset in (0, 0, 3)], [True, False, False])
         self.assertEqual(known.consume(1), 0)
@@ -103,7 +103,7 @@ class KnownTests(TransactionTestCase):
         self.assertEqual(known.consume(1), 2)
 
     def test_4_9s_has_one_number(self) -> None:
-        """4.9's has one number; what is no number is passed over, so is another tag."""
+        """An op message of 4.9 has one number; invalid numbers and unknown tags are skipped."""
         known = self.known(b"7", b"", b",,x,-3,8,")
         self.op(b"9,", tag="x")
         known.read(0)
@@ -111,7 +111,7 @@ class KnownTests(TransactionTestCase):
         self.assertEqual(known.consume(10), 4)
 
     def test_an_op_before_its_half_message_is_remembered(self) -> None:
-        """One that was passed before it was ended is known until its copy was passed."""
+        """An end that is read after its half message is remembered until the copy is read."""
         for number in range(4):
             self.half(b"%d" % number)
         known = self.known(b"0,3,", half_offset=2)
@@ -121,13 +121,13 @@ class KnownTests(TransactionTestCase):
         self.assertEqual((known.consume(4), known.late), (1, set()))
 
     def test_half_messages_that_are_gone_hold_nothing_up(self) -> None:
-        """Half messages that are gone hold nothing up."""
+        """Half messages that no longer exist do not block the op queue."""
         known = self.known(b"0,1,5,")
         known.skip_to(5)
         self.assertEqual([known.take(1), known.take(5), known.consume(6)], [False, True, 1])
 
     def test_op_messages_that_are_gone(self) -> None:
-        """They are counted, and the others are read."""
+        """Op messages that no longer exist are counted, and the others are read."""
         self.op(b"0,")
         self.op(b"1,")
         queue = self.box.kernel.store.queues.find(OP_HALF_TOPIC, 0)
@@ -141,7 +141,7 @@ class KnownTests(TransactionTestCase):
                         msg=line)
 
     def test_more_than_one_read_of_op_messages_is_processed(self) -> None:
-        """More than are read at once."""
+        """More op messages than one read returns are processed by several reads."""
         for number in range(70):
             self.op(b"%d," % number)
         known = self.known()
@@ -149,7 +149,7 @@ class KnownTests(TransactionTestCase):
         self.assertEqual(known.consume(70), 70)
 
     def test_an_op_message_that_is_gone_is_logged_and_passed(self) -> None:
-        """An op message that is gone is logged and passed."""
+        """An op message that no longer exists is logged and skipped."""
         self.op(b"0,")
         store = self.box.kernel.store
         look = store.look_message
@@ -159,7 +159,7 @@ class KnownTests(TransactionTestCase):
         self.assertEqual((known.take(0), known.consume(0)), (False, 1))
 
     def test_stored_as_others_are(self) -> None:
-        """An op message is one of the op topic."""
+        """An op message is stored in the op topic as any other message."""
         self.op(b"1,")
         [found] = self.stored(OP_HALF_TOPIC, 0)
         self.assertIsInstance(found, StoredMessage)

@@ -1,4 +1,4 @@
-"""Questions to producers, which wait until what they are about is readable."""
+"""Questions to producers, which wait until their messages are readable."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from tests.transaction.case import COMMIT, TransactionTestCase, questions
 
 
 class QuestionTests(TransactionTestCase):
-    """A broker whose replicas have to confirm its messages."""
+    """A broker whose replicas must confirm its messages."""
 
     def confirm(self) -> None:
-        """All replicas have all messages."""
+        """Let all replicas confirm all messages."""
         store = self.box.kernel.store
         store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
         store.dispatch.step()
 
     def test_a_question_waits_until_its_message_is_confirmed(self) -> None:
-        """The answer then finds the message, however soon it comes."""
+        """A question waits until its message is readable, so that an early answer can find it."""
         self.half()
         self.confirm()
         self.assertEqual(self.asked(10_000), [])
@@ -27,7 +27,7 @@ class QuestionTests(TransactionTestCase):
         self.answer(asked, COMMIT)
 
     def test_a_slave_forgets_its_questions(self) -> None:
-        """The new master asks."""
+        """A slave discards its questions, because the new master asks them."""
         self.half()
         self.confirm()
         self.assertEqual(self.asked(10_000), [])

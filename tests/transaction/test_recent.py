@@ -1,4 +1,4 @@
-"""Half messages that are kept for their ends."""
+"""Half messages that are kept in memory until they are ended."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _record(place: int, size: int) -> MessageRecord:
 
 
 class RecentTests(TransactionTestCase):
-    """Which are kept, and that they are what the log holds."""
+    """The half messages that are kept are equal to those in the log."""
 
     def test_same_as_read_back(self) -> None:
-        """What is committed is the same, kept or not."""
+        """The committed message is the same, whether the half message was kept or read."""
         self.must_end(self.half(b"kept", queue_id=2), COMMIT)
         half = self.half(b"read", queue_id=2)
         self.service.recent = RecentHalves()
@@ -39,7 +39,7 @@ class RecentTests(TransactionTestCase):
                          parse_offset_message_id(half.msg_id)[2])
 
     def test_until_the_end(self) -> None:
-        """One that is ended, or refused, is not kept."""
+        """A half message that was ended or refused is not kept."""
         half = self.half()
         self.assertEqual(len(self.service.recent), 1)
         self.must_end(half, COMMIT)
@@ -49,7 +49,7 @@ class RecentTests(TransactionTestCase):
         self.assertEqual(len(self.service.recent), 0)
 
     def test_the_oldest_make_room_for_new_ones(self) -> None:
-        """The oldest are let go of for new ones, and can be ended all the same."""
+        """The oldest half messages are dropped for new ones, and can still be ended."""
         halves = [self.half(b"0")]
         [record] = self.halves()
         self.service.recent = RecentHalves(3 * record.size)
@@ -61,7 +61,7 @@ class RecentTests(TransactionTestCase):
         self.assertEqual(self.bodies(), [b"%d" % number for number in range(6)])
 
     def test_cost_of_many(self) -> None:
-        """The oldest is found at once, however many were let go of."""
+        """The oldest one is found in constant time, however many were dropped before."""
         def prepare(count: int) -> Callable[[], object]:
             recent = RecentHalves(count)
             for place in range(count):
@@ -71,7 +71,7 @@ class RecentTests(TransactionTestCase):
         self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
     def test_changed_by_another_plugin(self) -> None:
-        """What another plugin makes of a half message is what counts."""
+        """A half message that another plugin changes is read from the log when it is ended."""
         @hookimpl
         def before_append(records: Sequence[MessageRecord]) -> None:
             for record in records:
@@ -92,8 +92,8 @@ class _NoneKept(TransactionTestCase):
 
 
 class EndFromLogTests(_NoneKept, EndTests):
-    """All that is said of ends holds for half messages that are read back."""
+    """The tests of ends, with half messages that are read from the log."""
 
 
 class BatchFromLogTests(_NoneKept, BatchTests):
-    """And for those that are ended together."""
+    """The tests of ends in one read, with half messages that are read from the log."""

@@ -1,4 +1,4 @@
-"""Public bug reports about half messages, tried here. See ``tests/REPORTS.md``."""
+"""Public bug reports about half messages, reproduced here; see ``tests/REPORTS.md``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TWO_HOURS_MS = 7_200_000
 
 
 class ReportTests(TransactionTestCase):
-    """Half messages that ask for a delay."""
+    """Half messages with a delay."""
 
     settings = {"transactionCheckMax": "1"}  # noqa: RUF012
     plugins = (("transaction", plugin.Plugin), ("schedule", schedule.Plugin),
                ("timer", timer.Plugin))
 
     def pass_time(self, milliseconds: int) -> None:
-        """Let time pass, and deliver what is due."""
+        """Let time pass, and deliver the messages that are due."""
         for _ in range(2):
             self.box.now_ms += milliseconds // 2
             run_all(self.box, "deliver delayed messages")
@@ -42,7 +42,7 @@ class ReportTests(TransactionTestCase):
         self.assertEqual(self.bodies(), [b"half", b"timed"])
 
     def test_what_is_given_up_does_not_wait(self) -> None:
-        """apache/rocketmq#2722: a broker that puts a message away delays it by its own DELAY.
+        """apache/rocketmq#2722: a message that is given up is delayed by its own property DELAY.
 
         There it was a dead letter, which came two hours later. Here it is a half message that
         nobody answers for. An administrator who has it checked again gets it back into its topic.
