@@ -1,4 +1,4 @@
-"""Messages in the hands of consumers, until they are consumed as far as a broker can know."""
+"""Messages that were delivered to consumers, until the broker knows that they are consumed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DeliveriesTests(SynchronousTestCase):
         return self.deliveries.add(topic, queue_id, queue_offset, delivery)
 
     def ended(self, now_ms: int) -> list[tuple[str, int, int | None]]:
-        """(message id, cost, code) of what is over now."""
+        """Return (message id, cost, code) of each delivery that has just ended."""
         found = self.deliveries.ended(
             lambda group, topic, queue_id: self.offsets.get((topic, queue_id), -1), now_ms,
             TIMEOUT_MS)
@@ -34,7 +34,7 @@ class DeliveriesTests(SynchronousTestCase):
         return [(record.message_id, record.cost_ms, record.context_code) for _, record in found]
 
     def test_offset_goes_past_messages(self) -> None:
-        """Those before the group's offset are consumed; each is told once."""
+        """Messages before the committed offset are consumed, and each is reported once."""
         for offset in range(3):
             self.deliver(f"m{offset}", offset, at_ms=10 * offset)
         self.assertEqual(self.ended(30), [])
@@ -46,7 +46,7 @@ class DeliveriesTests(SynchronousTestCase):
         self.assertEqual(self.deliveries.count, 0)
 
     def test_queues_are_apart(self) -> None:
-        """An offset is one of its own topic and queue."""
+        """An offset applies only to its own topic and queue."""
         self.deliver("a", 0)
         self.deliver("b", 0, queue_id=1)
         self.deliver("c", 0, topic="U")
@@ -66,7 +66,7 @@ class DeliveriesTests(SynchronousTestCase):
         self.assertEqual(self.ended(5), [("a", 5, ContextCode.FAILED), ("b", 5, 0)])
 
     def test_a_message_not_consumed_in_time_times_out(self) -> None:
-        """What the group does not go past in time."""
+        """A message that the group does not acknowledge in time is reported as timed out."""
         self.deliver("a", 0, at_ms=0)
         self.deliver("b", 1, at_ms=10)
         self.assertEqual(self.ended(TIMEOUT_MS - 1), [])
@@ -84,7 +84,7 @@ class DeliveriesTests(SynchronousTestCase):
         self.assertEqual(self.ended(21), [("a", 1, 0)])
 
     def test_deliveries_are_bounded(self) -> None:
-        """No more are kept than was said."""
+        """No more deliveries are kept than the limit allows."""
         self.deliveries = Deliveries(2)
         self.assertEqual([self.deliver(f"m{n}", n) for n in range(3)], [True, True, False])
         self.offsets["T", 0] = 1
@@ -92,7 +92,7 @@ class DeliveriesTests(SynchronousTestCase):
         self.assertTrue(self.deliver("m3", 3))
 
     def test_clock_that_goes_back(self) -> None:
-        """A cost is never negative."""
+        """The cost is never negative, even if the clock goes back."""
         self.deliver("a", 0, at_ms=100)
         self.offsets["T", 0] = 1
         self.assertEqual(self.ended(50), [("a", 0, 0)])

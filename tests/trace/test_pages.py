@@ -1,4 +1,4 @@
-"""Records of one client go into one message, up to a size."""
+"""The records of one client are collected in one message, up to a maximum size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def pub(message_id: str = "i", keys: str | None = None, topic: str = "T") -> Pub
 
 
 class PagesTests(SynchronousTestCase):
-    """Where records go."""
+    """The message into which a record goes."""
 
     def pages(self, *records: tuple[bytes, Pub]) -> list[Page]:
         pages = Pages()
@@ -22,7 +22,7 @@ class PagesTests(SynchronousTestCase):
         return pages.close()
 
     def test_clients_are_apart(self) -> None:
-        """A message is of one client; its records keep their order."""
+        """A message contains the records of one client, in their order."""
         found = self.pages((b"a", pub("1")), (b"b", pub("2")), (b"a", pub("3", "k1 k2 1")))
         self.assertEqual([(page.host, list(page.keys)) for page in found],
                          [(b"a", ["1", "3", "k1", "k2"]), (b"b", ["2"])])
@@ -30,12 +30,12 @@ class PagesTests(SynchronousTestCase):
                          [[pub("1"), pub("3", "k1 k2 1")], [pub("2")]])
 
     def test_records_of_a_page(self) -> None:
-        """One more begins another."""
+        """A record above the maximum number begins another message."""
         found = self.pages(*[(b"a", pub(str(n))) for n in range(RECORDS_MAX + 1)])
         self.assertEqual([len(page.parts) for page in found], [RECORDS_MAX, 1])
 
     def test_bytes_of_a_page(self) -> None:
-        """Long records fill a body sooner."""
+        """Long records fill a body with fewer records."""
         found = self.pages(*[(b"a", pub(str(n), topic="t" * 30_000)) for n in range(5)])
         self.assertEqual([len(page.parts) for page in found], [4, 1])
         self.assertLess(len(found[0].body), BODY_BYTES_MAX + 30_100)

@@ -1,4 +1,4 @@
-"""The broker traces for clients that do not."""
+"""The broker writes trace records for clients that do not write their own."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TraceTestCase(SynchronousTestCase):
                     task.run(self.box.now_ms + self.box.jump_ms)
 
     def messages(self) -> list[StoredMessage]:
-        """What is in the trace topic."""
+        """Return the messages of the trace topic."""
         found = self.kernel.store.get_message(TRACE_TOPIC, 0, 0, 32).messages
         return [decode_record(data) for data in found]
 
@@ -112,15 +112,15 @@ class TraceTestCase(SynchronousTestCase):
         self.assertEqual(self.skipped, 2)
 
     def new(self) -> list[TraceRecord]:
-        """The records after those of :meth:`watch`, without the consumption of First."""
+        """Return the records after those of :meth:`watch`, without the consumption of First."""
         return self.records()[self.skipped:]
 
 
 class SentTests(TraceTestCase):
-    """Sends."""
+    """The records of sends."""
 
     def test_a_send_is_recorded_as_a_client_would(self) -> None:
-        """Each field says what the broker knows; the trace message is the client's."""
+        """A record has every field that the broker knows, in a message of the client's format."""
         self.send(tag="red", keys="k1 k2", properties={"UNIQ_KEY": "u1"})
         reply = self.send(body=b"longer", properties={"UNIQ_KEY": "u2"})
         begin_ms = self.box.now_ms
@@ -159,7 +159,7 @@ class SentTests(TraceTestCase):
             self.assertEqual(len(records_of(reply.body)), 1, msg=key)
 
     def test_kinds_of_messages(self) -> None:
-        """A delayed one says so, and its topic is the one it was sent to."""
+        """The record of a delayed message gives its type, and the topic to which it was sent."""
         self.send(properties={"UNIQ_KEY": "u1", "DELAY": "3"})
         self.let_pass()
         [record] = self.records()
@@ -167,7 +167,7 @@ class SentTests(TraceTestCase):
         self.assertEqual((record.message_type, record.topic), (MessageType.DELAY, "T"))
 
     def test_a_batch(self) -> None:
-        """Each message of it has a record."""
+        """Each message of a batch has a record."""
         body = encode_batch([(0, b"a", "UNIQ_KEY\x01u1\x02"), (0, b"bc", "UNIQ_KEY\x01u2\x02")])
         header = send_header("T", self.box.now_ms)
         header.batch = True
@@ -177,7 +177,7 @@ class SentTests(TraceTestCase):
                           if isinstance(record, Pub)], [("u1", 1), ("u2", 2)])
 
     def test_a_refused_message(self) -> None:
-        """It is there with what the client called it, without success and place."""
+        """A refused message has a record with the client's names, without success and offset."""
         self.send("no/topic", code=ResponseCode.INVALID_PARAMETER)
         self.let_pass()
         [record] = self.records()
@@ -186,7 +186,7 @@ class SentTests(TraceTestCase):
                           record.offset_message_id), ("no/topic", "u1", False, ""))
 
     def test_a_message_that_cannot_be_stored(self) -> None:
-        """So is one that the store refused."""
+        """A message that the store refuses has a record as well."""
         self.disk.room_bytes = 0
         self.send(code=ResponseCode.SERVICE_NOT_AVAILABLE)
         self.disk.room_bytes = None
@@ -196,7 +196,7 @@ class SentTests(TraceTestCase):
         self.assertEqual((record.message_id, record.success), ("u1", False))
 
     def test_sync_flush(self) -> None:
-        """A send that waits for the flush is stored."""
+        """A send that waits for a flush is recorded as successful."""
         self.start(flushDiskType="SYNC_FLUSH")
         self.send()
         self.let_pass()
@@ -205,7 +205,7 @@ class SentTests(TraceTestCase):
         self.assertTrue(record.success)
 
     def test_what_is_not_traced(self) -> None:
-        """The broker's own topics, and messages whose sender wants no trace."""
+        """Topics of the broker, and messages whose producer forbids tracing, are not traced."""
         self.send("broker-a")
         self.send(TRACE_TOPIC, b"junk")
         self.send(properties={"UNIQ_KEY": "u1", "TRACE_ON": "false"})
@@ -213,7 +213,7 @@ class SentTests(TraceTestCase):
         self.assertEqual([message.body for message in self.messages()], [b"junk"])
 
     def test_chosen_topics(self) -> None:
-        """Only those of trace.topics."""
+        """Only the topics of ``trace.topics`` are traced."""
         self.start(trace_topics="T;U")
         for topic in ("T", "V", "U"):
             self.send(topic)
@@ -223,7 +223,7 @@ class SentTests(TraceTestCase):
 
 
 class ConsumedTests(TraceTestCase):
-    """Pulls, and what follows them."""
+    """The records of pulls and of the consumption after them."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -248,7 +248,7 @@ class ConsumedTests(TraceTestCase):
         self.assertEqual(message.reconsume_times, 0)
 
     def test_a_damaged_message_is_not_traced(self) -> None:
-        """The others of its pull are."""
+        """The other messages of the pull are traced."""
         for name in ("u1", "u2", "u3"):
             self.send(properties={"UNIQ_KEY": name})
         flip(self.box, "T", 0, 1, "properties")
@@ -261,7 +261,7 @@ class ConsumedTests(TraceTestCase):
                           if isinstance(record, SubBefore)], ["u1", "u3"])
 
     def test_one_request_id_a_pull(self) -> None:
-        """Messages of one pull share it."""
+        """The messages of one pull share a request id."""
         for name in ("u1", "u2"):
             self.send(properties={"UNIQ_KEY": name})
         self.pull()
@@ -287,7 +287,7 @@ class ConsumedTests(TraceTestCase):
         self.assertEqual((tries, codes), ([0, 1], [ContextCode.FAILED, ContextCode.SUCCESS]))
 
     def test_a_group_that_commits_nothing_here_has_consumed(self) -> None:
-        """A group that commits nothing here has consumed what it was given."""
+        """For a group that commits no offset here, a delivered message counts as consumed."""
         self.kernel.clients.register_consumer(
             ConsumerData("g", message_model=MessageModel.BROADCASTING),
             Client("c", self.consumer, "JAVA", 479, self.box.now_ms, self.box.now_ms), notify=False)
@@ -311,10 +311,10 @@ class ConsumedTests(TraceTestCase):
 
 
 class OtherTopicTests(TraceTestCase):
-    """The setting msgTraceTopicName."""
+    """The setting ``msgTraceTopicName``."""
 
     def test_records_go_to_the_topic_that_is_named(self) -> None:
-        """They go there, and not to Apache's; what is sent there is not traced."""
+        """Records are written to the configured topic only, and its own messages are not traced."""
         self.start(msgTraceTopicName="Traces")
         self.send()
         self.let_pass()
@@ -328,7 +328,7 @@ class OtherTopicTests(TraceTestCase):
 
 
 class TracedByClientTests(TraceTestCase):
-    """Clients that trace themselves."""
+    """Clients that write their own traces."""
 
     def trace(self, *records: TraceRecord, group: str = "_INNER_TRACE_PRODUCER-x-PRODUCE-1",
               topic: str = TRACE_TOPIC) -> None:
@@ -341,7 +341,7 @@ class TracedByClientTests(TraceTestCase):
         return Pub(1, "R", "test_producer", "T", "u1", None, None, None, 4, 1, 0, "o", True)
 
     def test_nothing_comes_twice(self) -> None:
-        """What came before the client's first record is dropped as well as what comes later."""
+        """Records from before the client's first own record are dropped, as later ones are."""
         self.kernel.topic_config.create_in_send_back(TRACE_TOPIC, 1, 6, 0)
         self.send()
         self.let_pass(4000)
@@ -362,7 +362,7 @@ class TracedByClientTests(TraceTestCase):
                           if isinstance(record, Pub)], ["u1"])
 
     def test_trace_topic_of_its_own(self) -> None:
-        """The group of a trace producer gives it away."""
+        """A producer with a trace topic of its own is recognised by its group."""
         self.send()
         self.trace(self.pub(), topic="MyTraces")
         self.let_pass()
@@ -378,14 +378,14 @@ class TracedByClientTests(TraceTestCase):
 
 
 class BoundTests(TraceTestCase):
-    """What is too much."""
+    """The limits of memory."""
 
     def waiting_and_dropped(self) -> tuple[int, int]:
         info = self.info()
         return info["traceRecordsWaiting"], info["traceRecordsDropped"]
 
     def test_a_batch_that_is_too_much(self) -> None:
-        """As many of its messages as there is room for leave a record."""
+        """As many messages of a large batch are recorded as the limit permits."""
         self.start(trace_buffer_max="3")
         header = send_header("T", self.box.now_ms)
         header.batch = True
@@ -404,7 +404,7 @@ class BoundTests(TraceTestCase):
         self.assertEqual(self.waiting_and_dropped(), (3, 2))
 
     def test_sends_of_several_connections(self) -> None:
-        """Each is traced with the host that it came from."""
+        """Each send is recorded with the host of its own connection."""
         dispatcher = self.kernel.dispatcher
         dispatcher.execute_together([
             dispatcher.read_head(peer, FrameDecoder().feed(encode_request(
@@ -415,7 +415,7 @@ class BoundTests(TraceTestCase):
                          [self.producer.remote_host, self.consumer.remote_host])
 
     def test_records_beyond_it_are_dropped_and_counted(self) -> None:
-        """Records beyond it are dropped and counted; one log line tells of them."""
+        """Records above the limit are dropped and counted; one log line reports them."""
         self.start(trace_buffer_max="3")
         for _ in range(5):
             self.send()
@@ -430,7 +430,7 @@ class BoundTests(TraceTestCase):
         self.assertEqual(self.info()["traceRecordsWritten"], 3)
 
     def test_deliveries_beyond_the_limit_have_no_sub_after(self) -> None:
-        """So are messages that wait to be consumed: they have no SubAfter."""
+        """Deliveries above the limit have no SubAfter record."""
         self.start(trace_buffer_max="8")
         for number in range(12):
             self.send(properties={"UNIQ_KEY": f"u{number}"})
@@ -442,7 +442,7 @@ class BoundTests(TraceTestCase):
         self.assertGreater(self.info()["traceRecordsDropped"], 4)
 
     def test_many_records_are_written_fast_when_their_client_is_decided_on(self) -> None:
-        """The records that waited for the decision take no second for each hundred of them."""
+        """The records that waited for the decision are written without long pauses."""
         for number in range(3 * WRITE_MAX):
             self.send(properties={"UNIQ_KEY": f"u{number}"})
         task = next(task for task in self.kernel.periodic_tasks
@@ -458,7 +458,7 @@ class BoundTests(TraceTestCase):
         self.assertEqual(self.info()["traceRecordsWritten"], 3 * WRITE_MAX)
 
     def test_records_of_clients_that_are_watched_count(self) -> None:
-        """They wait until their client is decided on."""
+        """Records that wait for the decision about their client count towards the limit."""
         self.start(trace_buffer_max="3")
         for _ in range(2):
             self.send()
@@ -468,7 +468,7 @@ class BoundTests(TraceTestCase):
         self.assertEqual(self.waiting_and_dropped(), (3, 2))
 
     def test_a_pull_that_is_too_much(self) -> None:
-        """Its messages leave no records, and each of them counts."""
+        """The messages of a pull that is too large are counted as dropped."""
         self.start(trace_buffer_max="3")
         for _ in range(3):
             self.send()
@@ -506,14 +506,16 @@ class BoundTests(TraceTestCase):
 
 
 class SwitchTests(TraceTestCase):
-    """On and off."""
+    """The switch of the trace."""
 
     def hooks(self) -> tuple[int, int]:
         hooks = self.kernel.hooks
         return len(hooks.after_send), len(hooks.after_consume)
 
     def test_off_costs_nothing(self) -> None:
-        """While it is off no hook of sends and pulls is there, and no topic is made."""
+        """While the trace is off, no hook for sends and pulls is registered and no topic is
+        created.
+        """
         self.start(trace_server="false")
         self.assertEqual(self.hooks(), (0, 0))
         self.send()
@@ -522,7 +524,7 @@ class SwitchTests(TraceTestCase):
         self.assertEqual(self.info(), {})
 
     def test_while_the_broker_runs(self) -> None:
-        """It is switched on and off; what waits is written when it goes off."""
+        """The trace can be switched while the broker runs; the end writes waiting records."""
         self.start(trace_server="false")
         self.kernel.settings.update({"trace.server": "true"})
         self.assertEqual(self.hooks(), (1, 1))
@@ -534,13 +536,13 @@ class SwitchTests(TraceTestCase):
         self.assertEqual(len(self.records()), 1)
 
     def test_a_stop_writes_the_waiting_records(self) -> None:
-        """A broker that stops writes what waits."""
+        """A broker that stops writes the records that wait."""
         self.send()
         self.box.plugin(plugin.Plugin).on_stop()
         self.assertEqual(len(self.records()), 1)
 
     def test_a_slave_writes_nothing(self) -> None:
-        """A slave writes nothing."""
+        """A slave writes no records."""
         self.send()
         self.kernel.set_role("SLAVE", 1)
         self.let_pass()

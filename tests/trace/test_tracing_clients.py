@@ -1,4 +1,4 @@
-"""Clients that trace themselves are recognised; others are recorded once that is clear."""
+"""Clients that write their own traces are recognised; only the others are recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PUB = encode_records([Pub(1, "R", "g", "T", "i", None, None, None, 1, 1, 0, "o",
 
 
 class VerdictTests(SynchronousTestCase):
-    """What is decided, and when."""
+    """The decision about a client, and its time."""
 
     def setUp(self) -> None:
         self.clients = TracingClients()
@@ -42,14 +42,13 @@ class VerdictTests(SynchronousTestCase):
         return self.clients.verdict(client_key(host, group, is_consumer), NOW_MS + at_ms)
 
     def test_client_that_does_not_trace(self) -> None:
-        """It is watched for as long as clients keep records back, then recorded."""
+        """A client is watched for as long as clients delay their records, and is then recorded."""
         self.assertIs(self.verdict(0), Verdict.WAIT)
         self.assertIs(self.verdict(WATCH_MS - 1), Verdict.WAIT)
         self.assertIs(self.verdict(WATCH_MS), Verdict.RECORD)
 
     def test_client_that_traces(self) -> None:
-        """Its first own record decides, from whichever port; the consumer of the group is another.
-        """
+        """Its first own record decides, from any port; a consumer of the same group is separate."""
         self.verdict(0)
         self.clients.traced(host_bytes("10.0.0.1", 6001), [PUB], NOW_MS + 4000)
         self.assertIs(self.verdict(4001), Verdict.SKIP)
@@ -66,24 +65,24 @@ class VerdictTests(SynchronousTestCase):
         self.assertIs(self.clients.verdict(client, now_ms, 1001 + WATCH_MS), Verdict.RECORD)
 
     def test_records_that_came_first(self) -> None:
-        """A client whose record is there before what it is about."""
+        """The client's own record can arrive before the request that it describes."""
         self.clients.traced(HOST, [PUB], NOW_MS)
         self.assertIs(self.verdict(0), Verdict.SKIP)
 
     def test_records_leave_the_namespace_of_a_group_out(self) -> None:
-        """Records leave the namespace of a group out."""
+        """A record names the group without its namespace."""
         self.clients.traced(HOST, [PUB], NOW_MS)
         self.assertIs(self.verdict(0, group="ns%g"), Verdict.SKIP)
 
     def test_consumer_that_traces(self) -> None:
-        """SubBefore and SubAfter are a consumer's."""
+        """Records of the types SubBefore and SubAfter belong to a consumer."""
         body = encode_records([SubBefore(1, "R", "g", "q", "i", 0, None)])
         self.clients.traced(HOST, [body], NOW_MS)
         self.assertIs(self.verdict(0, is_consumer=True), Verdict.SKIP)
         self.assertIs(self.verdict(0), Verdict.WAIT)
 
     def test_idle_clients_are_forgotten(self) -> None:
-        """They are watched anew when they come again."""
+        """A client that was idle for long is watched again."""
         self.clients.traced(HOST, [PUB], NOW_MS)
         self.clients.forget_idle(NOW_MS + FORGET_MS - 1)
         self.assertIs(self.verdict(FORGET_MS - 1), Verdict.SKIP)
@@ -91,7 +90,7 @@ class VerdictTests(SynchronousTestCase):
         self.assertIs(self.verdict(2 * FORGET_MS), Verdict.WAIT)
 
     def test_too_many_clients(self) -> None:
-        """What cannot be remembered is recorded, and the memory does not grow."""
+        """Clients above the limit are recorded, and the memory does not grow."""
         for number in range(CLIENTS_MAX):
             self.verdict(0, group=f"g{number}")
         self.assertIs(self.verdict(0, group="late"), Verdict.RECORD)
@@ -109,12 +108,12 @@ class VerdictTests(SynchronousTestCase):
                           msg=file)
 
     def test_an_invalid_record_decides_nothing(self) -> None:
-        """What is no record decides nothing."""
+        """An invalid record decides nothing."""
         self.clients.traced(HOST, [b"\xff\x01\x02Pub\x02"], NOW_MS)
         self.assertIs(self.verdict(0), Verdict.WAIT)
 
     def test_a_request_of_too_many_records(self) -> None:
-        """Its first records count, in however many messages they come; the others are not read."""
+        """Only the first records of a request are read, however many messages they are in."""
         decoded: list[int] = []
 
         def count(body: bytes) -> DecodedRecords:
