@@ -1,4 +1,4 @@
-"""One broker of several: its start, its end, and the waits between."""
+"""One broker of several: its starts, its ends, and the pauses between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOOT = b"The broker[b-0, 127.0.0.1:1] boot success. serializeType=JSON\n"
 
 
 class Spawned:
-    """A process that was asked for."""
+    """A process that the supervisor has started."""
 
     def __init__(self, protocol: ProcessProtocol, arguments: Sequence[str], pid: int) -> None:
         self.protocol = protocol
@@ -40,14 +40,14 @@ class Spawned:
         self.signals.append(number)
 
     def end(self, status: int = 0, number: int | None = None) -> None:
-        """The process ends."""
+        """End the process."""
         reason = ProcessDone(0) if not status and number is None else ProcessTerminated(
             status if number is None else None, number, status)
         self.protocol.processEnded(Failure(reason))
 
 
 class SpawningClock(Clock):
-    """A clock that notes the processes it is asked for."""
+    """A clock that records the processes that are started."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class SpawningClock(Clock):
 
 
 class BrokerProcessTests(SynchronousTestCase):
-    """A process that answers, ends, and is started again."""
+    """A broker process that becomes ready, ends, and is started again."""
 
     def setUp(self) -> None:
         self.clock = SpawningClock()
@@ -76,7 +76,7 @@ class BrokerProcessTests(SynchronousTestCase):
             self.clock, "b-0", self.arguments, lambda *line: self.lines.append(line))
 
     def arguments(self) -> list[str]:
-        """Other arguments at each start."""
+        """Return different arguments for each start."""
         self.starts += 1
         return ["broker", f"start={self.starts}"]
 
@@ -91,7 +91,9 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertIsNone(self.successResultOf(started))
 
     def test_the_boot_line_makes_it_ready(self) -> None:
-        """It is ready with its boot line, also one that comes in two reads; lines are passed on."""
+        """The broker is ready after its boot line, even if that arrives in two reads; all lines are
+        printed.
+        """
         started = self.broker.start()
         self.process.protocol.childDataReceived(2, b"twistmq: a notice\n")
         self.process.protocol.childDataReceived(1, BOOT[:5])
@@ -129,7 +131,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertEqual(self.process.arguments[-1], "start=9")
 
     def test_a_first_start_without_a_process_fails(self) -> None:
-        """The system has no process for it: the start fails and says so."""
+        """If the system cannot create a process, the first start fails with the reason."""
         self.clock.fault = OSError(errno.EAGAIN, "Resource temporarily unavailable")
         error = self.failureResultOf(self.broker.start(), StartFailed).value
         self.assertEqual((error.status, str(error)), (
@@ -138,7 +140,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.successResultOf(self.broker.stop())
 
     def test_a_later_start_without_a_process_is_tried_again(self) -> None:
-        """Each try is a line of the log, and the waits get longer."""
+        """Each attempt is logged, and the pauses become longer."""
         self.start()
         lines: list[str] = []
         self.patch(BrokerProcess, "log", Logger(observer=lambda event: lines.append(
@@ -155,7 +157,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertEqual((self.broker.state, len(self.clock.spawned)), ("starting", 2))
 
     def test_a_stop_before_it_answers_is_a_clean_one(self) -> None:
-        """SIGTERM ends a process that has yet to import; one that answered ends by itself."""
+        """A process that ends by SIGTERM before its boot line has stopped cleanly."""
         started = self.broker.start()
         self.broker.stop()
         self.process.end(number=signal.SIGTERM)
@@ -163,7 +165,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertNoResult(started)
 
     def test_a_signal_that_ends_a_broker_is_no_clean_stop(self) -> None:
-        """It had answered, or the signal was another one."""
+        """SIGTERM after the boot line, or another signal, is not a clean stop."""
         self.start()
         self.broker.stop()
         self.process.end(number=signal.SIGTERM)
@@ -175,7 +177,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertEqual(other.status, 256 + signal.SIGKILL)
 
     def test_what_a_former_process_said_is_no_reason(self) -> None:
-        """The last line is that of the process that ended."""
+        """The error quotes the last line of the process that ended, and of no earlier one."""
         self.start()
         self.process.protocol.childDataReceived(2, b"old\n")
         self.process.end(1)
@@ -183,12 +185,12 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertEqual(self.broker.last_error, "")
 
     def test_nothing_is_imported_from_the_working_directory(self) -> None:
-        """Python is told to leave it out of its path."""
+        """Python runs with the option that excludes the working directory from its path."""
         self.broker.start()
         self.assertEqual(self.process.arguments[1], "-P")
 
     def test_it_is_ready_when_its_boot_line_is_told(self) -> None:
-        """The process is ready already when its boot line is told."""
+        """The process is already ready when its boot line is printed."""
         states: list[str] = []
         broker = BrokerProcess(
             self.clock, "b-0", self.arguments, lambda *line: states.append(broker.state))
@@ -209,7 +211,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertEqual(self.broker.state, "starting")
 
     def test_a_stop_ends_the_process_for_good(self) -> None:
-        """A stop sends SIGTERM, ends with the process, and nothing is started again."""
+        """A stop sends SIGTERM and waits for the process, which is not started again."""
         self.start()
         stopped = [self.broker.stop(), self.broker.stop()]
         self.assertEqual(self.process.signals, [signal.SIGTERM])
@@ -221,7 +223,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertEqual((len(self.clock.spawned), self.broker.state), (1, "stopped"))
 
     def test_a_stop_while_it_waits_starts_nothing(self) -> None:
-        """A broker that waits to be started again is stopped at once."""
+        """A broker that waits for its next start is stopped immediately."""
         self.start()
         self.process.end(1)
         self.successResultOf(self.broker.stop())
@@ -229,7 +231,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertEqual(len(self.clock.spawned), 1)
 
     def test_a_signal_for_a_process_that_is_gone_is_dropped(self) -> None:
-        """A process may end just before it is told."""
+        """A process may end just before it gets the signal."""
         self.broker.signal(signal.SIGTERM)
         self.start()
         self.process.is_gone = True
@@ -237,7 +239,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertEqual(self.process.signals, [])
 
     def test_a_line_without_an_end_takes_no_memory(self) -> None:
-        """Output without a line's end is cut into parts."""
+        """Output without line ends is cut into parts."""
         self.start()
         for _ in range(100):
             self.process.protocol.childDataReceived(1, b"x" * 10_000)

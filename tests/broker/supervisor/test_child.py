@@ -12,7 +12,7 @@ class ChildTests(SynchronousTestCase):
     """``python -m twistmq.broker.supervisor.child``."""
 
     def test_nothing_large_is_imported_before_it_runs(self) -> None:
-        """Ctrl-C would reach a process that still imports and has no group of its own yet."""
+        """Ctrl-C would reach a process that is still importing and is not yet in its own group."""
         done = subprocess.run(
             [sys.executable, "-c", "import sys, twistmq.broker.supervisor.child; "
              "print([name for name in ('twisted', 'click', 'msgspec') if name in sys.modules])"],

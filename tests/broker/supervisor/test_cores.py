@@ -1,4 +1,4 @@
-"""The cores that a process may use."""
+"""The number of cores that a process may use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twistmq.broker.supervisor.cores import usable_cores
 
 
 class CoresTests(SynchronousTestCase):
-    """A machine of 8 cores."""
+    """A machine with 8 cores."""
 
     def setUp(self) -> None:
         self.patch(os, "sched_getaffinity", lambda _: set(range(8)))
@@ -28,14 +28,14 @@ class CoresTests(SynchronousTestCase):
         return usable_cores(self.groups, self.own)
 
     def test_without_a_quota_they_are_those_of_the_affinity(self) -> None:
-        """No file, no quota, a file that says something else."""
+        """There is no file, no quota, or an invalid file."""
         self.assertEqual(usable_cores(self.groups / "none", self.groups / "none"), 8)
         self.assertEqual(self.cores(), 8)
         for text in ("max 100000\n", "", "x\n", "1 0\n"):
             self.assertEqual(self.cores(root=text), 8)
 
     def test_a_quota_is_kept(self) -> None:
-        """The quotas of a container and of a unit are kept to. Parts of a core do not count."""
+        """The quotas of a container and of a unit are respected; fractions are rounded down."""
         self.assertEqual(self.cores(root="350000 100000\n"), 3)
         self.assertEqual(self.cores(root="50000 100000\n"), 1)
         self.assertEqual(self.cores(root="1600000 100000\n"), 8)

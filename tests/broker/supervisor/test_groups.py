@@ -22,15 +22,15 @@ def settings_of(**overrides: str) -> boot.Settings:
 
 
 def members(**overrides: str) -> list[Member]:
-    """The members of a group of three."""
+    """Return the members of a group of three."""
     return members_of_command(settings_of(**overrides), ChildCommand(3, None, {}, is_group=True))
 
 
 class GroupTests(SynchronousTestCase):
-    """Several brokers of one name."""
+    """Several brokers with one name."""
 
     def test_members_share_a_name_and_know_each_other(self) -> None:
-        """Each has a store, ports and logs of its own."""
+        """Each member has its own store, ports and logs."""
         second = members()[1]
         self.assertEqual(second.name, "b-1")
         own = {
@@ -43,7 +43,7 @@ class GroupTests(SynchronousTestCase):
         self.assertEqual({name: second.values.get(name) for name in own}, own)
 
     def test_the_settings_are_those_of_a_member(self) -> None:
-        """A broker starts with them."""
+        """A broker can start with these settings."""
         command = ChildCommand(3, None, {"listenPort": "20911"}, is_group=True)
         for member in members():
             own = command.settings(member.values)
@@ -52,7 +52,7 @@ class GroupTests(SynchronousTestCase):
             self.assertEqual(own.text("brokerName"), "b")
 
     def test_a_given_fail_over_is_kept(self) -> None:
-        """The user may prefer the one of Apache."""
+        """The user may choose Apache's fail-over."""
         self.assertNotIn("dledger.quick_failover",
                          members(**{"dledger.quick_failover": "false"})[0].values)
 
@@ -61,7 +61,7 @@ class GroupTests(SynchronousTestCase):
         self.assertIn("n0-127.0.0.1:20912", members(bindAddress="0.0.0.0")[0].values["dLegerPeers"])
 
     def test_brokers_that_are_no_group_stay_apart(self) -> None:
-        """--brokers gives each broker a name of its own."""
+        """``--brokers`` gives each broker its own name."""
         apart = members_of_command(settings_of(), ChildCommand(3, None, {}))
         self.assertEqual([each.values["brokerName"] for each in apart], ["b-0", "b-1", "b-2"])
         self.assertNotIn("dLegerSelfId", apart[0].values)
@@ -75,7 +75,7 @@ class GroupTests(SynchronousTestCase):
             self.assertIn(text, str(error))
 
     def test_the_number_is_odd(self) -> None:
-        """Anything else is a bad command line."""
+        """An even number is a wrong command line."""
         self.assertEqual([member_count("1"), member_count("3"), member_count(str(GROUP_MAX))],
                          [1, 3, GROUP_MAX])
         for text in ("0", "2", "4", "auto", "-3", "", str(GROUP_MAX + 2)):
@@ -83,7 +83,7 @@ class GroupTests(SynchronousTestCase):
             self.assertEqual(boot.exit_status(error), boot.EXIT_USAGE)
 
     def test_a_command_has_brokers_or_a_group(self) -> None:
-        """A command that has both options is refused."""
+        """A command with both options is refused."""
         settings = settings_of()
         command = child_command(None, "broker", settings, None, {}, "3")
         assert command is not None

@@ -23,16 +23,16 @@ from twistmq.broker.supervisor.members import (
 
 
 def settings_of(**overrides: str) -> Settings:
-    """The settings of a command ``twistmq broker``."""
+    """Return the settings of a command ``twistmq broker``."""
     return boot.broker_settings(None, {
         "brokerName": "b", "storePathRootDir": "/data", **overrides})
 
 
 class CountTests(SynchronousTestCase):
-    """``--brokers``."""
+    """The option ``--brokers``."""
 
     def test_a_number_is_taken(self) -> None:
-        """A number is taken as it is."""
+        """A number is used as the number of brokers."""
         self.assertEqual([broker_count("1"), broker_count(str(BROKERS_MAX))], [1, BROKERS_MAX])
 
     def test_auto_leaves_a_core(self) -> None:
@@ -50,10 +50,10 @@ class CountTests(SynchronousTestCase):
 
 
 class MembersTests(SynchronousTestCase):
-    """Names, ports and folders."""
+    """The names, ports and folders of the brokers."""
 
     def test_names_ports_and_folders_follow_from_the_number(self) -> None:
-        """Each broker has a name, ports and a store of its own; logs by the broker's name."""
+        """Each broker has its own name, ports and store; its logs have its name."""
         members = members_of(settings_of(listenPort="20911"), 3)
         self.assertEqual([member.name for member in members], ["b-0", "b-1", "b-2"])
         self.assertEqual(members[2].values, {
@@ -63,7 +63,7 @@ class MembersTests(SynchronousTestCase):
             "settings.own_file": "/data/b-2/config/broker.conf"})
 
     def test_the_port_0_stays(self) -> None:
-        """0 asks for a free port, for each broker."""
+        """The port 0 means a free port for each broker."""
         members = members_of(settings_of(listenPort="0", haListenPort="0"), 2)
         self.assertEqual([member.values["listenPort"] for member in members], ["0", "0"])
 
@@ -73,7 +73,9 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual(members[1].values["storePathCommitLog"], "/fast/b-1")
 
     def test_the_row_of_a_plugin_says_how_its_values_differ(self) -> None:
-        """A plugin's port is another one for each; that of pages is above the supervisor's."""
+        """A plugin's port differs between the brokers; the pages' ports follow the supervisor's
+        port.
+        """
         settings = settings_of()
         settings.add_rows([
             Setting("mine.port", "int", 7000, "", of_each="port"),
@@ -97,7 +99,9 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual(len(members_of(settings, 1)), 1)
 
     def test_ports_of_pages_that_meet_are_refused(self) -> None:
-        """Those of brokers, supervisor and name server, where the pages are on."""
+        """Equal ports of brokers, supervisor and name server are refused if the
+        pages are enabled.
+        """
         rows = (Setting("mine.pages", "int", 0, "", of_each="inner_port", only_with="mine.on=true"),
                 Setting("mine.on", "flag", True, ""))
         for pages, text in (
@@ -123,8 +127,7 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual(values["settings.own_file"], os.path.abspath("d/b-0/config/broker.conf"))
 
     def test_all_have_the_folder_above_the_stores(self) -> None:
-        """It is above that of the command, not above those of the brokers; one that is given
-        stays."""
+        """The folder is that of the command, unless a broker has one of its own."""
         settings = settings_of()
         settings.add_rows([Setting("mine.home", "path", "", "", of_each="above_store")])
         self.assertEqual(members_of(settings, 2)[1].values["mine.home"], "/")
@@ -132,7 +135,7 @@ class MembersTests(SynchronousTestCase):
         self.assertNotIn("mine.home", members_of(settings, 2)[1].values)
 
     def test_what_one_broker_can_have_is_refused(self) -> None:
-        """A master's address would be that of all; an own file is none of the command's."""
+        """Settings that only one broker can have, such as a master's address, are refused."""
         settings = settings_of(**{"mine.master": "h:1"})
         settings.add_rows([Setting("mine.master", "text", "", "", of_each="one_broker")])
         error = self.assertRaises(SettingsError, members_of, settings, 2)
@@ -154,7 +157,7 @@ class MembersTests(SynchronousTestCase):
             self.assertIn(f"{name}=10.0.0.1:10912", str(error))
 
     def test_ports_beyond_the_last_are_refused(self) -> None:
-        """There is no port for the second broker."""
+        """No port remains for the second broker."""
         error = self.assertRaises(
             SettingsError, members_of, settings_of(listenPort="65530", haListenPort="1"), 2)
         self.assertIn("leaves no port for the broker b-1", str(error))
@@ -163,7 +166,7 @@ class MembersTests(SynchronousTestCase):
 def command_of(
     kind: str, settings: Settings, file: str | None, overrides: Mapping[str, str]
 ) -> ChildCommand:
-    """The command of two brokers."""
+    """Return the command of two brokers."""
     command = child_command("2", kind, settings, file, overrides)
     assert command is not None
     return command
@@ -178,7 +181,7 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(command_of("broker", settings_of(), None, {}).count, 2)
 
     def test_own_settings_win_over_those_of_the_command(self) -> None:
-        """A broker gets the command's settings, then its own."""
+        """A broker gets the settings of the command, followed by its own."""
         command = command_of("broker", settings_of(), None, {"brokerName": "b", "a": "1"})
         self.assertEqual(command.arguments({"brokerName": "b-0"}),
                          ["broker", "brokerName=b-0", "a=1"])
@@ -202,8 +205,7 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(command.file, os.path.abspath("rel.conf"))
 
     def test_a_file_that_is_gone_is_still_asked_for(self) -> None:
-        """A broker that is started again must not come up with defaults; DATA/broker.conf may be
-        absent."""
+        """A missing file is an error at a restart, too; only DATA/broker.conf may be absent."""
         data, file = self.mktemp(), os.path.abspath(self.mktemp())
         for found in (command_of("broker", settings_of(), file, {}),
                       command_of("up", boot.up_settings(data, os.devnull, {}), file, {})):
@@ -216,7 +218,9 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(found.arguments({})[1:3], ["-c", f"{os.path.abspath(data)}/broker.conf"])
 
     def test_each_broker_saves_its_changes_in_its_own_file(self) -> None:
-        """What a tool changed in one is read by its next start, and by that of no other."""
+        """A setting that a tool changes in one broker is read only by the next start of that
+        broker.
+        """
         folder = os.path.abspath(self.mktemp())
         os.makedirs(folder)
         file = f"{folder}/broker.conf"

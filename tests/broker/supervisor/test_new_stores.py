@@ -1,4 +1,4 @@
-"""The tables that a new broker is given."""
+"""The tables that a new broker gets from the others."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ class NewStoresTests(SynchronousTestCase):
         self.assertEqual(groups["billing"]["retryMaxTimes"], 3)
 
     def test_a_store_that_is_there_stays_as_it_is(self) -> None:
-        """A broker that has a store is given nothing."""
+        """A broker that has a store gets no tables."""
         self.give(2)
         before = self.disk.read_file("/data/b-1/config/topics.json")
         self.assertEqual(self.give(2), [])
         self.assertEqual(self.disk.read_file("/data/b-1/config/topics.json"), before)
 
     def test_a_folder_that_was_made_before_is_new(self) -> None:
-        """The mount point of a disk has neither topics nor messages."""
+        """An empty folder, such as a mount point, is a new store."""
         self.disk.make_directory("/data/b-1/commitlog")
         self.disk.make_directory("/data/b-1/lost+found")
         self.assertEqual(self.give(2), ["b-1"])
         self.assertIn("orders", self.read("/data/b-1/config/topics.json")["topicConfigTable"])
 
     def test_a_store_with_messages_or_a_backup_is_not_new(self) -> None:
-        """Its broker makes the topics again from its queues, or reads them from the backup."""
+        """A broker that has messages or a backup restores its topics itself."""
         self.put("/data/b-1/commitlog/00000000000000000000", "")
         self.put("/data/b-2/config/topics.json.bak", json.dumps(TOPICS))
         self.assertEqual(self.give(3), [])
@@ -78,7 +78,7 @@ class NewStoresTests(SynchronousTestCase):
         self.assertEqual(self.give(4), [])
 
     def test_a_crash_between_the_two_tables_is_made_good(self) -> None:
-        """The next start gives both."""
+        """The next start writes both tables."""
         self.put("/data/b-1/config/subscriptionGroup.json", json.dumps(
             {**GROUPS, "subscriptionGroupTable": {}}))
         written: list[str] = []
@@ -95,18 +95,18 @@ class NewStoresTests(SynchronousTestCase):
         self.assertIn("billing", groups)
 
     def test_the_first_start_gives_nothing(self) -> None:
-        """Where there is no store there is nothing to give."""
+        """If no store exists, no tables are written."""
         disk = MemoryDisk()
         self.assertEqual(
             give_tables(disk, self.settings, members_of(self.settings, 2)), [])
 
     def test_a_damaged_table_stops_the_start(self) -> None:
-        """A table that cannot be read is no empty one."""
+        """A table that cannot be read does not count as empty."""
         self.put("/data/b-0/config/topics.json", "{")
         self.assertRaises(StoreDamaged, self.give, 2)
 
     def test_a_store_that_is_not_served_is_named(self) -> None:
-        """A store of a broker that is no longer started, and one without a number, are named."""
+        """The stores of brokers that are no longer started are named, and one without a number."""
         for name in ("", "b-0/", "b-1/"):
             self.disk.make_directory(f"/data/{name}commitlog")
         served = [member.values["storePathRootDir"] for member in members_of(self.settings, 1)]

@@ -1,4 +1,4 @@
-"""Pages that are asked for."""
+"""Requests for the pages of brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AskingTests(SynchronousTestCase):
     """Brokers that do not answer."""
 
     def test_a_broker_that_does_not_answer_costs_little(self) -> None:
-        """Neither one that accepts no connection nor one that accepts and is silent."""
+        """A broker may refuse connections, or accept them and not answer."""
         reactor = MemoryReactorClock()
         asked = ask_pages(reactor, {"b-0": "http://127.0.0.1:1/", "b-1": "http://127.0.0.1:2/"})
         protocol = reactor.tcpClients[1][2].buildProtocol(None)

@@ -1,4 +1,4 @@
-"""The brokers of one command as a service, with processes that are none."""
+"""The service of several brokers, with simulated processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twistmq.broker.supervisor.service import SupervisorService
 
 
 class SupervisorServiceTests(SynchronousTestCase):
-    """Two brokers."""
+    """A service of two brokers."""
 
     def setUp(self) -> None:
         self.clock = SpawningClock()
@@ -29,7 +29,7 @@ class SupervisorServiceTests(SynchronousTestCase):
         self.service.startService()
 
     def test_it_has_started_when_all_answer(self) -> None:
-        """The first one that answers is not enough."""
+        """The service has started when all brokers are ready."""
         first, second = self.clock.spawned
         first.protocol.childDataReceived(1, BOOT)
         self.assertNoResult(self.service.started)
@@ -37,14 +37,14 @@ class SupervisorServiceTests(SynchronousTestCase):
         self.assertIs(self.successResultOf(self.service.started), self.service)
 
     def test_a_broker_that_ends_with_0_before_it_answers_fails_the_start(self) -> None:
-        """The status of the start is that of a failure."""
+        """A broker that ends with status 0 before it is ready makes the start fail."""
         self.clock.spawned[1].end(0)
         error = self.failureResultOf(self.service.started, boot.StartRefused).value
         self.assertEqual((error.status, str(error)), (
             255, "the broker b-1 did not start: it ended with status 0"))
 
     def test_a_start_without_a_process_fails(self) -> None:
-        """The reason is told."""
+        """The error gives the reason."""
         self.clock.fault = OSError(11, "Resource temporarily unavailable")
         settings = self.service.settings
         service = SupervisorService(

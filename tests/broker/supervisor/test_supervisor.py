@@ -1,4 +1,4 @@
-"""Several brokers from one command, as real processes."""
+"""Several brokers of one command, as real processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from twistmq.client.blocking.client import Client
 
 
 def free_base(count: int) -> int:
-    """A port such that those of as many brokers are free, and some between."""
+    """Return a port after which enough ports are free for all brokers."""
     return free_ports(10 * count) + 2
 
 
@@ -53,7 +53,7 @@ def broker_processes(data: Path) -> dict[str, int]:
 
 
 class SupervisorTestCase(SynchronousTestCase):
-    """Commands with a folder of their own."""
+    """A test case with a folder for its commands."""
 
     def setUp(self) -> None:
         self.data = Path(self.mktemp()).absolute()
@@ -119,7 +119,7 @@ class SupervisorTests(SupervisorTestCase):
     """``twistmq up --brokers 2``."""
 
     def test_a_topic_lies_on_all_brokers_and_one_signal_stops_them(self) -> None:
-        """Messages of a topic are on both brokers; SIGHUP ends all, with status 0."""
+        """The messages of a topic are on both brokers; SIGHUP stops everything with status 0."""
         seen = self.start(*TWISTMQ)
         for index in range(2):
             self.assertRegex(
@@ -141,7 +141,7 @@ class SupervisorTests(SupervisorTestCase):
             self.assertTrue((self.data / f"logs/b-{index}_0/broker.log").exists())
 
     def test_a_killed_broker_is_back_with_all_that_was_acknowledged(self) -> None:
-        """A broker that kill -9 ends comes back; the other goes on; no message is lost."""
+        """A broker that is killed is started again; the other continues, and no message is lost."""
         self.start(*TWISTMQ)
         self.make_topic()
         with Producer(self.namesrv, group="g") as producer:
@@ -161,7 +161,9 @@ class SupervisorTests(SupervisorTestCase):
         self.assertEqual(self.stop(), 0)
 
     def test_all_brokers_are_watched_at_one_port(self) -> None:
-        """/metrics has each broker's samples once, /health says which broker is ill."""
+        """/metrics has the samples of each broker once, and /health names the
+        broker with a fault.
+        """
         self.start(*TWISTMQ, settings=(
             "metricsExporterType=PROM", f"metricsPromExporterPort={self.pages}"))
         page = self.get(self.pages, "/metrics")[1]
@@ -180,7 +182,7 @@ class SupervisorTests(SupervisorTestCase):
         self.assertEqual(self.stop(), 0)
 
     def get(self, port: int, path: str) -> tuple[int, str]:
-        """A page: its status and text."""
+        """Return the status and the text of a page."""
         try:
             with urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()
@@ -223,7 +225,7 @@ class SupervisorTests(SupervisorTestCase):
         self.assertEqual(self.stop(), 0)
 
     def test_brokers_stop_when_their_supervisor_is_killed(self) -> None:
-        """No broker is left behind by a supervisor that kill -9 ends."""
+        """The brokers end when their supervisor is killed."""
         self.start(*TWISTMQ)
         self.assertEqual(len(broker_processes(self.data)), 2)
         self.process.kill()
@@ -231,7 +233,7 @@ class SupervisorTests(SupervisorTestCase):
         self.assertFalse((self.data / "store/b-0/abort").exists())
 
     def test_a_broker_that_cannot_start_stops_all(self) -> None:
-        """The start fails as that of one broker does: the reason, and its status."""
+        """If one broker cannot start, the command fails with its reason and its status."""
         with socket.create_server(("127.0.0.1", self.base + 10)):
             done = subprocess.run(
                 [*TWISTMQ, "broker", "--brokers", "2", f"listenPort={self.base}",
@@ -245,7 +247,7 @@ class SupervisorTests(SupervisorTestCase):
         self.assertEqual(broker_processes(self.data), {})
 
     def test_twistd_runs_several_brokers(self) -> None:
-        """twistd has the same option."""
+        """``twistd`` has the same option."""
         self.start(*TWISTD, "-n", "--pidfile", "", "twistmq", until_line="2 brokers are up")
         self.assertEqual(len(broker_processes(self.data)), 2)
         self.process.send_signal(signal.SIGTERM)
@@ -254,7 +256,7 @@ class SupervisorTests(SupervisorTestCase):
         self.assertEqual(broker_processes(self.data), {})
 
     def test_a_signal_that_stops_nothing_leaves_the_brokers_alone(self) -> None:
-        """twistd rotates its log at SIGUSR1; the brokers' processes are those of before."""
+        """SIGUSR1 rotates the log of twistd, and the processes of the brokers continue."""
         log = self.data.parent / f"{self.data.name}.log"
         self.launch(*TWISTD, "-n", "--pidfile", "", "--logfile", str(log), "twistmq")
         until(lambda: log.exists() and "2 brokers are up" in log.read_text(), "the start")
@@ -267,7 +269,7 @@ class SupervisorTests(SupervisorTestCase):
         self.assertNotIn("was ended by signal", log.read_text())
 
     def test_output_that_nobody_reads_keeps_no_start(self) -> None:
-        """The reader goes after the first line: all come up, and one signal stops them."""
+        """If the reader closes the output, all brokers still start, and one signal stops them."""
         self.launch(*TWISTMQ)
         assert self.process.stdout is not None
         self.process.stdout.close()
@@ -277,7 +279,7 @@ class SupervisorTests(SupervisorTestCase):
         self.assertNotIn("Traceback", log.read_text())
 
     def test_a_stop_during_the_start_is_a_clean_one(self) -> None:
-        """The brokers still import: the status is 0, and nothing is left."""
+        """A stop while the brokers import ends with status 0, and no process remains."""
         self.launch(*TWISTMQ)
         until(lambda: broker_processes(self.data), "the brokers' processes")
         self.process.send_signal(signal.SIGTERM)
@@ -288,7 +290,7 @@ class SupervisorTests(SupervisorTestCase):
         self.assertEqual(broker_processes(self.data), {})
 
     def test_systemd_hears_when_all_answer(self) -> None:
-        """READY=1 comes when all brokers answer, STOPPING=1 when the supervisor stops."""
+        """READY=1 is sent when all brokers are ready, and STOPPING=1 when the supervisor stops."""
         self.data.mkdir()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
             name = f"/tmp/twistmq-notify-{os.getpid()}"
@@ -304,7 +306,7 @@ class SupervisorTests(SupervisorTestCase):
 
 
 class PrintingTests(SynchronousTestCase):
-    """``-p``, and command lines that are refused."""
+    """The option ``-p``, and wrong command lines."""
 
     def test_the_settings_of_each_broker_are_printed(self) -> None:
         """-p prints each broker's settings behind its name."""
