@@ -1,4 +1,4 @@
-"""The stores of Apache's brokers under tests/golden/dledger, unpacked into a folder."""
+"""The stores of Apache's brokers in tests/golden/dledger, unpacked into a folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def unpack(version: str, state: str, root: Path) -> None:
 
 
 class GoldenBox(LedgerBox):
-    """Our store over the files of one of Apache's."""
+    """Our store, opened on files of Apache's broker."""
 
     index_file_size = 5 * 1024 * 1024 * 32
 

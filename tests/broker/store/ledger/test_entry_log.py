@@ -1,4 +1,4 @@
-"""Recovery of a ledger: its end, its index, and what the group agreed on."""
+"""The recovery of a ledger: its end, its index, and its committed entries."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class RecoveryTests(SynchronousTestCase):
         return box.ledger.read(0, 1 << 30)
 
     def index_bytes(self, box: LedgerBox) -> bytes:
-        """All bytes of the index."""
+        """Return the bytes of the whole index."""
         folder = f"{LEDGER_FOLDER}/index"
         return b"".join(self.disk.read_file(f"{folder}/{name}")
                         for name in self.disk.list_directory(folder))
 
     def write(self, part: str, position: int, data: bytes) -> None:
-        """Overwrite bytes of log (``data``) or index, whose files are one after the other."""
+        """Overwrite bytes of the log (``data``) or of the index, whose files follow each other."""
         size = FILE_SIZE if part == "data" else LedgerBox.index_file_size
         while data:
             start = position - position % size
@@ -51,7 +51,7 @@ class RecoveryTests(SynchronousTestCase):
             position, data = position + len(piece), data[len(piece):]
 
     def test_after_a_kill_all_entries_are_there(self) -> None:
-        """The log keeps the tail, and the queues only what was known to be agreed on."""
+        """After a kill the log has all entries, and the queues have only the committed messages."""
         self.box.step(70_000, 40)
         self.box.ledger.commit(COUNT - 5)
         again = self.box.after_kill()
@@ -66,7 +66,7 @@ class RecoveryTests(SynchronousTestCase):
         self.assertEqual(found, [[entry.body] for entry in self.whole[1:]])
 
     def test_after_a_stop_the_tail_is_kept(self) -> None:
-        """A clean stop saves what was agreed on, and the tail waits for the group."""
+        """A clean stop saves the committed index; the entries after it wait for the group."""
         again = self.box.after_stop()
         self.assertEqual(read_checkpoint(self.disk, LEDGER_FOLDER),
                          LedgerCheckpoint(COUNT - 20, COUNT))
@@ -77,7 +77,7 @@ class RecoveryTests(SynchronousTestCase):
         self.assertEqual(len(again.after_stop().bodies("T")), COUNT)
 
     def test_entries_of_queues_beyond_what_was_agreed_on(self) -> None:
-        """They are cut, in queues and index: other messages may take their places."""
+        """Entries that are not committed are removed from queues and index."""
         self.box.commit()
         self.box.step(70_000, 40)
         self.disk.write_file(f"{LEDGER_FOLDER}/checkpoint", b"committedIndex=50\nendIndex=130\n")
@@ -96,7 +96,7 @@ class RecoveryTests(SynchronousTestCase):
             self.assertIn(b"other", record)
 
     def test_the_index_is_rebuilt(self) -> None:
-        """Units that are missing or wrong are written again, wherever the damage is."""
+        """Missing or wrong units are written again, at whatever place they are."""
         expected = self.index_bytes(self.box)
         self.box.store.close()
         for name, damage in (
@@ -121,7 +121,7 @@ class RecoveryTests(SynchronousTestCase):
         self.assertEqual(self.entries(again), self.whole)
 
     def test_a_torn_tail(self) -> None:
-        """A head without its record, or half of either, ends the log before that entry."""
+        """The log ends before an entry whose head or record is incomplete."""
         last, before = self.whole[-1], self.whole[-2]
         whole = b"".join(self.disk.read_file(f"{LEDGER_FOLDER}/data/{name}")
                          for name in self.disk.list_directory(f"{LEDGER_FOLDER}/data"))
@@ -165,14 +165,16 @@ class RecoveryTests(SynchronousTestCase):
         self.assertGreater(again.store.upkeep.synced_offset, synced)
 
     def test_an_empty_ledger(self) -> None:
-        """A new ledger has no entry, before and after a start."""
+        """A new ledger has no entries, before and after a restart."""
         box = LedgerBox(MemoryDisk()).open()
         for end in (LedgerBox.after_kill, LedgerBox.after_stop, LedgerBox.after_kill):
             self.assertEqual((box.ledger.begin_index, box.ledger.end_index), (-1, -1))
             box = end(box)
 
     def test_raw_messages_are_the_records(self) -> None:
-        """Whoever walks over the log finds the places of records, not of heads."""
+        """An iteration over the raw log returns the positions of the records,
+        without their heads.
+        """
         found = list(self.box.store.raw.messages(0))
         self.assertEqual(found, [
             (entry.position + 48, len(entry.body)) for entry in self.whole])

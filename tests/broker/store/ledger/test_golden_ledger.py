@@ -1,4 +1,4 @@
-"""Ledgers that Apache's brokers wrote: opened, compared entry by entry, and written again."""
+"""Ledgers that Apache's brokers wrote are opened, compared entry by entry, and written again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC = "GoldenReplica"
 
 
 class GoldenLedgerTests(SynchronousTestCase):
-    """The stores under tests/golden/dledger, see tests/interop/capture_ledger.py."""
+    """The stores in tests/golden/dledger; see tests/interop/capture_ledger.py."""
 
     def open(self, version: str, state: str) -> tuple[GoldenBox, Path]:
         """Open one of the stores, which is stopped after the test."""
@@ -28,11 +28,13 @@ class GoldenLedgerTests(SynchronousTestCase):
         return box, root
 
     def records(self, box: LedgerBox) -> list[StoredMessage]:
-        """The messages of all entries, whose CRCs are checked."""
+        """Return the messages of all entries, after a check of their CRCs."""
         return [decode_record(entry.body) for entry in box.ledger.read(0, 1 << 30)]
 
     def test_every_message_is_there(self) -> None:
-        """All sends are entries, and the queues have those that Apache's broker had in them."""
+        """All sent messages are entries, and the queues have the messages that
+        Apache's broker had.
+        """
         for version, state in CASES:
             box, _ = self.open(version, state)
             case = f"{version} {state}"
@@ -64,7 +66,7 @@ class GoldenLedgerTests(SynchronousTestCase):
             self.assertGreaterEqual(hard_state.term, box.ledger.term_at(box.ledger.end_index))
 
     def test_our_ledger_of_the_same_entries_has_the_same_bytes(self) -> None:
-        """Entries, fillers and units that we write equal those of Apache's broker."""
+        """The entries, fillers and units that we write are equal to those of Apache's broker."""
         for version, state in CASES:
             box, root = self.open(version, state)
             ours = LedgerBox(**GOLDEN_SIZES).open()
@@ -80,7 +82,7 @@ class GoldenLedgerTests(SynchronousTestCase):
                 self.assertEqual(units[:size], theirs.read(size))
 
     def test_it_goes_on(self) -> None:
-        """A broker of ours appends to each of them, and finds everything again."""
+        """Our broker appends to each of the stores, and finds every message again."""
         for version, state in CASES:
             box, root = self.open(version, state)
             before = box.ledger.end_index

@@ -1,4 +1,4 @@
-"""A store with a ledger: appending, following, cutting, agreeing, and beginning again."""
+"""A store with a ledger: its entries are appended, followed, cut, committed and replaced."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ FILE_SIZE = 4096
 
 
 def numbered(count: int, begin: int = 0) -> list[MessageRecord]:
-    """Messages whose bodies are their numbers."""
+    """Return messages whose bodies are their numbers."""
     return [message("T", b"%04d" % number * 20, keys=f"k{number}")
             for number in range(begin, begin + count)]
 
 
 class LedgerCase(SynchronousTestCase):
-    """Boxes with log files of four kilobytes."""
+    """Stores with log files of four kilobytes."""
 
     def make(self, disk: MemoryDisk | None = None) -> LedgerBox:
         return LedgerBox(disk, mapped_file_size_commit_log=FILE_SIZE).open()
 
     def entries(self, box: LedgerBox, first: int | None = None) -> list[StoredEntry]:
-        """All entries of a ledger."""
+        """Return all entries of a ledger."""
         first = box.ledger.begin_index if first is None else first
         return [] if first < 0 else list(box.ledger.read(first, 1 << 30))
 
@@ -43,7 +43,7 @@ class LedgerCase(SynchronousTestCase):
             box.ledger.append(entries[at : at + at_once])
 
     def data(self, box: LedgerBox) -> dict[str, bytes]:
-        """The files of log and index."""
+        """Return the bytes of the log files and of the index files."""
         disk = box.disk
         return {f"{part}/{name}": disk.read_file(f"{LEDGER_FOLDER}/{part}/{name}")
                 for part in ("data", "index")
@@ -51,7 +51,7 @@ class LedgerCase(SynchronousTestCase):
 
 
 class AppendTests(LedgerCase):
-    """A leader appends."""
+    """A leader appends entries."""
 
     def test_an_entry_for_each_message(self) -> None:
         """The store's own append makes entries with consecutive indexes and the leader's term."""
@@ -69,7 +69,7 @@ class AppendTests(LedgerCase):
         self.assertEqual(box.ledger.term_at(43), 4)
 
     def test_large_sends_make_the_same_entries(self) -> None:
-        """Records that were encoded ahead get heads in the same places."""
+        """Records that were encoded in advance get their heads at the same positions."""
         box, ahead = self.make(), self.make()
         for each in (box, ahead):
             each.lead_term(1)
@@ -82,7 +82,7 @@ class AppendTests(LedgerCase):
                          [entry.position + ENTRY_HEAD_SIZE for entry in self.entries(box, 1)])
 
     def test_nothing_is_readable_before_it_is_agreed(self) -> None:
-        """Queues get the messages when the group has agreed on their entries."""
+        """The queues get the messages when their entries are committed."""
         box = self.make()
         box.lead_term(1)
         box.append(*numbered(3))
@@ -96,7 +96,7 @@ class AppendTests(LedgerCase):
         self.assertEqual(len(box.bodies("T")), 3)
 
     def test_a_barrier_enters_no_queue(self) -> None:
-        """Its record makes no queue and no item of the index."""
+        """The record of a barrier creates neither a queue nor an item of the index."""
         box = self.make()
         box.lead_term(1)
         self.assertIsNone(box.store.queues.find(BARRIER_TOPIC, 0))
@@ -128,7 +128,7 @@ class AppendTests(LedgerCase):
         self.assertEqual(box.ledger.end_index, 2)
 
     def test_a_full_disk_leaves_the_ledger_unchanged(self) -> None:
-        """Neither the log nor the indexes change when a send is refused."""
+        """A send that a full disk refuses changes neither the log nor the indexes."""
         disk = FaultyDisk()
         box = self.make(disk)
         box.lead_term(1)
@@ -170,7 +170,7 @@ class FollowTests(LedgerCase):
         self.assertEqual(self.data(self.follower), self.data(self.leader))
 
     def test_what_does_not_fit_is_refused(self) -> None:
-        """Another index, term, place, size or record is refused, and nothing is appended."""
+        """An entry with a wrong index, term, position, size or record is refused and not stored."""
         entries = self.entries(self.leader)
         self.copy_to(self.follower, entries[:5])
         next_entry = entries[5]
@@ -198,7 +198,7 @@ class FollowTests(LedgerCase):
             dataclasses.replace(next_entry, body=body[:-1] + b"x")))
 
     def test_read_returns_what_fits(self) -> None:
-        """At least one entry, then as many as fit into the limit."""
+        """A read returns at least one entry, and more if they fit into the limit."""
         size = len(self.entries(self.leader)[1].body)
         read = self.leader.ledger.read
         self.assertEqual(len(read(1, 0)), 1)
@@ -225,7 +225,7 @@ class FollowTests(LedgerCase):
 
 
 def _stored_at(body: bytes, store_ms: int) -> bytes:
-    """The same record with another store time."""
+    """Return the same record with another store time."""
     return body[:56] + store_ms.to_bytes(8, "big") + body[64:]
 
 
@@ -241,7 +241,7 @@ class CutTests(LedgerCase):
         self.box.append(*numbered(40, 100))
 
     def test_the_tail_is_gone(self) -> None:
-        """After a cut other entries take the places, and the files equal those without the tail."""
+        """New entries take the positions after a cut; the files have no trace of the old ones."""
         self.box.ledger.truncate(30)
         self.assertEqual(self.entries(self.box), self.agreed)
         self.assertEqual(self.box.ledger.term_at(30), 1)
@@ -258,7 +258,7 @@ class CutTests(LedgerCase):
         self.assertEqual(self.entries(again), self.entries(other))
 
     def test_what_is_readable_stays(self) -> None:
-        """A cut below the agreed entries is refused, and changes nothing."""
+        """A cut of committed entries is refused and changes nothing."""
         self.assertRaises(StoreError, self.box.ledger.truncate, 29)
         self.assertEqual(self.box.ledger.end_index, 70)
         self.box.ledger.truncate(70)
@@ -290,7 +290,9 @@ class CutTests(LedgerCase):
         self.assertEqual(len(self.entries(box)), 66)
 
     def test_everything_can_be_cut(self) -> None:
-        """A ledger on which nothing was agreed becomes empty, and begins with another entry."""
+        """A ledger without committed entries can become empty, and then begins with
+        another entry.
+        """
         box = self.make()
         box.ledger.leading_term = 1
         box.append(*numbered(40))
@@ -302,7 +304,7 @@ class CutTests(LedgerCase):
 
 
 class RestartTests(LedgerCase):
-    """A follower whose log ends before the leader's begins."""
+    """A follower whose log ends before that of the leader begins."""
 
     def setUp(self) -> None:
         self.leader = self.make()
@@ -317,7 +319,9 @@ class RestartTests(LedgerCase):
         self.follower.ledger.commit(15)
 
     def test_it_begins_where_the_leader_does(self) -> None:
-        """The old files are gone, and the queue goes on with the offsets of the new messages."""
+        """The old files are deleted, and the queues continue with the offsets of
+        the new messages.
+        """
         follower, first = self.follower, self.first
         follower.ledger.restart(first)
         self.assertEqual((follower.ledger.begin_index, follower.ledger.end_index),
@@ -335,7 +339,7 @@ class RestartTests(LedgerCase):
             self.assertEqual(box.store.queues.max_offset("T", 0), 90)
 
     def test_it_refuses_what_cannot_be(self) -> None:
-        """A place where no file starts, or before readable messages, changes nothing."""
+        """A position at which no file starts, or before readable messages, is refused."""
         before = self.data(self.follower)
         second = self.entries_of_leader[self.first.index + 1]
         self.assertRaises(EntryRefused, self.follower.ledger.restart, second)
@@ -344,10 +348,10 @@ class RestartTests(LedgerCase):
 
 
 class RetentionTests(LedgerCase):
-    """Old files leave the ledger."""
+    """Old files are deleted."""
 
     def test_the_first_index_follows_the_first_file(self) -> None:
-        """The ledger begins with the first entry of its first file, and finds all others."""
+        """The ledger begins with the first entry of its first file, and finds all later ones."""
         box = self.make()
         box.lead_term(1)
         box.append(*numbered(400))

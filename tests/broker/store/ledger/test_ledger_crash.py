@@ -1,4 +1,4 @@
-"""The end of the process, or of the power, at every change of the disk in the life of a ledger."""
+"""The process or the power fails at every change of the disk in the life of a ledger."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class _Box(LedgerBox):
     index_file_size = 32 * 8
 
     def stop(self) -> None:
-        """End without a flush."""
+        """Stop without a flush."""
         self.store.close()
 
 
 class EveryChangeTests(EveryChangeCase):
-    """A member appends, votes, is cut, follows, loses old files, and begins again."""
+    """A member appends, votes, cuts, follows, deletes old files, and is restarted at an entry."""
 
     box: _Box  # type: ignore[assignment]
     told: ClassVar[tuple[str, ...]] = ("floor", "ceiling", "giving", "other", "votes")
 
     def begin(self) -> None:
-        """An empty ledger."""
+        """Create an empty ledger."""
         self.disk = PowerLossDisk()
         #: Entries that must be there, and those that may be there, of which these are a part.
         self.floor: list[StoredEntry] = []
@@ -57,7 +57,7 @@ class EveryChangeTests(EveryChangeCase):
     # --- what a member does
 
     def flush(self) -> None:
-        """What was appended is durable from now on."""
+        """Flush the log, so that all entries are durable."""
         flushed = self.box.store.flush.flushed(self.box.store.commit_log.max_offset)
         if flushed is not None:
             self.successResultOf(flushed)
@@ -89,13 +89,13 @@ class EveryChangeTests(EveryChangeCase):
             self.flush()
 
     def cut(self, end_index: int) -> None:
-        """Drop entries on which nobody agreed."""
+        """Cut entries that are not committed."""
         self.floor = [entry for entry in self.floor if entry.index <= end_index]
         self.box.ledger.truncate(end_index)
         self.ceiling = list(self.floor)
 
     def restart(self, entry: StoredEntry) -> None:
-        """Begin again at an entry of another member."""
+        """Restart the ledger at an entry of another member."""
         self.other = [[entry], []]
         self.box.ledger.restart(entry)
         self.floor, self.ceiling, self.other = [entry], [entry], []
@@ -111,7 +111,7 @@ class EveryChangeTests(EveryChangeCase):
         self.box.step(0, 20)
 
     def live(self) -> None:
-        """Do all that a ledger can do."""
+        """Do everything that a ledger can do."""
         self.vote(HardState(1, "n0"))
         self.lead(1, 12)
         self.box.commit()
@@ -142,7 +142,7 @@ class EveryChangeTests(EveryChangeCase):
         self.steps(70_000)
 
     def drop_first_file(self) -> None:
-        """Remove the oldest file."""
+        """Delete the oldest file."""
         retention, log = self.box.store.log_retention, self.box.store.commit_log
         if len(log.starts) < 2:
             return
@@ -158,7 +158,9 @@ class EveryChangeTests(EveryChangeCase):
     # --- what must be there
 
     def look(self, end: str) -> int:
-        """Log, index, queue and vote are whole, and everything acknowledged is there."""
+        """Check the log, the index, the queue and the vote, and that no
+        acknowledged entry is lost.
+        """
         if end != "no end":
             self.box = self.open()
         box, ledger = self.box, self.box.ledger
@@ -187,14 +189,14 @@ class EveryChangeTests(EveryChangeCase):
         return int(len(actual) > len(self.floor) or actual in self.other)
 
     def check_units(self, entries: Sequence[StoredEntry], end: str) -> None:
-        """The index has a unit for each entry, and none after the last one."""
+        """Check that the index has a unit for each entry, and none after the last one."""
         ledger, index = self.box.ledger, self.box.entry_log.index
         for entry in entries:
             self.assertTrue(ledger.has_entry(entry), end)
         self.assertFalse(any(index.read(ledger.end_index + 1, 20)), end)
 
     def check_readable(self, entries: Sequence[StoredEntry], end: str) -> None:
-        """The queue has these messages in their places and ends with them, and keys find them."""
+        """Check that the queue has exactly these messages, and that their keys are found."""
         store = self.box.store
         bodies = [entry.body for entry in entries
                   if has_queue_entry(decode_record(entry.body).sys_flag)]
@@ -214,9 +216,9 @@ class EveryChangeTests(EveryChangeCase):
         self.assertEqual(store.dispatch.offset, store.dispatch.confirm_offset, end)
 
     def test_a_kill(self) -> None:
-        """A kill at each change."""
+        """The process is killed at each change."""
         self.killed_at_every_change()
 
     def test_a_loss_of_power(self) -> None:
-        """A loss of power at each change."""
+        """The power fails at each change."""
         self.cut_at_every_change()

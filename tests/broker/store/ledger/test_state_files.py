@@ -1,4 +1,4 @@
-"""The files of a term with a vote, and of a ledger's checkpoint."""
+"""The file of a term and a vote, and the file of a ledger's checkpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HardStateTests(SynchronousTestCase):
         return disk
 
     def test_it_is_read_as_it_was_written(self) -> None:
-        """A state comes back; a new ledger has no state."""
+        """A saved state is read again; a new ledger has no state."""
         disk = self.disk()
         self.assertIsNone(read_hard_state(disk, FOLDER))
         for state in (HardState(), HardState(7, "n2"), HardState(8, "", True)):
@@ -42,7 +42,7 @@ class HardStateTests(SynchronousTestCase):
             self.assertEqual(read_hard_state(disk, FOLDER), state)
 
     def test_a_file_of_apaches_member(self) -> None:
-        """The lines come in any order, may have blanks, and such a member has joined."""
+        """The lines may be in any order and contain blanks; such a member has joined its group."""
         disk = self.disk(main=b"#comment\ncurrTerm=12\nvoteLeader=\n")
         self.assertEqual(read_hard_state(disk, FOLDER), HardState(12, "", True))
         disk = self.disk(main=b"voteLeader = n1\r\ncurrTerm = 3\r\n")
@@ -65,7 +65,7 @@ class HardStateTests(SynchronousTestCase):
             self.assertRaises(StoreDamaged, read_hard_state, disk, FOLDER)
 
     def test_a_disk_that_fails(self) -> None:
-        """The error of the disk is one of the store, and the old state stays."""
+        """An error of the disk is reported as an error of the store, and the old state remains."""
         disk = FaultyDisk()
         disk.make_directory(FOLDER)
         write_hard_state(disk, FOLDER, HardState(1, "n0"))
@@ -74,7 +74,7 @@ class HardStateTests(SynchronousTestCase):
         self.assertEqual(read_hard_state(disk, FOLDER), HardState(1, "n0"))
 
     def test_an_end_at_every_change(self) -> None:
-        """A kill or a loss of power leaves the old state or the new one, never none."""
+        """After a kill or a loss of power either the old or the new state is read."""
         for number in range(1, 9):
             for loses_power in (False, True):
                 disk = PowerLossDisk()
@@ -110,7 +110,7 @@ class CheckpointTests(SynchronousTestCase):
         self.assertEqual(read_checkpoint(disk, FOLDER), LedgerCheckpoint(5, 9))
 
     def test_a_damaged_file(self) -> None:
-        """The backup counts, or nothing is committed."""
+        """If the file is damaged, its backup is used; without one nothing is committed."""
         disk = MemoryDisk()
         disk.make_directory(FOLDER)
         disk.write_file(f"{FOLDER}/checkpoint", b"")
