@@ -62,7 +62,7 @@ class Machine:
         return self.group.ask(self.name, peer, request)
 
     def tick(self, now_ms: int = 0) -> None:
-        """Requests end by themselves here."""
+        """Each request ends by itself in this network, so a tick does nothing."""
 
     def close(self) -> None:
         self.answer = None
@@ -76,7 +76,7 @@ class Machine:
 
     @property
     def broker(self) -> GroupBroker:
-        """The hooks of the plugin."""
+        """Return the hooks of the plugin."""
         assert self.box is not None
         return self.box.plugin(GroupBroker)
 
@@ -151,7 +151,7 @@ class KernelGroup:
         self.machines[name].start(self.settings)
 
     def kill(self, name: str) -> None:
-        """End the process of a broker; the others find that its port is closed."""
+        """Kill a broker; the others find that its port is closed."""
         machine = self.machines[name]
         box, machine.box, machine.answer = machine.box, None, None
         assert box is not None
@@ -224,11 +224,11 @@ class KernelGroup:
         return answered
 
     def isolate(self, name: str) -> None:
-        """Cut a member off from the others."""
+        """Cut the connections of a member to the others."""
         self.cut |= {pair for other in NAMES for pair in ((name, other), (other, name))}
 
     async def find_members(self, broker_name: str) -> dict[int, str]:
-        """What name servers answer: the ids of the brokers that have registered."""
+        """Return the ids of the brokers that have registered, as name servers do."""
         return {machine.kernel.broker_id: machine.kernel.broker_address for machine in self.alive
                 if machine.kernel.identity.registers}
 
@@ -274,14 +274,14 @@ class KernelGroup:
         return self.reply(self.begin(machine, code, header, body))
 
     def reply(self, reply: Callable[[], RemotingCommand | None]) -> RemotingCommand:
-        """Wait for a reply."""
+        """Wait for a response."""
         self.until(reply, "no reply")
         answer = reply()
         assert answer is not None
         return answer
 
     def bodies(self, name: str, topic: str = TOPIC) -> list[bytes]:
-        """The bodies in the queue of a broker."""
+        """Return the bodies in the queue of a broker."""
         box = self.machines[name].box
         assert box is not None
         return [message.body for message in box.stored(topic, 0)]

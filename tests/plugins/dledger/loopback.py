@@ -1,8 +1,9 @@
-"""Three nodes of one group in memory, on one clock: links that can be cut, and processes that die.
+"""Three nodes of one group in memory, on one clock, with links that can be cut and processes that
+can be killed.
 
-    group = Loopback(self)
-    leader = group.elect()
-    group.append(leader, b"body")
+group = Loopback(self)
+leader = group.elect()
+group.append(leader, b"body")
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NAMES = ("n0", "n1", "n2")
 
 @dataclass
 class Machine:
-    """One member: its disk, its node while its process lives, and all that the node reported."""
+    """One member: its disk, its node while the process is alive, and the reports of the node."""
 
     name: str
     loop: Loopback
@@ -97,17 +98,17 @@ class Machine:
     # GroupLinks
 
     def tick(self, now_ms: int = 0) -> None:
-        """Requests end by themselves here."""
+        """Each request ends by itself in this network, so a tick does nothing."""
 
     def close(self) -> None:
-        """A test kills the process instead."""
+        """A test kills the process instead of closing the network."""
 
     def ask(self, peer: str, request: Request, *, bulk: bool) -> Deferred[Response]:
         return self.loop.ask(self.name, peer, request)
 
 
 class Loopback:
-    """A group whose messages need a millisecond."""
+    """A group whose messages take a millisecond."""
 
     def __init__(self, test: SynchronousTestCase, seed: int = 1, **settings: object) -> None:
         self.clock = Clock()
@@ -134,7 +135,7 @@ class Loopback:
         machine.node.start()
 
     def kill(self, name: str) -> None:
-        """End the process of a member; its peers find that its port is closed."""
+        """Kill a member; its peers find that its port is closed."""
         machine = self.machines[name]
         assert machine.node is not None
         machine.node.stop()
@@ -144,7 +145,7 @@ class Loopback:
                 self.clock.callLater(DELAY, other.node.note_peer_gone, name)
 
     def ask(self, sender: str, receiver: str, request: Request) -> Deferred[Response]:
-        """Carry a request and its response."""
+        """Deliver a request and its response."""
         answered: Deferred[Response] = Deferred()
 
         def arrive() -> None:
@@ -168,7 +169,7 @@ class Loopback:
         self.clock.pump([DELAY] * int(seconds / DELAY))
 
     def leader(self) -> Machine | None:
-        """The member that accepts work."""
+        """Return the member that accepts proposals."""
         accepting = [machine for machine in self.machines.values()
                      if machine.node is not None and machine.accepts]
         return accepting[-1] if accepting else None

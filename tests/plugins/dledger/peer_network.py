@@ -1,4 +1,4 @@
-"""Members of a group whose connections are in memory, where a test moves the bytes."""
+"""The connections between members, in memory; a test moves their bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PORT = 40911
 
 
 class _Settings:
-    """A plugin with the settings of the port."""
+    """The plugin with the settings of the port."""
 
     @staticmethod
     @hookimpl
@@ -52,7 +52,7 @@ class WireTransport(StringTransport):
 
 @dataclass(eq=False)
 class Pipe:
-    """A connection: the protocols of its two ends, the one that connected first."""
+    """A connection, with the protocols of its two ends; the first one is the client."""
 
     ends: tuple[Protocol, Protocol]
     wires: tuple[WireTransport, WireTransport]
@@ -78,7 +78,7 @@ class Pipe:
         return moved
 
     def lose(self) -> None:
-        """Lose the connection, as when the process of one end is killed."""
+        """Lose the connection, as when one process is killed."""
         if not self.is_lost:
             self.is_lost = True
             for end in self.ends:
@@ -87,7 +87,9 @@ class Pipe:
 
 @dataclass
 class MemberBox:
-    """One member: its broker, its connections, and what they brought."""
+    """One member, with its broker, its connections, and the requests and answers
+    that it received.
+    """
 
     member: str
     box: KernelBox
@@ -99,7 +101,7 @@ class MemberBox:
 
     @property
     def factory(self) -> Factory:
-        """What listens on its port."""
+        """Return the factory of its port."""
         (factory,) = self.box.host.streams.values()
         assert isinstance(factory, Factory)
         return factory
@@ -147,7 +149,7 @@ class PeerNetwork:
             member.peers.tick()
 
     def pump(self) -> None:
-        """Make the connections that were asked for, and move bytes until there are none."""
+        """Make the waiting connections, and move bytes until no more are sent."""
         while self._connect() or any(pipe.move() for pipe in self.pipes):
             pass
 
@@ -197,7 +199,7 @@ class PeerNetwork:
 
 
 class Collector(Protocol):
-    """A client of the port that keeps the bytes it gets."""
+    """A client of the port that keeps the bytes that it receives."""
 
     def __init__(self) -> None:
         self.data = b""

@@ -1,4 +1,4 @@
-"""``twistmq up --group 3``: processes that are killed, and every acknowledged message."""
+"""``twistmq up --group 3``: processes are killed, and no acknowledged message may be lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GroupCase(SupervisorTestCase):
         self.places: Places = {}
 
     def rows(self, index: int) -> dict[str, str]:
-        """What a broker says about itself; nothing while it does not answer."""
+        """Return the runtime information of a broker; empty if it does not answer."""
         try:
             with RawClient(self.addresses[index], timeout_s=5) as client:
                 return KVTable.decode(
@@ -45,11 +45,11 @@ class GroupCase(SupervisorTestCase):
             return {}
 
     def masters(self) -> list[int]:
-        """The brokers that are masters now."""
+        """Return the brokers that are masters now."""
         return [index for index in range(3) if self.rows(index).get("brokerRole") == "SYNC_MASTER"]
 
     def is_whole(self) -> bool:
-        """Whether all three know one leader and have agreed on the same end of the log."""
+        """Whether all three know the same leader and have committed to the same end of the log."""
         rows = [self.rows(index) for index in range(3)]
         return all(rows) and all(
             len({row.get(name) for row in rows}) == 1
@@ -69,7 +69,7 @@ class GroupCase(SupervisorTestCase):
         self.places[result.queue.queue_id, result.offset] = body
 
     def stored(self, index: int) -> Places:
-        """All messages of the topic on a broker."""
+        """Return all messages of the topic on a broker."""
         found: Places = {}
         with RawClient(self.addresses[index], timeout_s=10) as client:
             for queue_id in range(QUEUES):

@@ -47,7 +47,7 @@ class GroupCase(SynchronousTestCase):
         self.assertEqual((reply.code, reply.remark), (0, None))
 
     def files(self, name: str) -> dict[str, bytes]:
-        """The files of a member's log up to the end of its entries."""
+        """Return the files of a member's log up to the end of its entries."""
         disk, folder = self.group.machines[name].disk, f"/store/dledger-{name}/data"
         end = self.group.machines[name].kernel.store.commit_log.max_offset
         return {file: disk.read_file(f"{folder}/{file}")[: max(0, end - int(file))]
@@ -55,10 +55,10 @@ class GroupCase(SynchronousTestCase):
 
 
 class RoleTests(GroupCase):
-    """Who is master, and how brokers register."""
+    """The master of the group, and the registrations of the brokers."""
 
     def test_the_leader_is_the_master_of_the_name(self) -> None:
-        """The others are slaves whose id is the number of the member plus one."""
+        """The others are slaves, each with the number of the member plus one as its id."""
         self.group.run(1)
         for name, machine in self.group.machines.items():
             kernel = machine.kernel
@@ -70,7 +70,7 @@ class RoleTests(GroupCase):
             self.assertTrue(kernel.identity.registers)
 
     def test_a_broker_without_a_leader_does_not_register(self) -> None:
-        """It has no role yet, and refuses sends as a slave does."""
+        """Without a role the broker does not register, and it refuses sends as a slave does."""
         group = KernelGroup(self)
         for machine in group.machines.values():
             self.assertFalse(machine.kernel.identity.registers)
@@ -87,7 +87,7 @@ class RoleTests(GroupCase):
         self.assertEqual(follower.kernel.store.commit_log.max_offset, end)
 
     def test_the_runtime_table_names_the_leader(self) -> None:
-        """Tools see the leader, the term and the committed index at every member."""
+        """Tools see the leader, the term and the committed index on every member."""
         self.group.run(2)
         for machine in self.group.alive:
             rows = machine.kernel.hooks.runtime_info()
@@ -145,7 +145,7 @@ class RoleTests(GroupCase):
             self.assertEqual(samples["dledger_elections"], {(): 1})
 
     def test_metrics_of_the_leader_and_of_a_follower(self) -> None:
-        """One member leads, and each knows how far the group has agreed."""
+        """One member reports that it leads, and each reports the committed index."""
         self.send(b"a")
         self.group.run(2)
         leads = {}
@@ -188,7 +188,7 @@ class RoleTests(GroupCase):
 
 
 class CommitTests(GroupCase):
-    """When a send is acknowledged, and when its message is readable."""
+    """The acknowledgement of a send, and the time from which its message is readable."""
 
     def test_a_send_is_acknowledged_when_a_majority_has_it(self) -> None:
         """Before that, the leader itself does not show the message."""
@@ -199,7 +199,7 @@ class CommitTests(GroupCase):
         self.assertEqual(self.group.bodies(self.leader.name), [b"a"])
 
     def test_followers_show_only_what_is_agreed(self) -> None:
-        """A follower that has the message does not show it while nobody else has it."""
+        """A follower does not return a message that is not committed."""
         other = self.followers[0]
         for machine in self.followers[1:]:
             self.group.isolate(machine.name)
@@ -212,7 +212,7 @@ class CommitTests(GroupCase):
             0, other.kernel.store.commit_log.max_offset))
 
     def test_a_send_without_a_majority_is_answered_in_time(self) -> None:
-        """After 2.5 s the client gets an error, with Apache's code and remark."""
+        """After 2.5 s the client gets an error with Apache's code and remark."""
         self.group.isolate(self.leader.name)
         began_ms = self.group.now_ms()
         reply = self.group.send(self.leader, b"a")
@@ -237,7 +237,7 @@ class PendingTests(GroupCase):
         return super().make_group()
 
     def test_too_many_entries_without_a_majority_are_refused(self) -> None:
-        """The refusal comes before anything is appended."""
+        """A send is refused before its message is appended."""
         self.send(b"a")
         self.group.isolate(self.leader.name)
         for _ in range(50):
@@ -252,10 +252,10 @@ class PendingTests(GroupCase):
 
 
 class FailoverTests(GroupCase):
-    """Leaders that die or are cut off."""
+    """Leaders that are killed or cut off."""
 
     def test_another_broker_continues_after_a_kill(self) -> None:
-        """Offsets continue, and the old leader comes back as a slave with the same log."""
+        """The offsets continue, and the old leader returns as a slave with the same log."""
         for number in range(20):
             self.send(b"%d" % number)
         old = self.leader
@@ -298,7 +298,7 @@ class FailoverTests(GroupCase):
         self.assertEqual(stored[-1], b"after")
 
     def test_a_leader_that_is_cut_off_answers_and_forgets(self) -> None:
-        """Its waiting send is refused; its entry goes, and its queue offset is used again."""
+        """Its waiting send is refused, its entry is removed, and its queue offset is used again."""
         self.send(b"first")
         old = self.leader
         self.group.isolate(old.name)
@@ -321,7 +321,7 @@ class FailoverTests(GroupCase):
         self.assertEqual(self.group.bodies(self.leader.name), [b"first", b"second", b"third"])
 
     def test_a_deposed_leader_refuses_in_the_same_turn(self) -> None:
-        """When it hears the new leader, its waiting send is answered at once."""
+        """When it hears of the new leader, it answers its waiting send immediately."""
         old = self.leader
         others = [machine.name for machine in self.followers]
         for name in others:
@@ -347,7 +347,7 @@ class FailoverTests(GroupCase):
                          [b"0", b"1", b"2", b"3", b"4", b"after"])
 
     def test_many_kills_lose_nothing(self) -> None:
-        """Each time the leader dies, another one takes over; the dead one returns."""
+        """After each kill another member becomes the leader, and the old one returns."""
         sent = []
         for turn in range(5):
             for number in range(5):
@@ -363,7 +363,7 @@ class FailoverTests(GroupCase):
             self.assertEqual(self.group.bodies(name), sent)
 
     def test_a_broker_that_stops_is_replaced(self) -> None:
-        """A leader gives the lead to another broker first, and its store needs no recovery."""
+        """A leader first transfers the lead to another broker, and its store needs no recovery."""
         self.send(b"a")
         old = self.leader
         self.stop(old)
@@ -375,7 +375,7 @@ class FailoverTests(GroupCase):
 
 
     def test_a_broker_that_can_give_the_lead_to_nobody_stops_soon(self) -> None:
-        """Nobody answers its offer, and a second later it stops."""
+        """No other member answers the transfer, so the leader stops one second later."""
         self.send(b"a")
         old = self.leader
         self.group.isolate(old.name)
@@ -405,13 +405,13 @@ class TableTests(GroupCase):
             "the group of consumers")
 
     def commit(self, machine: Machine, offset: int) -> int:
-        """Commit an offset of a consumer."""
+        """Commit an offset of a consumer group."""
         return self.box(machine).ask(
             RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(
                 consumer_group="cg", topic=TOPIC, queue_id=0, commit_offset=offset)).code
 
     def committed(self, machine: Machine) -> int:
-        """The committed offset of the consumer."""
+        """Return the committed offset of the consumer group."""
         return machine.kernel.consumer_offset.query("cg", TOPIC, 0)
 
     def test_tables_of_the_leader_reach_the_followers(self) -> None:
@@ -430,7 +430,7 @@ class TableTests(GroupCase):
         self.group.until(lambda: self.committed(self.leader) == 1, "the offset")
 
     def test_a_follower_refuses_changes_of_topics(self) -> None:
-        """The next copy would undo them."""
+        """The next copy of the leader's table would undo the change."""
         reply = self.box(self.followers[0]).ask(
             RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
                 topic="new", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4,
@@ -455,7 +455,7 @@ class DelayTests(GroupCase):
         self.assertEqual(self.group.bodies(self.leader.name), [b"now", b"later"])
 
     def test_a_delivery_that_the_group_did_not_agree_on_is_made_again(self) -> None:
-        """A leader that is cut off delivers in vain; whoever leads later delivers once."""
+        """A delivery that is not committed does not count, so the next leader repeats it once."""
         self.group.send(self.leader, b"later", properties={"DELAY": "2"})
         self.group.run(3.5)
         old = self.leader

@@ -1,4 +1,4 @@
-"""``twistmq up --group 3`` with ACL 2.0: users and policies outlive the master."""
+"""``twistmq up --group 3`` with ACL 2.0: users and policies survive a change of the master."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GroupUserTests(SupervisorTestCase):
         return roles
 
     def masters(self, client: Client) -> list[int]:
-        """The brokers that are masters now."""
+        """Return the brokers that are masters now."""
         return [index for index, role in self.roles(client).items() if role == "SYNC_MASTER"]
 
     def admin(self, *words: str) -> str:

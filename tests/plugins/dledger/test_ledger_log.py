@@ -1,4 +1,4 @@
-"""The ledger of a store as the log and the disk of a member."""
+"""The ledger of a store, used as the log and the disk of a member."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LogCase(SynchronousTestCase):
 
 
 class LedgerLogTests(LogCase):
-    """Entries, and the errors of the store."""
+    """The entries of the log, and errors of the store."""
 
     def test_entries_are_read_and_appended_elsewhere(self) -> None:
         """Another member gets the same log."""
@@ -59,7 +59,7 @@ class LedgerLogTests(LogCase):
         self.assertEqual(len(self.log.read(1, 1)), 1)
 
     def test_entries_after_an_index_are_dropped(self) -> None:
-        """The next entry takes their place."""
+        """New entries take their positions."""
         self.log.truncate(1)
         self.log.append_barrier(2)
         self.assertEqual((self.log.end_index, self.log.term_at(2)), (2, 2))
@@ -73,7 +73,7 @@ class LedgerLogTests(LogCase):
         self.assertEqual((other.begin_index, other.end_index, other.term_at(7)), (7, 7, 3))
 
     def moved(self, body: bytes, position: int) -> bytes:
-        """A record at another place of the log."""
+        """Return the record for another position of the log."""
         return body[:28] + (position + 48).to_bytes(8, "big") + body[36:]
 
     def test_an_entry_that_does_not_fit_is_rejected(self) -> None:
@@ -105,14 +105,14 @@ class LedgerLogTests(LogCase):
 
 
 class LedgerStorageTests(LogCase):
-    """The hard state, and syncs."""
+    """The hard state, and syncs of the disk."""
 
     def setUp(self) -> None:
         super().setUp()
         self.storage = LedgerStorage(self.box.store, LEDGER_FOLDER)
 
     def test_a_hard_state_is_read_as_it_was_saved(self) -> None:
-        """A new member has none."""
+        """A new member has no hard state."""
         self.assertIsNone(self.storage.load())
         for state in (HardState(3, "n2", joined=True), HardState(4, "", joined=False)):
             self.successResultOf(self.storage.save(state))
@@ -143,7 +143,7 @@ class LedgerStorageTests(LogCase):
             self.storage.load()
 
     def test_a_sync_waits_for_the_end_of_the_log(self) -> None:
-        """A log that is durable needs none."""
+        """If the log is durable already, a sync ends immediately."""
         jobs: list[tuple[object, Deferred[None]]] = []
 
         def later(job: object) -> Deferred[None]:
@@ -165,7 +165,7 @@ class LedgerStorageTests(LogCase):
                          self.box.store.commit_log.max_offset)
 
     def test_the_fault_of_the_store_is_told(self) -> None:
-        """A full disk is one as well."""
+        """A full disk is a fault as well."""
         self.assertEqual(self.storage.fault(), "")
         self.box.store.log_retention.disk_full = True
         self.assertIn("diskSpaceWarningLevelRatio", self.storage.fault())

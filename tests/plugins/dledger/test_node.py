@@ -1,4 +1,4 @@
-"""The node: three of them elect a leader, replicate and fail over, in memory on one clock."""
+"""Nodes in memory, on one clock, elect a leader, replicate entries and fail over."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from twistmq.raft.messages import HeartbeatRequest, ResponseCode
 
 
 class NodeTests(SynchronousTestCase):
-    """A group of three."""
+    """A group of three nodes."""
 
     def test_a_new_group_elects_one_leader(self) -> None:
-        """One member accepts work, and the others know it."""
+        """One member accepts proposals, and the others know it."""
         group = Loopback(self)
         leader = group.elect()
         group.run(3)
@@ -55,7 +55,7 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(group.leader(), new)
 
     def test_without_quick_failover_heartbeats_decide(self) -> None:
-        """The followers wait for three heartbeats that do not come."""
+        """The followers elect a leader after three missing heartbeats."""
         group = Loopback(self)
         old = group.elect()
         group.run(1)
@@ -65,7 +65,7 @@ class NodeTests(SynchronousTestCase):
         self.assertGreater(group.clock.seconds() - began, 4)
 
     def test_a_leader_without_a_majority_stops_accepting_work(self) -> None:
-        """It steps down; its entry is replaced when it hears the new leader."""
+        """The leader steps down; its entry is replaced when it hears of the new leader."""
         group = Loopback(self)
         old = group.elect()
         group.run(1)
@@ -81,7 +81,9 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(group.bodies(old.name), [b"kept"])
 
     def test_work_is_refused_before_the_other_actions_of_a_turn(self) -> None:
-        """A leader that hears a higher term tells its listener first, and only once."""
+        """A leader that receives a higher term tells its listener before anything
+        else, and once.
+        """
         group = Loopback(self)
         leader = group.elect()
         order: list[str] = []
@@ -108,7 +110,7 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(ended), ResponseCode.SUCCESS)
 
     def test_a_node_that_stops_fails_what_waits(self) -> None:
-        """Requests without an answer fail, transfers end, and no timer is left."""
+        """Open requests fail, transfers end, and no timer remains."""
         group = Loopback(self)
         leader = group.elect()
         node = leader.node
@@ -123,7 +125,7 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(group.clock.getDelayedCalls(), [])
 
     def test_a_fault_of_the_state_machine_stops_the_node(self) -> None:
-        """The listener is told, and the group goes on without this member."""
+        """The listener gets the error, and the group continues without this member."""
         group = Loopback(self)
         leader = group.elect()
         assert leader.node is not None
@@ -162,7 +164,7 @@ class StorageTests(SynchronousTestCase):
         self.assertEqual(follower.state.term, follower.node.member.term)
 
     def test_a_leader_whose_disk_hangs_gives_up_the_lead(self) -> None:
-        """Another member leads, and the old one follows when its disk answers again."""
+        """Another member leads, and the old leader follows it when its disk answers again."""
         group = Loopback(self)
         old = group.elect()
         group.run(1)
@@ -181,7 +183,7 @@ class StorageTests(SynchronousTestCase):
         self.assertEqual(old.roles[-1][0], Role.FOLLOWER)
 
     def test_a_leader_whose_sync_fails_gives_up_the_lead_at_once(self) -> None:
-        """It does not try again while the storage reports a fault."""
+        """The member does not become a candidate while its storage reports a fault."""
         group = Loopback(self)
         old = group.elect()
         group.run(1)

@@ -32,7 +32,7 @@ PUSH = PushRequest(GROUP, "n0", "n1", 3, "n0", PushType.APPEND, 7, (Entry(8, 3, 
 
 
 class OutgoingLinkTests(SynchronousTestCase):
-    """Requests of n0 to n1."""
+    """The requests of n0 to n1."""
 
     def setUp(self) -> None:
         self.network = PeerNetwork()
@@ -63,7 +63,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.successResultOf(answer)
 
     def test_requests_and_their_responses(self) -> None:
-        """The other member gets the same message, and its response comes back."""
+        """The other member gets the same message, and its response is returned."""
         for request, response in (
             (HEARTBEAT, HeartbeatResponse()),
             (VOTE, VoteResponse(term=4, leader="n0", result=VoteResult.REJECT_ALREADY_VOTED)),
@@ -102,7 +102,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.assertEqual(len(self.network.pipes), 2)
 
     def test_a_member_whose_host_refuses_connections(self) -> None:
-        """The link reports the member as gone, writes one line, and pauses between two attempts."""
+        """The link reports the refusal, logs one line, and pauses between two attempts."""
         self.network.refusing.add("n1")
         self.network.pass_ms(outgoing_link.START_MS)
         with capturedLogs() as events:
@@ -140,13 +140,13 @@ class OutgoingLinkTests(SynchronousTestCase):
         return answer
 
     def test_a_host_that_cannot_be_reached_says_nothing_about_the_process(self) -> None:
-        """Its requests fail, but it is not gone."""
+        """The requests fail, but the member is not reported as gone."""
         self.network.unreachable.add("n1")
         self.failureResultOf(self.pumped(self.ask()), RemotingError)
         self.assertEqual(self.here.gone, [])
 
     def test_requests_wait_while_the_connection_is_made(self) -> None:
-        """They are sent in their order as soon as it exists."""
+        """They are sent in their order when the connection is made."""
         for request in (HEARTBEAT, VOTE):
             self.ask(request)
         self.assertEqual(len(self.here.box.host.connecting), 1)
@@ -154,7 +154,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.assertEqual([asked for asked, _ in self.there.asked], [HEARTBEAT, VOTE])
 
     def test_a_lost_connection(self) -> None:
-        """What is not answered fails at once, and the link finds out whether the member lives."""
+        """Open requests fail immediately, and the link finds out whether the member is alive."""
         self.connected()
         answer = self.ask()
         self.network.pump()
@@ -173,7 +173,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.assertEqual(self.here.box.host.connecting, [])
 
     def test_a_port_that_closes_after_the_connections(self) -> None:
-        """A process that ends may still take one connection; the next one is refused."""
+        """A process that ends may accept one more connection; the next one is refused."""
         self.network.refusing.add("n0")
         self.connected()
         self.network.pipes[0].lose()
@@ -186,7 +186,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.assertEqual(self.here.gone, ["n1"])
 
     def test_a_member_that_closes_each_connection(self) -> None:
-        """The link makes few connections without a request, with a pause between two of them."""
+        """The link makes few connections, with a pause between two of them."""
         self.network.refusing.add("n0")
         self.connected()
         for count in range(1, 9):
@@ -212,7 +212,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.connected()
 
     def test_a_request_that_alone_is_not_answered(self) -> None:
-        """The connection stays, because other answers came; the late one is ignored."""
+        """The connection remains, because other answers arrived; the late one is ignored."""
         self.connected()
         answer = self.ask()
         self.network.pump()
@@ -233,7 +233,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.successResultOf(answer)
 
     def test_the_number_of_unanswered_requests_is_limited(self) -> None:
-        """A further one fails at once, until some are given up."""
+        """Another request fails immediately, until earlier ones have timed out."""
         self.connected()
         for _ in range(outgoing_link.UNANSWERED_MAX):
             self.ask()
@@ -242,7 +242,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.assertNoResult(self.ask())
 
     def test_their_bytes_are_limited(self) -> None:
-        """Also while the connection is being made."""
+        """The limit also applies while the connection is being made."""
         large = PushRequest(GROUP, "n0", "n1", 3, "n0", PushType.APPEND, 7,
                             (Entry(8, 3, b"x" * (4 * 1024**2), 96),))
         sent = 0
@@ -252,7 +252,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.assertEqual(sent, 3)
 
     def test_a_request_that_is_too_long(self) -> None:
-        """It fails, and one line tells it; the connection goes on."""
+        """The request fails, one line is logged, and the connection remains."""
         entry = Entry(8, 3, b"x" * FRAME_SIZE_MAX, 96)
         request = PushRequest(GROUP, "n0", "n1", 3, "n0", PushType.COMPARE, 7, (entry,))
         with capturedLogs() as events:
@@ -273,7 +273,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         return answer
 
     def test_answers_of_something_else(self) -> None:
-        """Such data is not taken for an answer, and one line names the member and the reason."""
+        """Invalid data is not used as an answer; one log line names the member and the reason."""
         for data, text in ((b"200", "HeartBeatResponse"), (b"200null", "HeartBeatResponse"),
                            (b"200[1]", "HeartBeatResponse"), (b"003", "the code 3"),
                            (b"001{}", "the code 1")):
@@ -294,7 +294,7 @@ class OutgoingLinkTests(SynchronousTestCase):
             self.network.pump()
 
     def test_what_waits_fails_at_the_end(self) -> None:
-        """No connection is made after that, and none that is being made is used."""
+        """Afterwards no connection is made, and one that is being made is not used."""
         self.connected()
         answers = [self.ask(), self.ask(PUSH, bulk=True)]
         self.here.peers.close()

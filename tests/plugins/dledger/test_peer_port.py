@@ -1,4 +1,4 @@
-"""The port for members: what it answers, what it refuses, and what it may cost."""
+"""The port for members: its responses, its refusals, and its limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEMBER_HOST, OTHER_HOST = "10.0.0.2", "10.0.0.77"
 
 
 def body(**fields: Any) -> bytes:
-    """A body of n1 for n0; None leaves a field out."""
+    """Return the body of a request of n1 for n0; None omits a field."""
     whole = {"group": "G0", "leaderId": "n1", "localId": "n1", "remoteId": "n0", "term": 3,
              **fields}
     return json.dumps({name: value for name, value in whole.items() if value is not None}).encode()
@@ -55,7 +55,7 @@ class PortCase(SynchronousTestCase):
         self.network.pump()
 
     def replies(self, client: Collector) -> list[RemotingCommand]:
-        """What came back since the last call."""
+        """Return the bytes that arrived since the last call."""
         data, client.data = client.data, b""
         return [decode_command(frame) for frame in FrameDecoder().feed(data)]
 
@@ -74,10 +74,10 @@ class PortCase(SynchronousTestCase):
 
 
 class AnswerTests(PortCase):
-    """Sound requests, and those that are refused."""
+    """The responses to valid and to refused requests."""
 
     def test_the_response_follows_later(self) -> None:
-        """Over the connection that asked, with the opaque of the request."""
+        """It is sent over the same connection, with the opaque of the request."""
         client, pipe = self.connect()
         self.send(pipe, DLedgerRequestCode.VOTE, body(ledgerEndIndex=4, ledgerEndTerm=2))
         self.send(pipe, DLedgerRequestCode.HEART_BEAT, body())
@@ -106,7 +106,7 @@ class AnswerTests(PortCase):
         self.assertEqual(client.data, b"")
 
     def test_another_group_or_member(self) -> None:
-        """The core never sees the request; the line names the peer and the reason."""
+        """The core does not get the request; one log line names the peer and the reason."""
         for fields, code, why in (
             ({"group": "G1"}, 400, "it is for the group G1, and this is G0"),
             ({"group": None}, 400, "it is for the group , and this is G0"),
@@ -130,7 +130,7 @@ class AnswerTests(PortCase):
         self.assertEqual(self.member.asked, [])
 
     def test_nonsense(self) -> None:
-        """The reply is the remoting code of an error, and the connection goes on."""
+        """The response has an error code of the remoting protocol, and the connection remains."""
         for code, data, remoting, why in (
             (DLedgerRequestCode.VOTE, b"", 1, "VoteRequest"),
             (DLedgerRequestCode.VOTE, b"null", 1, "VoteRequest"),
@@ -166,7 +166,7 @@ class AnswerTests(PortCase):
         self.assertEqual(len(self.member.asked), 1)
 
     def test_texts_of_a_peer_cannot_forge_or_fill_the_log(self) -> None:
-        """They are escaped and cut, and there are ten lines a minute for each host."""
+        """Texts are escaped and cut, and each host gets at most ten log lines a minute."""
         with capturedLogs() as events:
             for _ in range(50):
                 self.ask(DLedgerRequestCode.HEART_BEAT, body(group="a\nb\x1b[1m" + "x" * 100_000))
@@ -175,7 +175,9 @@ class AnswerTests(PortCase):
         self.assertTrue(all(line.isprintable() and len(line) < 400 for line in lines))
 
     def test_a_tool_asks_for_a_transfer(self) -> None:
-        """The core decides about the request, and the connection of the tool stays a stranger's."""
+        """The core decides about the request; the tool's connection still counts as
+        a stranger's.
+        """
         _, pipe = self.connect()
         self.send(pipe, DLedgerRequestCode.LEADERSHIP_TRANSFER, body(
             localId=None, leaderId=None, transferId="n0", transfereeId="n1"))
@@ -203,10 +205,10 @@ class AnswerTests(PortCase):
 
 
 class StrangerTests(PortCase):
-    """Connections that are not a member's."""
+    """Connections that do not belong to a member."""
 
     def test_a_host_that_is_not_in_the_group(self) -> None:
-        """Its connection is closed at once."""
+        """The connection is closed immediately."""
         with capturedLogs() as events:
             self.assertIsNone(self.network.join(Collector(), self.member, OTHER_HOST))
         self.assertIn("10.0.0.77", self.lines(events)[0])
@@ -237,7 +239,7 @@ class StrangerTests(PortCase):
         self.assertFalse(member.is_lost)
 
     def test_connections_of_one_member(self) -> None:
-        """Lost ones that were not closed do not add up."""
+        """Lost connections that were not closed do not accumulate."""
         clients = []
         for _ in range(peer_port.MEMBER_LINKS_MAX + 2):
             client, pipe = self.connect()
@@ -247,7 +249,7 @@ class StrangerTests(PortCase):
                          [True] * 2 + [False] * peer_port.MEMBER_LINKS_MAX)
 
     def test_memory_of_strangers(self) -> None:
-        """The one with the largest frame is closed; a member that sends one goes on."""
+        """The connection with the largest frame is closed, unless it belongs to a member."""
         member, pipe = self.connect()
         self.send(pipe, DLedgerRequestCode.HEART_BEAT, body())
         begin = FRAME_SIZE_MAX.to_bytes(4, "big") + b"\0\0\0\2{}"
@@ -266,7 +268,7 @@ class StrangerTests(PortCase):
         self.assertFalse(member.is_lost)
 
     def test_memory_of_members(self) -> None:
-        """The limit applies to the sum of all members."""
+        """The limit applies to the sum over all members."""
         clients = []
         begin = FRAME_SIZE_MAX.to_bytes(4, "big") + b"\0\0\0\2{}"
         for _ in range(5):
@@ -279,10 +281,10 @@ class StrangerTests(PortCase):
 
 
 class BackPressureTests(PortCase):
-    """A member that asks faster than this one answers."""
+    """A member that sends requests faster than this one answers them."""
 
     def test_nothing_is_read_while_too_much_is_unanswered(self) -> None:
-        """It goes on when half is answered."""
+        """Reading continues when half of the requests are answered."""
         client, pipe = self.connect()
         for _ in range(incoming_link.UNANSWERED_MAX + 1):
             self.send(pipe, DLedgerRequestCode.HEART_BEAT, body())
@@ -298,7 +300,7 @@ class BackPressureTests(PortCase):
         self.assertEqual(len(self.replies(client)), incoming_link.UNANSWERED_MAX // 2 + 1)
 
     def test_large_requests(self) -> None:
-        """Their bytes count, too; a lost connection is not read from."""
+        """The bytes of requests count as well; a lost connection is not read."""
         _, pipe = self.connect()
         entry = {"body": "A" * 10_000_000, "index": 1, "magic": 1, "pos": 0, "size": 7_500_048}
         for _ in range(4):

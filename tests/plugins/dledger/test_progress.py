@@ -64,14 +64,14 @@ class ProgressCase(GroupCase):
             "the group of consumers")
 
     def kill_leader(self) -> None:
-        """The leader dies, and another one takes over; the dead one comes back."""
+        """Kill the leader, wait for the next one, and start the old one again."""
         dead = self.leader
         self.group.kill(dead.name)
         self.leader = self.group.elect()
         self.group.start(dead.name)
 
     def replace_leader(self) -> Machine:
-        """The leader was cut off; the group goes on without it, and later with it."""
+        """Cut off the leader until the group has another one, then connect it again."""
         old = self.leader
         self.leader = self.group.elect(besides=old.name)
         self.group.until(lambda: old.kernel.is_slave, "it stays master", ELECTED_SECONDS)
@@ -79,14 +79,14 @@ class ProgressCase(GroupCase):
         return old
 
     def cut_off_until_it_writes(self) -> None:
-        """Cut the leader off, and wait until it has written something in vain."""
+        """Cut off the leader, and wait until it has written entries that cannot be committed."""
         log = self.leader.kernel.store.commit_log
         self.group.isolate(self.leader.name)
         end = log.max_offset
         self.group.until(lambda: log.max_offset > end, "it writes nothing", 5.5)
 
     def assert_everywhere(self, bodies: list[bytes], topic: str = TOPIC) -> None:
-        """All members have exactly these messages, each once."""
+        """Check that all members have exactly these messages, each once."""
         self.group.until(lambda: all(
             len(self.group.bodies(name, topic)) >= len(bodies) for name in NAMES),
             f"all members have {bodies} in {topic}", 30)
@@ -96,14 +96,14 @@ class ProgressCase(GroupCase):
 
 
 class TimedTests(ProgressCase):
-    """Messages with a time."""
+    """Timed messages."""
 
     def send_timed(self, delay_ms: int) -> None:
         reply = self.group.send(self.leader, b"later", properties={"TIMER_DELAY_MS": str(delay_ms)})
         self.assertEqual((reply.code, reply.remark), (0, None))
 
     def test_the_next_leader_delivers_at_the_time(self) -> None:
-        """Not before it, and once."""
+        """The message is delivered once, and not before its time."""
         self.send_timed(20_000)
         self.group.run(3)
         due_ms = self.group.now_ms() + 17_000
@@ -113,7 +113,7 @@ class TimedTests(ProgressCase):
         self.assert_everywhere([b"later"])
 
     def test_a_delivery_in_vain_is_made_again(self) -> None:
-        """What the leader that was cut off says of its progress does not count the delivery."""
+        """A delivery of the leader that was cut off does not count as progress."""
         self.send_timed(5000)
         self.group.run(3)
         self.cut_off_until_it_writes()
@@ -135,7 +135,7 @@ class RetriedTests(ProgressCase):
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
 
     def test_the_next_leader_brings_it_back(self) -> None:
-        """Once."""
+        """The message is delivered once."""
         self.send_back()
         self.kill_leader()
         self.assert_everywhere([b"a"], RETRY)
@@ -152,7 +152,9 @@ class RetriedTests(ProgressCase):
         self.assertEqual(self.delivered(self.leader), (1, 1))
 
     def delivered(self, machine: Machine) -> tuple[int, int]:
-        """The progress of the second delay level that a broker answers, and that of its file."""
+        """Return the progress of the second delay level, as the broker reports it
+        and in its file.
+        """
         answer = self.box(machine).ask(RequestCode.GET_ALL_DELAY_OFFSET)
         path = "/store/config/delayOffset.json"
         saved = machine.disk.read_file(path) if machine.disk.exists(path) else b"{}"
@@ -162,7 +164,7 @@ class RetriedTests(ProgressCase):
 
 
 class PoppedTests(ProgressCase):
-    """Messages that were popped and not acknowledged, or acknowledged."""
+    """Popped messages, with and without an acknowledgement."""
 
     def pop(self) -> list[Popped]:
         reply = self.group.request(
@@ -180,13 +182,13 @@ class PoppedTests(ProgressCase):
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
 
     def revived(self, machine: Machine) -> int:
-        """How far a broker says that the revive topic was read."""
+        """Return the offset up to which a broker has read the revive topic."""
         answer = self.box(machine).ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
         table = ConsumerOffsetSerializeWrapper.decode(answer.body).offset_table
         return table.get(f"{REVIVE_TOPIC}@{REVIVE_GROUP}", {}).get(0, -1)
 
     def test_the_next_leader_revives_what_was_not_acknowledged(self) -> None:
-        """An acknowledged message does not come back."""
+        """An acknowledged message is not delivered again."""
         for body in (b"kept", b"gone"):
             self.send(body)
         popped = {each.body: each for each in self.pop()}
@@ -196,7 +198,7 @@ class PoppedTests(ProgressCase):
         self.assert_everywhere([b"kept"], POP_RETRY)
 
     def test_a_revival_in_vain_is_made_again(self) -> None:
-        """The offset of the revive topic that the old leader answers stays where it was."""
+        """The offset of the revive topic at the old leader does not advance."""
         self.send(b"a")
         self.assertEqual([each.body for each in self.pop()], [b"a"])
         self.group.run(3)
@@ -210,10 +212,10 @@ class PoppedTests(ProgressCase):
 
 
 class TransactionTests(ProgressCase):
-    """Half messages whose producer is asked by the next leader."""
+    """Half messages about which the next leader asks the producer."""
 
     def producer(self) -> Peer:
-        """A connection of the producer to the leader."""
+        """Return a connection of the producer to the leader."""
         box = self.box(self.leader)
         peer = box.peer()
         box.kernel.clients.register_producer("g", Client(
@@ -241,7 +243,7 @@ class TransactionTests(ProgressCase):
         return questions(peer)[0]
 
     def ended(self, machine: Machine) -> tuple[int, int]:
-        """How far a broker says that half messages and their ends were read."""
+        """Return the offsets up to which a broker has read half messages and ends."""
         table = machine.kernel.consumer_offset
         return (table.query(SYSTEM_GROUP, HALF_TOPIC, 0),
                 table.query(SYSTEM_GROUP, OP_HALF_TOPIC, 0))
@@ -264,7 +266,7 @@ class TransactionTests(ProgressCase):
         self.assert_everywhere([b"half"])
 
     def test_an_end_that_the_group_knows_is_not_asked_for_again(self) -> None:
-        """The message stays visible once, and the producer is left alone."""
+        """The message is visible once, and the producer gets no question."""
         half = self.send_half()
         self.commit(half)
         self.group.run(1)
@@ -275,7 +277,7 @@ class TransactionTests(ProgressCase):
         self.assert_everywhere([b"half"])
 
     def test_progress_of_a_leader_that_is_cut_off(self) -> None:
-        """A half message that it puts back in vain is asked for by the next leader."""
+        """The next leader asks about a half message whose copy is not committed."""
         self.send_half()
         self.producer()
         before = self.ended(self.leader)

@@ -1,4 +1,4 @@
-"""The settings of a group: what a start refuses, and what follows from them."""
+"""The settings of a group: those that are refused at the start, and their effects."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class GroupSettingsTests(SynchronousTestCase):
         self.assertEqual(group.of_member().peers, ("n0", "n2"))
 
     def test_synced_entries_count_under_sync_flush(self) -> None:
-        """flushDiskType decides what a member counts."""
+        """The setting flushDiskType decides which entries a member counts as stored."""
         self.assertTrue(group_settings(settings_of(flushDiskType="SYNC_FLUSH")).of_member().durable)
 
     def test_the_log_is_in_the_folder_of_the_ledger(self) -> None:
-        """All checks of the store look there."""
+        """All checks of the store read this folder."""
         self.assertEqual(settings_of().store_settings().commit_log_path, "/data/dledger-n1/data")
         self.assertEqual(settings_of(storePathDLedgerCommitLog="/fast").store_settings()
                          .commit_log_path, "/fast/dledger-n1/data")
@@ -68,12 +68,12 @@ class GroupSettingsTests(SynchronousTestCase):
             self.assertIn(text, str(error))
 
     def test_no_group_together_with_a_controller(self) -> None:
-        """As at Apache, the exit status is -4."""
+        """As in Apache's broker, the exit status is -4."""
         error = self.assertRaises(SettingsError, settings_of, enableControllerMode="true")
         self.assertEqual(boot.exit_status(error), boot.EXIT_CONFLICT)
 
     def test_without_the_plugin_a_group_is_refused(self) -> None:
-        """A broker alone must not look like a member."""
+        """A broker without the plugin must not pretend to be a member."""
         error = self.assertRaises(SettingsError, settings_of, **{"plugins.disabled": "dledger"})
         self.assertIn("not supported here", str(error))
 
@@ -82,7 +82,7 @@ class OtherPluginsTests(SynchronousTestCase):
     """A broker without a group, and the plugin ha in a group."""
 
     def test_without_a_group_the_plugin_has_no_hooks(self) -> None:
-        """Neither appends nor requests of an ordinary broker pass through it."""
+        """The appends and requests of an ordinary broker do not pass through the plugin."""
         box = KernelBox([("dledger", dledger.Plugin)])
         self.assertEqual(box.kernel.hooks.plugin_names, ["dledger"])
         self.assertIsNone(box.kernel.store.commit_log.framing)
@@ -90,12 +90,12 @@ class OtherPluginsTests(SynchronousTestCase):
         self.assertEqual(box.kernel.acknowledgement.stages, [])
 
     def test_ha_does_nothing_in_a_group(self) -> None:
-        """It opens no port, and serves none of its requests."""
+        """The plugin ``ha`` opens no port and registers no requests."""
         class Member(dledger.Plugin):
             """The plugin without connections."""
 
             def __init__(self, broker: object) -> None:
-                """Leave the hooks of a member out."""
+                """Omit the hooks of a member."""
 
         plugins = [("ha", ha.Plugin), ("dledger", Member)]
         alone, member = KernelBox(plugins), KernelBox(plugins, GROUP)
@@ -112,7 +112,7 @@ class OtherPluginsTests(SynchronousTestCase):
     def test_an_unreadable_choice_of_the_folder_counts_as_none(self) -> None:
         """A plugin with a fault does not make a store of another kind."""
         class Faulty:
-            """A plugin whose hook raises."""
+            """A plugin whose hook raises an error."""
 
             @staticmethod
             @dledger.hookimpl

@@ -1,4 +1,4 @@
-"""The messages of the core on the wire, and the reverse."""
+"""The conversion between the messages of the core and the bodies of requests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VERSIONS: Final = ("4.9.4", "5.5.0")
 
 
 def push(**fields: Any) -> bytes:
-    """The body of a push."""
+    """Return the body of a push."""
     return json.dumps({"group": "G0", "leaderId": "n1", "remoteId": "n0", "term": 7,
                        "type": "APPEND", "commitIndex": 3, **fields}).encode()
 
@@ -53,7 +53,7 @@ class CapturedTests(SynchronousTestCase):
     """The frames of Apache's members."""
 
     def test_requests_and_responses_come_back_to_the_same_bytes(self) -> None:
-        """Nothing that members say is lost on the way through the core's messages."""
+        """Bodies of Apache's members do not change on their way through the core's messages."""
         kinds = set()
         for version in VERSIONS:
             for name, asked, replied in exchanges(version):
@@ -96,7 +96,7 @@ class CapturedTests(SynchronousTestCase):
 
 
 class RequestTests(SynchronousTestCase):
-    """Requests."""
+    """The conversion of requests."""
 
     def test_the_leader_sends_what_has_no_sender(self) -> None:
         """Members of 4.9.4 do not write the sender of a push, and of a vote request."""
@@ -107,7 +107,7 @@ class RequestTests(SynchronousTestCase):
         self.assertIn(b'"localId":"n2"', write_request(request)[1])
 
     def test_one_entry_and_several(self) -> None:
-        """One travels alone, several as a batch."""
+        """One entry is sent alone, and several are sent as a batch."""
         one = Entry(4, 6, b"\0\1", 100)
         other = Entry(5, 7, b"", 150)
         for entries in ((one,), (one, other)):
@@ -120,12 +120,12 @@ class RequestTests(SynchronousTestCase):
                              (True, False, 1, 0) if len(entries) == 1 else (False, True, 2, 98))
 
     def test_enums_have_the_names_of_the_wire(self) -> None:
-        """The core and the bodies know the same names."""
+        """The core and the bodies use the same names."""
         self.assertEqual({each.value for each in PushType}, set(PUSH_TYPES))
         self.assertEqual({each.value for each in VoteResult}, set(VOTE_RESULTS))
 
     def test_what_makes_no_sense(self) -> None:
-        """The error says what is wrong."""
+        """The error gives the reason."""
         for body, text in (
             (push(type="INSTALL_SNAPSHOT"), "INSTALL_SNAPSHOT"),
             (push(type=None), "the type"),
@@ -148,23 +148,23 @@ class RequestTests(SynchronousTestCase):
                               json.dumps({"group": "G0", **fields}).encode())
 
     def test_dledger_0_4(self) -> None:
-        """Its pushes and its entries without content are told from nonsense."""
+        """Pushes of DLedger 0.4 and entries without content are not refused as invalid."""
         for body in (push(type="COMPARE", preLogIndex=3, preLogTerm=1),
                      push(entries=[], preLogIndex=3), push(entry={**ENTRY, "magic": 2})):
             self.assertRaises(OtherVersion, read_request, DLedgerRequestCode.PUSH, body)
 
     def test_a_message_of_another_kind(self) -> None:
-        """It is a fault of the caller."""
+        """The caller has made an error."""
         self.assertRaises(TypeError, write_request, Request(*BASE))
         self.assertRaises(TypeError, read_response, Request(*BASE), b"{}")
         self.assertRaises(TypeError, write_response, Request(*BASE), Response())
 
 
 class ResponseTests(SynchronousTestCase):
-    """Responses."""
+    """The conversion of responses."""
 
     def test_codes_and_results_that_are_not_known(self) -> None:
-        """They count as unknown, as at Apache's members."""
+        """An unknown code or result becomes UNKNOWN, as in Apache's members."""
         vote = read_response(VoteRequest(*BASE), b'{"code":599,"voteResult":"REJECT_NEW"}')
         self.assertEqual(vote, VoteResponse(ResponseCode.UNKNOWN, -1, "", VoteResult.UNKNOWN))
 
