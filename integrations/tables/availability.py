@@ -269,7 +269,8 @@ class Look:
         return self._at(master, queue)
 
     def topic_standing(self, topic: str) -> Verdict:
-        """Determine the state of a topic without a known broker; the result is GONE after one look.
+        """Determine the state of a topic without a known broker; the result is GONE
+        after one look.
         """
         if self.queues(topic):
             return Verdict(Availability.THERE)

@@ -254,7 +254,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
 
 
 def _lookup(where: str) -> dict[str, Option]:
-    """Return options by each of their names in lower case, preferring options that are valid here.
+    """Return options by each of their names in lower case, preferring options that
+    are valid here.
     """
     by_name: dict[str, Option] = {}
     for is_here in (False, True):

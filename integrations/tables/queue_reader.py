@@ -666,7 +666,8 @@ class QueueReader:
                         f"{after - first} offsets are skipped, {first} to {after - 1}")
 
     def _unreached(self, error: Exception) -> bool:
-        """Handle a server that does not answer; :returns: whether its broker was removed for good.
+        """Handle a server that does not answer; :returns: whether its broker was
+        removed for good.
         """
         if self._queue.broker_name in self._plan.removed:
             return self._without_topic()

@@ -71,7 +71,8 @@ class IndexView:
         self.is_ahead = False
 
     def settle(self) -> None:
-        """Limit the count to the items up to the header's end; the number of slots must be known.
+        """Limit the count to the items up to the header's end; the number of slots
+        must be known.
         """
         count = self.count
         if count > self.item_max:

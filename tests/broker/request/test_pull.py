@@ -69,7 +69,8 @@ class PullTestCase(SynchronousTestCase):
         return [message.body for message in records_of(reply.body)]
 
     def offsets(self, *arguments: Any, **fields: Any) -> tuple[int, str | None, int, int, int]:
-        """Return (code, remark, next offset, minimum offset, maximum offset) of a pull's response.
+        """Return (code, remark, next offset, minimum offset, maximum offset) of a
+        pull's response.
         """
         reply = self.pull(*arguments, **fields)
         header = reply.header(PullMessageResponseHeader)
