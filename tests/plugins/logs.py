@@ -1,4 +1,4 @@
-"""The log of a master and that of its slave, in tests without connections."""
+"""The logs of a master and of its slave, in tests without connections."""
 
 from __future__ import annotations
 

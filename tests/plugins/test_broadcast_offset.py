@@ -1,4 +1,4 @@
-"""Where clients of broadcast groups go on when they change between proxy and broker."""
+"""The offsets of clients of broadcast groups that change between proxy and broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
 class BroadcastOffsetTests(SynchronousTestCase):
-    """A topic of twenty messages, and group g."""
+    """A topic of twenty messages, and the group g."""
 
     def setUp(self) -> None:
         self.make()
@@ -44,7 +44,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
     def pull(
         self, offset: int, peer: Peer | None = None, proxied: str = "", group: str = "g"
     ) -> tuple[int, int]:
-        """Code of the answer, and where it says to go on."""
+        """Return the code of the response and the offset at which to continue."""
         header = pull_header("T", offset, group=group, max_count=1)
         if proxied:
             header.request_source, header.proxy_froward_client_id = 1, proxied
@@ -61,13 +61,13 @@ class BroadcastOffsetTests(SynchronousTestCase):
         return self.box.kernel.consumer_offset.query(group, "T", 0)
 
     def test_as_it_says(self) -> None:
-        """A client that knows where it is is served from there, both ways."""
+        """A client that sends an offset is served from there, in both cases."""
         peer = self.join("c")
         self.assertEqual([self.pull(offset, peer) for offset in (3, 4)], [(0, 4), (0, 5)])
         self.assertEqual([self.pull(offset, proxied="d") for offset in (7, 8)], [(0, 8), (0, 9)])
 
     def test_from_proxy_to_broker(self) -> None:
-        """Who was behind a proxy is sent to where it was, once, and goes on from there."""
+        """A client that used a proxy is sent to its offset once, and continues from there."""
         peer = self.join("c")
         self.pull(11, proxied="c")
         self.assertEqual(self.pull(2, peer), (MOVED, 11))
@@ -82,7 +82,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual(self.pull(6, proxied="c"), (0, 7))
 
     def test_a_proxy_that_does_not_know(self) -> None:
-        """It is told: where the client was, else where its group was, else the queue's begin."""
+        """The offset is that of the client, else that of its group, else the queue's beginning."""
         self.assertEqual(self.pull(-1, proxied="new"), (MOVED, 0))
         self.pull(9, proxied="c")
         self.assertEqual(self.pull(-1, proxied="c"), (MOVED, 9))
@@ -94,7 +94,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual(self.pull(-1, proxied="newer"), (MOVED, 9))
 
     def test_a_queue_of_long_ago(self) -> None:
-        """A new client of a queue whose begin is not at hand begins at its end."""
+        """A new client of a queue whose beginning is not in memory begins at its end."""
         self.box.kernel.store.reader._in_memory_bytes = -1
         self.assertEqual(self.pull(-1, proxied="c"), (MOVED, 20))
 
@@ -106,7 +106,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual((self.committed(), self.committed("g")), (4, -1))
 
     def test_a_client_that_is_gone_after_two_minutes(self) -> None:
-        """A client that is gone after two minutes, one that is there and silent after five."""
+        """A disconnected client is forgotten after two minutes, a silent one after five."""
         offsets = self.box.plugin(Plugin)._offsets
         assert offsets is not None
         self.pull(9, proxied="gone")
@@ -119,7 +119,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual(self.pull(-1, proxied="gone"), (MOVED, 4))
 
     def test_who_shares_queues(self) -> None:
-        """Groups that are not broadcast groups, and strangers, are left alone."""
+        """Groups without broadcast, and strangers, are not affected."""
         peer = self.join("c", "CLUSTERING", "shared")
         self.assertEqual([self.pull(3, peer, group="shared"), self.pull(3, group="nobody")],
                          [(0, 4)] * 2)
@@ -128,7 +128,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual(offsets.client_count, 0)
 
     def test_deleted_topic(self) -> None:
-        """Its offsets are not committed anew by what was noted of it before."""
+        """Its recorded offsets are not committed again."""
         peer = self.join("c")
         self.pull(11, peer)
         self.scan()
@@ -141,7 +141,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual((offsets.client_count, offsets._table), (0, {}))
 
     def test_deleted_while_it_is_looked_at(self) -> None:
-        """A topic that goes in the middle of a scan has no offset afterwards."""
+        """A topic that is deleted during a scan has no offset afterwards."""
         for name in ("a", "b"):
             self.pull(11, proxied=name)
         offsets = self.box.plugin(Plugin)._offsets
@@ -153,7 +153,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual((self.committed(), offsets.client_count), (-1, 0))
 
     def test_deleted_group(self) -> None:
-        """What its clients consumed together goes with its offsets, and stays with them."""
+        """The group's recorded offsets are deleted with its committed ones, or kept with them."""
         for clean in (False, True):
             self.pull(11, self.join("c"))
             self.scan()
@@ -163,7 +163,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
             self.assertEqual(self.committed(), -1 if clean else 11)
 
     def test_names_that_pulls_bring_are_remembered_up_to_a_number(self) -> None:
-        """Names that pulls bring are remembered up to a number, and a length."""
+        """The number and the length of names from pulls are limited."""
         self.patch(broadcast_offset, "CLIENTS_MAX", 2)
         for name in ("a", "b", "c", "x" * 2000):
             self.assertEqual(self.pull(5, proxied=name), (0, 6))
@@ -172,14 +172,14 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual(sorted(offsets._table["T", "g"]), ["a", "b"])
 
     def test_a_reset_comes_first(self) -> None:
-        """Where an administrator sends a group counts before where its client was."""
+        """The offset of a reset takes precedence over that of the client."""
         peer = self.join("c")
         self.pull(11, proxied="c")
         self.box.kernel.consumer_offset.reset("g", "T", 0, 1)
         self.assertEqual(self.pull(2, peer), (MOVED, 1))
 
     def test_with_the_setting_off_nothing_is_recorded(self) -> None:
-        """With the setting off nothing is noted."""
+        """With the setting off nothing is recorded."""
         self.make(enableBroadcastOffsetStore="false")
         self.assertIsNone(self.box.kernel.providers.broadcast_offsets)
         self.pull(11, proxied="c")

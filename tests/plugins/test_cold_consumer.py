@@ -1,4 +1,4 @@
-"""Groups that fall far behind are stopped, where a setting says so."""
+"""Groups that are far behind are stopped if a setting asks for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ColdConsumerTests(SynchronousTestCase):
             self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x" * 1024)
 
     def join(self, group: str) -> Peer:
-        """A member of a group."""
+        """Register a member of a group."""
         peer = self.box.peer()
         self.box.ask(RequestCode.HEART_BEAT, None, json.dumps({
             "clientID": group, "producerDataSet": [], "consumerDataSet": [{
@@ -37,7 +37,7 @@ class ColdConsumerTests(SynchronousTestCase):
                             pull_header("T", offset, group=group, max_count=1)).code
 
     def protect(self) -> None:
-        """What runs every three minutes."""
+        """Run the task that runs every three minutes."""
         [task] = [task for task in self.box.kernel.periodic_tasks
                   if task.name == "limit groups with a large lag"]
         self.assertEqual(task.period_ms, 180_000)
@@ -49,7 +49,7 @@ class ColdConsumerTests(SynchronousTestCase):
         return [table[group].consume_enable for group in groups]
 
     def test_far_behind(self) -> None:
-        """Who is further behind than the threshold gets nothing any more; others do."""
+        """A group beyond the threshold gets no more messages; other groups do."""
         self.make(**{SWITCH: "true", THRESHOLD: "50000"})
         self.join("slow")
         self.join("quick")
@@ -60,7 +60,7 @@ class ColdConsumerTests(SynchronousTestCase):
                          [ResponseCode.NO_PERMISSION, 0])
 
     def test_a_stopped_group_stays_stopped_over_a_restart(self) -> None:
-        """That it may not consume survives a restart, until an administrator allows it again."""
+        """The ban survives a restart, until an administrator lifts it."""
         self.make(**{SWITCH: "true", THRESHOLD: "50000"})
         self.join("slow")
         self.pull("slow", 0)
@@ -74,7 +74,7 @@ class ColdConsumerTests(SynchronousTestCase):
         self.assertEqual(self.pull("slow", 1), 0)
 
     def test_without_the_setting_no_group_is_stopped(self) -> None:
-        """Without the setting nobody is stopped; it can be set while the broker runs."""
+        """Without the setting no group is stopped; it can be set at run time."""
         self.make(**{THRESHOLD: "50000"})
         self.join("slow")
         self.pull("slow", 0)
@@ -85,7 +85,7 @@ class ColdConsumerTests(SynchronousTestCase):
         self.assertEqual(self.enabled("slow"), [False])
 
     def test_who_counts(self) -> None:
-        """A group nobody is in, and one that is at the end, read nothing old."""
+        """A group without members, or at the end of the log, reads no old data."""
         self.make(**{SWITCH: "true", THRESHOLD: "0"})
         self.join("at the end".replace(" ", "_"))
         self.assertEqual([self.pull("gone", 0), self.pull("at_the_end", 99)], [0, 0])
@@ -93,7 +93,7 @@ class ColdConsumerTests(SynchronousTestCase):
         self.assertEqual(self.enabled("gone", "at_the_end"), [True, True])
 
     def test_lag_is_measured_in_bytes_of_the_log(self) -> None:
-        """It is measured in bytes of the log, from the message that comes next."""
+        """The lag is measured in bytes of the log, from the next message of the group."""
         self.make()
         cold = cold_consumer.ColdConsumers(self.box.kernel)
         store = self.box.kernel.store

@@ -1,4 +1,4 @@
-"""Delays and retries over the end of the process, or of the power, at every change of the disk.
+"""The process or the power fails at every change of the disk during delays and retries.
 
 Messages are sent with delays, consumed, sent back and given up; the process ends at the nth change
 of the disk, for each n, so in each of these states of a message:
@@ -44,7 +44,7 @@ class Come(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """What waits or waited in the schedule topic."""
+    """A message that is or was in the schedule topic."""
 
     come: Come
     level: int
@@ -53,12 +53,12 @@ class Delayed(NamedTuple):
 
 
 class CrashTests(EveryChangeCase):
-    """The end comes at every change of the disk."""
+    """A failure at every change of the disk."""
 
     told = ("known",)
 
     def begin(self) -> None:
-        """A new store."""
+        """Create a store."""
         self.disk = PowerLossDisk()
         self.box = self.start(None)
         #: What was acknowledged, as it has to come.
@@ -89,7 +89,7 @@ class CrashTests(EveryChangeCase):
         self.known.add(Come(come or topic, body, tries))
 
     def back(self, group: str, message: StoredMessage, come: str = "") -> None:
-        """Send back what was consumed."""
+        """Send a consumed message back."""
         reply = self.box.ask(
             RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader(
                 offset=message.physical_offset, group=group, delay_level=0, origin_topic="T"))
@@ -97,7 +97,7 @@ class CrashTests(EveryChangeCase):
         self.known.add(Come(come or f"%RETRY%{group}", message.body, message.reconsume_times + 1))
 
     def let_pass(self, elapsed_ms: int) -> None:
-        """Let time pass and deliver what is due then."""
+        """Let time pass and deliver the messages that are due."""
         self.box.now_ms += elapsed_ms
         [task] = [task for task in self.box.kernel.periodic_tasks
                   if task.name == "deliver delayed messages"]
@@ -106,7 +106,7 @@ class CrashTests(EveryChangeCase):
             task.run(self.box.now_ms)
 
     def save(self) -> None:
-        """What the broker does every few seconds."""
+        """Save what a broker saves every few seconds."""
         self.box.kernel.store.flush_step(self.box.now_ms)
         self.box.kernel.persist()
         [task] = [task for task in self.box.kernel.periodic_tasks
@@ -114,7 +114,7 @@ class CrashTests(EveryChangeCase):
         task.run(self.box.now_ms)
 
     def live(self) -> None:
-        """The life of a broker, with every way that delays and failures take."""
+        """Run a broker through every course that delays and failures can take."""
         for number in range(3):
             self.send(b"second %d" % number, 1)
         self.send(b"fails", 0)
@@ -148,13 +148,13 @@ class CrashTests(EveryChangeCase):
     # --- what there is
 
     def come(self) -> list[tuple[Come, int]]:
-        """What consumers find, and when it was stored."""
+        """Return the messages that consumers find, with their store times."""
         return [(Come(topic, each.body, each.reconsume_times), each.store_timestamp)
                 for topic in ("T", "%RETRY%g", "%RETRY%once", "%DLQ%once")
                 for each in self.box.stored(topic, 0)]
 
     def delayed(self) -> list[Delayed]:
-        """What is in the schedule topic."""
+        """Return the messages of the schedule topic."""
         found = []
         for level in LEVELS.lengths_ms:
             for each in self.box.stored(SCHEDULE_TOPIC, level - 1):
@@ -164,7 +164,7 @@ class CrashTests(EveryChangeCase):
         return found
 
     def saved(self) -> dict[int, int]:
-        """How far delivery is known to have come, by level."""
+        """Return the saved progress of the delivery, by level."""
         if OFFSETS not in self.disk._files:
             return {}
         return DelayOffsetSerializeWrapper.decode_saved(self.disk.read_file(OFFSETS)).offset_table
@@ -203,9 +203,9 @@ class CrashTests(EveryChangeCase):
         self.assertEqual(len(self.known), 14)
 
     def test_the_process_ends(self) -> None:
-        """The process ends; all that it wrote is there."""
+        """The process ends; all that it wrote remains."""
         self.killed_at_every_change()
 
     def test_power_is_cut(self) -> None:
-        """The power ends; what was not synced is there in part."""
+        """The power fails; only a part of the data that was not synced remains."""
         self.cut_at_every_change()

@@ -31,10 +31,10 @@ START_MS = 1_000_000
 
 
 class QueueLocksTests(SynchronousTestCase):
-    """Who holds what, and for how long."""
+    """The holders of locks, and the time for which they hold them."""
 
     def test_first_comes_first(self) -> None:
-        """A queue goes to who asks first; the other gets what is left."""
+        """The first client gets the lock of a queue; another one gets the remaining queues."""
         locks = QueueLocks()
         self.assertEqual(locks.lock("g", "one", QUEUES[:1], START_MS), QUEUES[:1])
         self.assertEqual(locks.lock("g", "two", QUEUES, START_MS), QUEUES[1:])
@@ -62,13 +62,13 @@ class QueueLocksTests(SynchronousTestCase):
         self.assertEqual(locks.count, 1)
 
     def test_groups_do_not_mind_each_other(self) -> None:
-        """Two groups lock the same queue."""
+        """Two groups can lock the same queue."""
         locks = QueueLocks()
         self.assertEqual(locks.lock("g", "one", QUEUES, START_MS), QUEUES)
         self.assertEqual(locks.lock("h", "two", QUEUES, START_MS), QUEUES)
 
     def test_renewal_keeps_and_silence_loses(self) -> None:
-        """A lock lasts 60 s from when it was last asked for, that millisecond included."""
+        """A lock lasts 60 s after its last renewal, including that millisecond."""
         locks = QueueLocks()
         locks.lock("g", "one", QUEUES, START_MS)
         locks.lock("g", "one", QUEUES, START_MS + 30_000)
@@ -78,7 +78,7 @@ class QueueLocksTests(SynchronousTestCase):
         self.assertEqual(locks.lock("g", "one", QUEUES, last_ms + 1), ())
 
     def test_holder_of_an_expired_lock_gets_it_again(self) -> None:
-        """Who was silent for too long may come back as long as nobody else came."""
+        """A client that was silent for too long gets its lock again if no other client took it."""
         locks = QueueLocks()
         locks.lock("g", "one", QUEUES, START_MS)
         later_ms = START_MS + 2 * LOCK_AGE_MAX_MS
@@ -86,7 +86,7 @@ class QueueLocksTests(SynchronousTestCase):
         self.assertEqual(locks.lock("g", "two", QUEUES, later_ms), ())
 
     def test_only_the_holder_unlocks(self) -> None:
-        """A queue that is given back is free; another client's stays locked."""
+        """A queue is free after its unlock; the queue of another client stays locked."""
         locks = QueueLocks()
         locks.lock("g", "one", QUEUES, START_MS)
         locks.unlock("g", "two", QUEUES)
@@ -120,7 +120,7 @@ class QueueLocksTests(SynchronousTestCase):
         self.assertEqual(locks.count, 0)
 
     def test_expired_locks_are_forgotten(self) -> None:
-        """What nobody renewed is gone; what somebody did stays."""
+        """Locks that were not renewed are removed, and the others are kept."""
         locks = QueueLocks()
         locks.lock("g", "one", QUEUES, START_MS)
         locks.lock("h", "one", QUEUES, START_MS)
@@ -132,7 +132,7 @@ class QueueLocksTests(SynchronousTestCase):
         self.assertEqual((locks.count, locks._groups), (0, {}))
 
     def test_locks_of_all_groups_are_bounded_but_can_be_renewed(self) -> None:
-        """All groups together have a bound; who holds locks may renew them even then."""
+        """The locks of all groups have a limit, at which holders can still renew theirs."""
         locks = QueueLocks()
         locks.lock("g", "one", QUEUES, START_MS)
         self.patch(orderly, "LOCKS_BYTES_MAX", locks.size_bytes)
@@ -147,7 +147,7 @@ class QueueLocksTests(SynchronousTestCase):
         self.assertEqual(locks.lock("h", "two", QUEUES, START_MS), QUEUES)
 
     def test_known_group_goes_on(self) -> None:
-        """A group that there is gets some locks however many others have, in one request or two."""
+        """A known group gets some locks however many others have, in one request or two."""
         locks = QueueLocks()
         self.patch(orderly, "LOCKS_BYTES_MAX", 0)
         queues = tuple(MessageQueue("T", "broker-a", each) for each in range(LOCKS_FREE + 1))
@@ -162,7 +162,7 @@ class QueueLocksTests(SynchronousTestCase):
         self.assertEqual((locks.count, locks.size_bytes, locks._groups), (0, 0, {}))
 
     def test_each_name_counts_with_its_bytes(self) -> None:
-        """Each name counts with its bytes, through all that may become of a lock."""
+        """Each name counts with its bytes, during the whole life of a lock."""
         locks = QueueLocks()
         locks.lock("g", "one", QUEUES, START_MS)
         each = locks.size_bytes // 2
@@ -216,13 +216,13 @@ class LockRequestsTests(SynchronousTestCase):
         self.assertEqual(self.lock("two"), QUEUES[:1])
 
     def test_answer_has_apaches_field(self) -> None:
-        """Clients read lockOKMQSet."""
+        """The response has the field lockOKMQSet, which clients read."""
         body = LockBatchRequestBody("g", "one", mq_set=QUEUES[:1]).encode_standard()
         reply = self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body)
         self.assertIn(b"lockOKMQSet", reply.body)
 
     def test_locks_follow_the_clock(self) -> None:
-        """A lost client's queues are free 60 s after it last asked, not when it is lost."""
+        """The queues of a lost client are free 60 s after its last request."""
         self.lock("one")
         for peer in self.box.kernel.channels:
             self.box.kernel.channels.remove(peer)
@@ -231,7 +231,7 @@ class LockRequestsTests(SynchronousTestCase):
         self.assertEqual(self.lock("two"), QUEUES)
 
     def test_other_age(self) -> None:
-        """A setting says how long a lock lasts."""
+        """The duration of a lock is a setting."""
         box = KernelBox([("orderly", orderly.Plugin)], {"orderly.lock_age_max": "5000"})
         self.addCleanup(box.stop)
         self.box = box
@@ -243,7 +243,7 @@ class LockRequestsTests(SynchronousTestCase):
         self.assertEqual(self.lock("two"), QUEUES)
 
     def test_at_the_limit_a_known_group_still_gets_locks(self) -> None:
-        """When there are as many locks as there may be, a group that there is gets some."""
+        """When the limit is reached, a known group still gets some locks."""
         self.patch(orderly, "LOCKS_BYTES_MAX", 0)
         self.box.kernel.subscription_group.update(SubscriptionGroupConfig("g"), {})
         self.assertEqual(self.lock("one"), QUEUES)
@@ -252,7 +252,7 @@ class LockRequestsTests(SynchronousTestCase):
                          ResponseCode.SYSTEM_BUSY)
 
     def test_topics_that_are_not_there(self) -> None:
-        """Their queues are not locked, nor are those of a broker whose name is none."""
+        """Queues of missing topics, or of a broker with an invalid name, are not locked."""
         others = (MessageQueue("t" * 100_000, "broker-a", 0), MessageQueue("U", "broker-a", 0),
                   MessageQueue("T", "b" * 256, 0))
         body = LockBatchRequestBody("g", "one", mq_set=QUEUES + others).encode_standard()
@@ -271,20 +271,20 @@ class LockRequestsTests(SynchronousTestCase):
         self.assertEqual(self.lock("c" * CLIENT_ID_LENGTH_MAX), QUEUES)
 
     def test_nameless_client(self) -> None:
-        """A request that does not say who wants the queues is refused."""
+        """A request without a client id is refused."""
         body = LockBatchRequestBody("g", mq_set=QUEUES).encode_standard()
         for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
             reply = self.box.ask(code, body=body)
             self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER, msg=str(code))
 
     def test_broken_body(self) -> None:
-        """A body that is no JSON is refused with a reason."""
+        """A body that is not JSON is refused with the reason."""
         reply = self.box.ask(RequestCode.LOCK_BATCH_MQ, body=b"{")
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("LockBatchRequestBody", reply.remark or "")
 
     def test_other_plugins_find_the_locks(self) -> None:
-        """Other plugins ask the one that provides IQueueLocks; each broker has its own."""
+        """Other plugins get the locks by IQueueLocks; each broker has its own."""
         self.lock("one")
         self.assertTrue(self.box.kernel.hooks.provider(IQueueLocks).keeps_order("g"))
         other = KernelBox([("orderly", orderly.Plugin)])
@@ -292,7 +292,7 @@ class LockRequestsTests(SynchronousTestCase):
         self.assertFalse(other.kernel.hooks.provider(IQueueLocks).keeps_order("g"))
 
     def test_without_the_plugin(self) -> None:
-        """There are no locks to find, and the requests are not supported."""
+        """No locks are provided, and the requests are not supported."""
         bare = KernelBox()
         self.addCleanup(bare.stop)
         self.assertIsNone(bare.kernel.hooks.provider(IQueueLocks))

@@ -1,4 +1,4 @@
-"""Reply messages: pushed to who asked, stored, and what who answered is told."""
+"""Reply messages: they are pushed to the requester and stored, and the replier gets a response."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "10.0.0.9@1", "TTL": "3000",
 
 
 class ReplyTestCase(SynchronousTestCase):
-    """A kernel with the plugin, a client that asked, and one that answers."""
+    """A kernel with the plugin, a requester and a replier."""
 
     def setUp(self) -> None:
         self.start()
@@ -50,7 +50,7 @@ class ReplyTestCase(SynchronousTestCase):
 
     def answer(self, properties: dict[str, str] | None = None, *, queue_id: int = 0,
                topic: str = TOPIC, body: bytes = b"answer") -> RemotingCommand | None:
-        """Send a reply message; :returns: what is answered at once."""
+        """Send a reply message; :returns: the immediate response."""
         header = send_header(topic, self.box.now_ms, queue_id=queue_id,
                              properties=ASKED if properties is None else properties)
         return self.box.send(self.answerer, RequestCode.SEND_REPLY_MESSAGE_V2, header, body)
@@ -60,7 +60,7 @@ class ReplyTestCase(SynchronousTestCase):
         return push
 
     def take(self, code: int = ResponseCode.SUCCESS) -> RemotingCommand:
-        """The asker answers the push; :returns: what the answerer is told."""
+        """Answer the push as the requester; :returns: the response that the replier gets."""
         push = self.pushed()
         assert push.reply is not None
         push.reply.callback(RemotingCommand(code, flag=1, remark="no room"))
@@ -80,10 +80,12 @@ class ReplyTestCase(SynchronousTestCase):
 
 
 class PushTests(ReplyTestCase):
-    """The way of an answer to who asked."""
+    """The way of a reply to its requester."""
 
     def test_asker_gets_the_answer(self) -> None:
-        """It is pushed with all that was sent and when; what the answerer is told waits for it."""
+        """The push has all that was sent, with the time; the response to the
+        replier waits for it.
+        """
         self.box.now_ms += 5
         header = send_header(TOPIC, 1234, properties=ASKED)
         header.sys_flag, header.flag, header.reconsume_times, header.unit_mode = 1, 7, 2, True
@@ -109,7 +111,7 @@ class PushTests(ReplyTestCase):
                          queueOffset="0")
 
     def test_first_form_of_the_request(self) -> None:
-        """Code 324 is served as 325 is."""
+        """The code 324 is served as 325 is."""
         header = send_header(TOPIC, self.box.now_ms, properties=ASKED)
         first = SendMessageRequestHeader(
             **{name: getattr(header, name) for name in SendMessageRequestHeader.__struct_fields__})
@@ -118,8 +120,7 @@ class PushTests(ReplyTestCase):
         self.assertEqual(self.take().code, ResponseCode.SUCCESS)
 
     def test_asker_does_not_take_it(self) -> None:
-        """Its refusal is told, without its reason, as by Apache; the answer is stored all the same.
-        """
+        """Its refusal is passed on without the reason, as by Apache; the reply is stored."""
         self.assertIsNone(self.answer())
         told = self.take(ResponseCode.SYSTEM_ERROR)
         self.assertEqual((told.code, told.remark),
@@ -128,7 +129,7 @@ class PushTests(ReplyTestCase):
         self.assertEqual(len(self.stored()), 1)
 
     def test_push_fails(self) -> None:
-        """A connection that is lost and an asker that is silent are told alike."""
+        """A lost connection and a silent requester have the same response."""
         for error in (RemotingTimeout("silent"), RemotingSendError("lost")):
             self.start(storeReplyMessageEnable="false")
             self.assertIsNone(self.answer())
@@ -140,7 +141,7 @@ class PushTests(ReplyTestCase):
                              "push reply message to 10.0.0.9@1fail.")
 
     def test_asker_is_gone(self) -> None:
-        """Told at once; the answer is stored."""
+        """The response is sent immediately, and the reply is stored."""
         self.asker.active = False
         self.kernel.channels.remove(self.asker)
         told = self.answer()
@@ -153,7 +154,7 @@ class PushTests(ReplyTestCase):
         self.assertEqual([message.body for message in self.stored()], [b"answer"])
 
     def test_nobody_is_named(self) -> None:
-        """A reply message that does not say who asked."""
+        """The reply message does not name its requester."""
         told = self.answer({"CORRELATION_ID": "c1"})
         assert told is not None
         self.assertEqual((told.code, told.remark),
@@ -182,7 +183,7 @@ class PushTests(ReplyTestCase):
                               if event["log_level"] is LogLevel.warn]), 2 * LINES_A_MINUTE)
 
     def test_asker_is_back_on_another_connection(self) -> None:
-        """The newest live connection of the client id gets it, also when the old one goes later."""
+        """The newest live connection of the client id gets the reply."""
         self.register(again := self.box.peer())
         self.asker.active = False
         self.kernel.channels.remove(self.asker)
@@ -194,7 +195,7 @@ class PushTests(ReplyTestCase):
 
 
 class CheckTests(ReplyTestCase):
-    """What is refused before anything is pushed, as sends are."""
+    """Replies that are refused before the push, as sends are."""
 
     def test_queue_that_is_not_there(self) -> None:
         """The topic has one queue."""
@@ -205,7 +206,7 @@ class CheckTests(ReplyTestCase):
         self.assertEqual(self.asker.requests, [])
 
     def test_topic_that_nobody_may_send_to(self) -> None:
-        """One of the broker's own, and a name that is none."""
+        """A topic of the broker, and an invalid name."""
         for topic, code in (("RMQ_SYS_TRANS_HALF_TOPIC", ResponseCode.NO_PERMISSION),
                             ("no/name", ResponseCode.INVALID_PARAMETER)):
             told = self.answer(topic=topic)
@@ -215,7 +216,7 @@ class CheckTests(ReplyTestCase):
         self.assertEqual(self.asker.requests, [])
 
     def test_broker_chooses_the_queue(self) -> None:
-        """A negative queue id is no queue, and the push says what was sent."""
+        """A negative queue id lets the broker choose; the push has the original value."""
         self.assertIsNone(self.answer(queue_id=-1))
         header = self.pushed().header
         assert isinstance(header, ReplyMessageRequestHeader)
@@ -224,7 +225,7 @@ class CheckTests(ReplyTestCase):
 
 
 class StoreTests(ReplyTestCase):
-    """What becomes of an answer besides."""
+    """The storage of replies."""
 
     def test_it_is_not_stored(self) -> None:
         """With storeReplyMessageEnable=false the sender is given ids that clients can read."""
@@ -235,7 +236,7 @@ class StoreTests(ReplyTestCase):
         self.assertEqual(self.stored(), [])
 
     def test_compressed_answer_can_be_read(self) -> None:
-        """The stored message says that its body is compressed; of other flags it has none."""
+        """The stored message has the flag for a compressed body, and no other flags."""
         header = send_header(TOPIC, self.box.now_ms, properties=ASKED)
         header.sys_flag = 0x301 | 0x4
         self.assertIsNone(self.box.send(
@@ -247,14 +248,14 @@ class StoreTests(ReplyTestCase):
                          {**ASKED, "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"})
 
     def test_disk_is_full(self) -> None:
-        """An answer that arrived counts, stored or not."""
+        """A reply that was delivered counts, even if it cannot be stored."""
         self.disk.room_bytes = 0
         self.assertIsNone(self.answer())
         self.assert_told(self.take(), ResponseCode.SUCCESS, None, msgId="0", queueId="0",
                          queueOffset="0")
 
     def test_sync_flush(self) -> None:
-        """With SYNC_FLUSH who answered is told when the answer is safe."""
+        """With SYNC_FLUSH the replier gets its response when the reply is durable."""
         self.start(flushDiskType="SYNC_FLUSH")
         self.assertIsNone(self.answer())
         self.assertEqual(self.take().code, ResponseCode.SUCCESS)

@@ -1,4 +1,4 @@
-"""Messages that are sent back, and those that were tried too often."""
+"""Messages that are sent back, and messages that were tried too often."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class RetryTestCase(SynchronousTestCase):
 
 
 class SendBackTests(RetryTestCase):
-    """CONSUMER_SEND_MSG_BACK."""
+    """The request CONSUMER_SEND_MSG_BACK."""
 
     def test_each_retry_comes_later_and_the_last_is_a_dead_letter(self) -> None:
-        """Each try comes later than the one before, the first after ten seconds; who fails the
-        sixteenth as well finds a dead letter.
+        """Each retry has a longer delay than the one before, from ten seconds on; after the
+        sixteenth the message is a dead letter.
         """
         message = self.message
         for tries, wait_ms in enumerate(LADDER_MS, 1):
@@ -105,7 +105,7 @@ class SendBackTests(RetryTestCase):
         self.assertEqual(len(self.stored(RETRY)), 16)
 
     def test_most_tries_a_record_can_say(self) -> None:
-        """A message that says it was tried 2**31 - 1 times is a dead letter that says the same."""
+        """A message with 2**31 - 1 tries becomes a dead letter with the same number."""
         header = send_header("T", self.box.now_ms)
         header.reconsume_times = 2**31 - 1
         self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"old").code, 0)
@@ -114,7 +114,7 @@ class SendBackTests(RetryTestCase):
         self.assertEqual((dead.body, dead.reconsume_times), (b"old", 2**31 - 1))
 
     def test_the_next_try_is_the_same_message_and_says_where_it_comes_from(self) -> None:
-        """The next try is the same message and says where it comes from."""
+        """The retry is the same message, and names its original topic."""
         self.assert_back()
         self.let_pass(10_000)
         [first] = self.stored(RETRY)
@@ -143,7 +143,7 @@ class SendBackTests(RetryTestCase):
         self.assertEqual(len(self.stored(RETRY)), 1)
 
     def test_once_the_tries_are_used_up(self) -> None:
-        """Once the tries are used up, or at once where the client says so, it is a dead letter."""
+        """After the last try, or when the client asks for it, a message becomes a dead letter."""
         self.set_group(retry_max_times=1)
         self.assert_back(level=1)
         self.let_pass(1000)
@@ -160,7 +160,7 @@ class SendBackTests(RetryTestCase):
         self.assertEqual(self.kernel.stats.sums("SNDBCK2DLQ_TIMES", "T", "g").count, 2)
 
     def test_lines_of_the_log(self) -> None:
-        """Dead letters, however many, fill no log."""
+        """Dead letters do not fill the log, however many they are."""
         with capturedLogs() as events:
             for _ in range(200):
                 self.assert_back(level=-1)
@@ -173,7 +173,7 @@ class SendBackTests(RetryTestCase):
                          [EVENTS_A_MINUTE] * 2)
 
     def test_tries_of_the_client(self) -> None:
-        """A client that says how often it wants to try is asked, if it is not too old to know."""
+        """The client's maximum number of tries is used, if its version is new enough to send it."""
         self.assert_back(max_reconsume_times=0)
         self.assertEqual(len(self.stored(DLQ)), 1)
         self.assert_back(max_reconsume_times=0, version=120)
@@ -192,7 +192,7 @@ class SendBackTests(RetryTestCase):
         self.set_group(retry_queue_nums=group_queues)
 
     def test_retries_go_to_queues_that_the_topic_has(self) -> None:
-        """A retry is stored where a route leads, whichever of the two numbers is larger."""
+        """The retry is stored in a queue of the route, whichever number is larger."""
         for topic_queues, group_queues, expected in ((1, 4, {0}), (4, 2, {0, 1}), (2, 3, {0, 1})):
             self.set_retry_queues(topic_queues, group_queues)
             before = [len(self.stored(RETRY, number)) for number in range(5)]
@@ -205,7 +205,7 @@ class SendBackTests(RetryTestCase):
             self.kernel.store.delete_topic(RETRY)
 
     def test_a_retry_that_waits_while_its_queue_goes(self) -> None:
-        """It comes in a queue that the topic has still."""
+        """It is delivered to a queue that the topic still has."""
         self.set_retry_queues(8, 8)
         for _ in range(24):
             self.assert_back(level=1)
@@ -216,7 +216,7 @@ class SendBackTests(RetryTestCase):
         self.assertTrue(all(counts[:2]))
 
     def test_a_retry_topic_without_a_queue_refuses_retries_and_takes_dead_letters(self) -> None:
-        """The client keeps a message that has nowhere to go; a dead letter has a topic."""
+        """The client keeps a message that cannot be stored; a dead letter can be stored."""
         self.set_retry_queues(0, 4)
         reply = self.back()
         self.assertEqual((reply.code, reply.remark), (
@@ -225,7 +225,7 @@ class SendBackTests(RetryTestCase):
         self.assertEqual(len(self.stored(DLQ)), 1)
 
     def test_each_refusal_has_apaches_code_and_words(self) -> None:
-        """Each reason has the code and the words of Apache's broker."""
+        """The refusals have the codes and texts of Apache's broker."""
         self.kernel.topic_config.update(TopicConfig("%RETRY%deaf", 1, 1, 4), {})
         self.kernel.subscription_group.update(SubscriptionGroupConfig("deaf"), {})
         for fields, code, remark in (
@@ -241,7 +241,7 @@ class SendBackTests(RetryTestCase):
         self.assertEqual(self.back().remark, "no master available along with 127.0.0.1")
 
     def test_full_disk(self) -> None:
-        """What cannot be stored is not said to be: the client keeps it and tries again."""
+        """The response is an error, so the client keeps the message and tries again."""
         self.disk.room_bytes = 0
         self.assertEqual(self.back().code, ResponseCode.SYSTEM_ERROR)
         self.disk.room_bytes = None
@@ -249,7 +249,7 @@ class SendBackTests(RetryTestCase):
 
 
     def test_full_of_ordinary_topics(self) -> None:
-        """A first send-back, and a first dead letter, find room."""
+        """A first retry and a first dead letter can still create their topics."""
         table = self.kernel.topic_config
         table.rows_size = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT
         self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header(
@@ -261,12 +261,12 @@ class SendBackTests(RetryTestCase):
 
 
 class SafeTests(RetryTestCase):
-    """What is said to be taken is not lost."""
+    """A message that was accepted is not lost."""
 
     settings = {"flushDiskType": "SYNC_FLUSH"}  # noqa: RUF012
 
     def test_waits_for_the_disk(self) -> None:
-        """Under SYNC_FLUSH a client is told when a message may not be safe, and sends it again."""
+        """Under SYNC_FLUSH the client is told if a message may be lost, and sends it again."""
         self.assert_back()
         self.disk.fail_sync_in = 1
         reply = self.back()
@@ -274,7 +274,7 @@ class SafeTests(RetryTestCase):
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
 
     def test_forgotten_dead_letters(self) -> None:
-        """A topic that was not saved before a kill is there again if it has dead letters."""
+        """A topic that was lost by a kill is created again if it has dead letters."""
         self.assert_back(level=-1)
         self.kernel.topic_config.create_in_send_back("%DLQ%empty", 1, 6, 0)
         self.kernel.store.close()
@@ -306,7 +306,7 @@ class SafeTests(RetryTestCase):
 
 
 class NoGroupTests(RetryTestCase):
-    """Groups that nobody makes by themselves, and a broker nobody may write to."""
+    """Groups that are not created automatically, and a broker without the write permission."""
 
     settings = {"autoCreateSubscriptionGroup": "false"}  # noqa: RUF012
 
@@ -322,18 +322,18 @@ class NoGroupTests(RetryTestCase):
 
 
 class WithoutScheduleTests(RetryTestCase):
-    """A broker that delays nothing."""
+    """A broker without delays."""
 
     plugins = [("retry", retry.Plugin)]  # noqa: RUF012
 
     def test_without_delays_a_retry_comes_at_once(self) -> None:
-        """A message that is sent back comes at once."""
+        """A message that is sent back is delivered again immediately."""
         self.assert_back()
         self.assertEqual(len(self.stored(RETRY)), 1)
 
 
 class ResendTests(RetryTestCase):
-    """What clients send to a retry topic themselves."""
+    """Messages that clients send to a retry topic themselves."""
 
     def resend(self, tries: int, most: int | None = None, level: str = "1") -> None:
         """Send to the retry topic, as a client does that could not send back."""
@@ -342,7 +342,7 @@ class ResendTests(RetryTestCase):
         self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"again").code, 0)
 
     def test_a_message_tried_too_often_is_a_dead_letter(self) -> None:
-        """One that was tried more often than allowed is a dead letter, at once."""
+        """A message with more tries than permitted becomes a dead letter immediately."""
         self.resend(2, 2)
         self.assertEqual(len(self.stored(SCHEDULE_TOPIC)), 1)
         self.resend(3, 2)
@@ -352,7 +352,7 @@ class ResendTests(RetryTestCase):
         self.assertEqual(len(self.stored(RETRY)), 1)
 
     def test_among_other_sends_of_one_read(self) -> None:
-        """Each has its own place and its own end, and a group that is not there is refused."""
+        """Each message of the read has its own result; an unknown group is refused."""
         frames = []
         for number, (topic, tries) in enumerate(
                 (("T", 0), (RETRY, 1), (RETRY, 99), ("%RETRY%a b", 0), (RETRY, 17))):
@@ -369,7 +369,7 @@ class ResendTests(RetryTestCase):
                          [[b"body", b"0"], [b"1"], [b"2", b"4"]])
 
     def test_forged_origin(self) -> None:
-        """A name that is no topic's is not counted: the group's own topic is, for all of them."""
+        """An invalid name is not counted; the group's own topic is counted for all such names."""
         for origin in ("no1", "no2", "n" * 30_000, "T"):
             header = send_header(RETRY, self.box.now_ms, properties={"RETRY_TOPIC": origin})
             header.reconsume_times = 99
@@ -381,7 +381,9 @@ class ResendTests(RetryTestCase):
                 {(RETRY, "g"): 3 * times, ("T", "g"): times})
 
     def test_a_group_that_holds_locks_gets_a_dead_letter(self) -> None:
-        """What a group that holds locks sends is given up: it tried in place."""
+        """A message of a group with locks becomes a dead letter, because it was
+        retried in place.
+        """
         body = LockBatchRequestBody("g", "client", mq_set=(MessageQueue("T", "broker-a", 0),))
         self.assertEqual(self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body.encode()).code, 0)
         self.resend(0)

@@ -1,4 +1,4 @@
-"""What mqadmin asks about clients."""
+"""The requests of mqadmin about clients."""
 
 from __future__ import annotations
 
@@ -58,10 +58,12 @@ class ClientsCase(SynchronousTestCase):
 
 
 class ConnectionsTests(ClientsCase):
-    """203 and 204."""
+    """The requests 203 and 204."""
 
     def test_the_members_of_a_group(self) -> None:
-        """The members of a group, how they consume, what they subscribe to."""
+        """The response has the members of a group, their way of consuming and their
+        subscriptions.
+        """
         reply = self.box.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST,
                              GetConsumerConnectionListRequestHeader(consumer_group="g"))
         self.assertEqual(ConsumerConnection.decode(reply.body), ConsumerConnection(
@@ -69,14 +71,14 @@ class ConnectionsTests(ClientsCase):
             MessageModel.CLUSTERING, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET))
 
     def test_the_producers_of_a_group_are_listed(self) -> None:
-        """The members of a group."""
+        """The response has the producers of a group."""
         reply = self.box.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST,
                              GetProducerConnectionListRequestHeader(producer_group="p"))
         self.assertEqual(ProducerConnection.decode(reply.body),
                          ProducerConnection((self.connection,)))
 
     def test_groups_without_members(self) -> None:
-        """Said with the codes and remarks the tools know."""
+        """The refusals have the codes and remarks that the tools know."""
         self.box.kernel.channels.remove(self.client)
         reply = self.box.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST,
                              GetConsumerConnectionListRequestHeader(consumer_group="g"))
@@ -89,10 +91,12 @@ class ConnectionsTests(ClientsCase):
 
 
 class AllProducersTests(ClientsCase):
-    """328."""
+    """The request 328."""
 
     def test_every_group_with_its_clients(self) -> None:
-        """Every group with its clients, and when each was heard of last."""
+        """The response has every group with its clients, and the time when each was
+        last heard of.
+        """
         self.box.now_ms += 5000
         other = self.box.peer()
         heartbeat = HeartbeatData("other", (ProducerData("p"), ProducerData("q")))
@@ -108,13 +112,13 @@ class AllProducersTests(ClientsCase):
             "q": [info("other", other, now_ms)]})
 
     def test_without_producers_the_table_is_empty(self) -> None:
-        """An empty table."""
+        """Without producers the table is empty."""
         self.box.kernel.channels.remove(self.client)
         self.assertEqual(self.box.ask(RequestCode.GET_ALL_PRODUCER_INFO).body, b'{"data":{}}')
 
 
 class StatusTests(ClientsCase):
-    """223."""
+    """The request 223."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -153,7 +157,7 @@ class StatusTests(ClientsCase):
         return GetConsumerStatusBody.decode(reply.body).consumer_table
 
     def test_every_member_is_asked_at_once(self) -> None:
-        """Every member is asked at once; the answer comes with the last one's."""
+        """All members are asked at the same time, and the response follows the last answer."""
         self.assertIsNone(self.ask())
         self.answer(self.other, 7)
         self.assertEqual(self.tool.written, [])
@@ -162,7 +166,7 @@ class StatusTests(ClientsCase):
         self.assertEqual(self.offsets(), {"client": {queue: 5}, "other": {queue: 7}})
 
     def test_answers_of_clients_are_read_one_at_a_time(self) -> None:
-        """One client's answer is read at a time, with everybody's turn in between."""
+        """The answers are read one after the other, in slices of the reactor."""
         decode = GetConsumerStatusBody.decode
 
         def slow(data: bytes) -> GetConsumerStatusBody:
@@ -180,14 +184,14 @@ class StatusTests(ClientsCase):
         self.assertEqual(self.offsets().keys(), {"client", "other"})
 
     def test_a_named_client_is_asked_alone(self) -> None:
-        """One that is named is asked alone."""
+        """If the request names a client, only that one is asked."""
         self.ask("other")
         self.assertEqual(self.client.requests, [])
         self.answer(self.other, 7)
         self.assertEqual(self.offsets().keys(), {"other"})
 
     def test_no_answers(self) -> None:
-        """A client that is silent, lost, refuses or answers nonsense is left out."""
+        """Clients that are silent, lost, refuse or answer nonsense are left out."""
         for answer in (RemotingTimeout("no reply"), RemotingSendError("lost"),
                        RemotingCommand(1, remark="no"), RemotingCommand(0),
                        RemotingCommand(0, body=b"{")):
@@ -200,7 +204,7 @@ class StatusTests(ClientsCase):
             self.assertEqual(self.offsets().keys(), {"other"}, repr(answer))
 
     def test_a_status_of_a_group_without_members_is_refused(self) -> None:
-        """A group nobody of which is online; one of whose members none has the name."""
+        """No member of the group is online, or none has the client id that the request names."""
         reply = self.ask(group="nope")
         assert reply is not None
         self.assertEqual((reply.code, reply.remark), (
@@ -210,7 +214,7 @@ class StatusTests(ClientsCase):
         self.assertEqual(GetConsumerStatusBody.decode(reply.body).consumer_table, {})
 
     def test_old_client(self) -> None:
-        """Nobody is asked when one cannot be."""
+        """If one client is too old for the request, no client is asked."""
         client = self.box.kernel.clients.find_consumer("g", "other")
         assert client is not None
         client.version = 27
@@ -223,7 +227,7 @@ class StatusTests(ClientsCase):
 
 
 class ConsumeDirectlyTests(ClientsCase):
-    """309."""
+    """The request 309."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -241,7 +245,7 @@ class ConsumeDirectlyTests(ClientsCase):
             **fields})  # type: ignore[arg-type]
 
     def test_handed_on(self) -> None:
-        """The client gets the message as it is stored, and its answer is the answer."""
+        """The client gets the stored message, and its answer becomes the response."""
         asked = self.header(topic="T", broker_name="wrong")
         self.assertIsNone(self.box.send(self.tool, RequestCode.CONSUME_MESSAGE_DIRECTLY, asked))
         request, = self.client.requests
@@ -256,7 +260,7 @@ class ConsumeDirectlyTests(ClientsCase):
         self.assertEqual((reply.code, reply.body), (0, b'{"consumeResult":"CR_SUCCESS"}'))
 
     def test_a_message_that_is_not_there(self) -> None:
-        """A message that is not there, an id that is none, a client that is not online."""
+        """The message does not exist, the id is invalid, or the client is not online."""
         gone = offset_message_id(self.box.kernel.store_host, 99_999)
         for fields, remark in (
             ({"msg_id": gone}, "can not find message by the offset, 99999"),
@@ -272,7 +276,7 @@ class ConsumeDirectlyTests(ClientsCase):
 
 
 class RunningInfoTests(ClientsCase):
-    """307."""
+    """The request 307."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -292,7 +296,7 @@ class RunningInfoTests(ClientsCase):
         self.assertIsNone(reply)
 
     def test_handed_on(self) -> None:
-        """The client is asked the same, and what it answers is the answer."""
+        """The client gets the same request, and its answer becomes the response."""
         self.hand_on()
         request, = self.client.requests
         self.assertEqual((request.code, request.header, request.timeout_ms), (
@@ -305,7 +309,7 @@ class RunningInfoTests(ClientsCase):
         self.assertEqual(self.tool.held_bytes, 0)
 
     def test_refusal_is_handed_on(self) -> None:
-        """A client's refusal is the answer too."""
+        """The refusal of a client becomes the response, too."""
         self.hand_on()
         reply = self.client.requests[0].reply
         assert reply is not None
@@ -325,7 +329,7 @@ class RunningInfoTests(ClientsCase):
             "consumer <g> <client> Timeout: no reply for 10000 ms"))
 
     def test_lost_client(self) -> None:
-        """A client that is lost before it answers."""
+        """The client is lost before it answers."""
         self.hand_on()
         reply = self.client.requests[0].reply
         assert reply is not None
@@ -335,7 +339,7 @@ class RunningInfoTests(ClientsCase):
             ResponseCode.SYSTEM_ERROR, "invoke consumer <g> <client> Exception: connection lost"))
 
     def test_not_online(self) -> None:
-        """A client that is not there, in this group."""
+        """The client is not online in this group."""
         for group, client_id in (("g", "other"), ("h", "client")):
             reply = self.ask(GetConsumerRunningInfoRequestHeader(
                 consumer_group=group, client_id=client_id))
@@ -343,7 +347,7 @@ class RunningInfoTests(ClientsCase):
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"))
 
     def test_old_client(self) -> None:
-        """A client from before there was this question is not asked."""
+        """A client that is too old for the request is not asked."""
         client = self.box.kernel.clients.find_consumer("g", "client")
         assert client is not None
         client.version = 61

@@ -1,4 +1,4 @@
-"""What mqadmin asks about groups."""
+"""The requests of mqadmin about groups."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from twistmq.protocol.headers.topic import (
 
 
 class GroupQuestionsTests(SynchronousTestCase):
-    """201 and 352."""
+    """The requests 201 and 352."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)])
@@ -72,7 +72,9 @@ class GroupQuestionsTests(SynchronousTestCase):
             "g2": SubscriptionGroupConfig("g2", consume_enable=False)})
 
     def test_all_of_many(self) -> None:
-        """Many groups are written in slices; one that comes meanwhile has a later version."""
+        """Many groups are encoded in slices; a group that is added meanwhile has a
+        later version.
+        """
         table = self.box.kernel.subscription_group
         for index in range(1000):
             table.table[f"g{index}"] = SubscriptionGroupConfig(f"g{index}")
@@ -93,14 +95,14 @@ class GroupQuestionsTests(SynchronousTestCase):
         self.assertEqual(table.data_version.counter, wrapper.data_version.counter + 1)
 
     def test_a_group_that_is_not_there_is_made(self) -> None:
-        """A group that is not there is made, as it is for a consumer."""
+        """An unknown group is created, as it is for a consumer."""
         header = GetSubscriptionGroupConfigRequestHeader(group="g")
         reply = self.box.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
         self.assertEqual(SubscriptionGroupConfig.decode(reply.body), SubscriptionGroupConfig("g"))
         self.assertIn("g", self.box.kernel.subscription_group.table)
 
     def test_one_that_may_not_be_made(self) -> None:
-        """Where groups are not made on demand, a group that is not there is said to be so."""
+        """If groups are not created automatically, an unknown group is reported as missing."""
         box = KernelBox([("admin", admin.Plugin)], {"autoCreateSubscriptionGroup": "false"})
         self.addCleanup(box.stop)
         header = GetSubscriptionGroupConfigRequestHeader(group="g")
@@ -110,14 +112,16 @@ class GroupQuestionsTests(SynchronousTestCase):
 
 
 class ConsumedTests(SynchronousTestCase):
-    """343 and 345: what a group consumes."""
+    """The requests 343 and 345 about the topics that a group consumes."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(self.box.stop)
 
     def test_all_topics_with_offsets_of_the_group_are_returned(self) -> None:
-        """All topics in which it has an offset, and which broker says so."""
+        """The response has the topics in which the group has an offset, and the
+        name of the broker.
+        """
         for group, topic in (("g", "T"), ("g", "U"), ("h", "V")):
             self.box.kernel.consumer_offset.commit("here", group, topic, 0, 1)
         for group, topics in (("g", {"T", "U"}), ("h", {"V"}), ("nope", set())):
@@ -141,7 +145,7 @@ class ConsumedTests(SynchronousTestCase):
 
 
 class ForbiddenTests(SynchronousTestCase):
-    """353."""
+    """The request 353."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)])
@@ -166,7 +170,7 @@ class ForbiddenTests(SynchronousTestCase):
         return self.box.ask(RequestCode.PULL_MESSAGE, header).code
 
     def test_forbidden_and_allowed(self) -> None:
-        """The group's pulls of the topic are refused until it is allowed again."""
+        """The pulls of the group from the topic are refused until they are allowed again."""
         for readable, code in ((None, ResponseCode.SUCCESS), (False, ResponseCode.NO_PERMISSION),
                                (True, ResponseCode.SUCCESS)):
             reply = self.ask(readable)
@@ -177,14 +181,14 @@ class ForbiddenTests(SynchronousTestCase):
             self.assertEqual(self.pull(), code)
 
     def test_it_is_saved(self) -> None:
-        """The answer comes when the table is saved."""
+        """The response is sent when the table is saved."""
         self.ask(False)
         saved = self.box.disk.read_file("/store/config/subscriptionGroup.json")
         self.assertEqual(SubscriptionGroupWrapper.decode_saved(saved).forbidden_table,
                          {"g": {"T": 4}})
 
     def test_names_that_cannot_be(self) -> None:
-        """Nothing is kept for them."""
+        """Invalid names are not kept."""
         for group, topic in (("a*b", "T"), ("g", "a*b"), ("g", " ")):
             self.assertEqual(self.ask(False, group=group, topic=topic).code,
                              ResponseCode.INVALID_PARAMETER)
@@ -192,7 +196,7 @@ class ForbiddenTests(SynchronousTestCase):
 
 
 class ProgressTests(SynchronousTestCase):
-    """208."""
+    """The request 208."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)])
@@ -220,14 +224,18 @@ class ProgressTests(SynchronousTestCase):
         self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard())
 
     def test_how_far_the_group_is_in_each_queue(self) -> None:
-        """How far the group is in each queue, and when what it consumed last was stored."""
+        """The response has the offset of the group in each queue, and the time of
+        its last message.
+        """
         self.assertEqual(self.progress().offset_table, {
             MessageQueue("T", "broker-a", 0): OffsetWrapper(2, 1, 1, self.box.now_ms),
             MessageQueue("T", "broker-a", 1): OffsetWrapper(0, 0, 0, 0),
         })
 
     def test_messages_the_group_has_and_did_not_say_it_consumed_are_between(self) -> None:
-        """Messages the group has and did not say it consumed are between two offsets."""
+        """Messages that were delivered and not committed are between two offsets of
+        the response.
+        """
         header = PullMessageRequestHeader(
             consumer_group="g", topic="T", queue_id=0, queue_offset=1, max_msg_nums=32, sys_flag=4,
             commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0)
@@ -236,11 +244,11 @@ class ProgressTests(SynchronousTestCase):
         self.assertEqual((progress.consumer_offset, progress.pull_offset), (1, 2))
 
     def test_one_topic(self) -> None:
-        """A topic that is asked for is shown though the group never was there."""
+        """A topic that the request names is shown even if the group has no offset in it."""
         self.assertEqual(self.topics(topic="U"), ["U"])
 
     def test_list_of_topics(self) -> None:
-        """A list counts and not the topic beside it; unknown topics are left out."""
+        """A list of topics replaces the single topic; unknown topics are left out."""
         self.assertEqual(self.topics(topic="U", topic_list="T;nothing;"), ["T"])
 
     def test_a_live_group_is_shown_the_topics_it_subscribes_to(self) -> None:
@@ -252,7 +260,7 @@ class ProgressTests(SynchronousTestCase):
         self.assertEqual(self.topics(topic_list="T;U"), ["T", "U"])
 
     def test_the_rates_of_all_its_topics_together(self) -> None:
-        """The rates of all its topics together."""
+        """The rate is the sum over all topics of the group."""
         stats = self.box.kernel.stats
         count_any(stats)
         stats.messages_got("g", "T", 20, 10)

@@ -1,4 +1,4 @@
-"""Letting a group consume from another place."""
+"""The reset of the offsets of a group."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class ResetCase(SynchronousTestCase):
 
 
 class ResetByBrokerTests(ResetCase):
-    """222, as it is by default."""
+    """The request 222 with its default settings."""
 
     def test_to_a_time(self) -> None:
-        """All queues go to the first message stored then or later; the next pulls go there."""
+        """All queues continue at the first message stored at the time or later."""
         self.kernel.consumer_offset.commit("test", "g", "T", 0, 3)
         self.assertMoved(self.reset(self.begin_ms + 1), {0: 1, 1: 0})
         table = self.kernel.consumer_offset
@@ -70,27 +70,27 @@ class ResetByBrokerTests(ResetCase):
         self.assertEqual(table.take_reset_offset("T", "g", 0), 1)
 
     def test_to_the_end(self) -> None:
-        """A negative time skips all that is there."""
+        """A negative time skips all messages that exist."""
         self.assertMoved(self.reset(-1), {0: 3, 1: 0})
 
     def test_without_force(self) -> None:
-        """The group goes forward all the same, as at Apache's broker."""
+        """Without force the group may still go forward, as at Apache's broker."""
         self.kernel.consumer_offset.commit("test", "g", "T", 0, 1)
         self.assertMoved(self.reset(-1, is_force=False), {0: 3, 1: 0})
 
     def test_one_queue(self) -> None:
-        """The others stay."""
+        """The other queues keep their offsets."""
         self.assertMoved(self.reset(self.begin_ms + 1, queue_id=0), {0: 1})
         self.assertFalse(self.kernel.consumer_offset.is_reset("g", "T", 1))
 
     def test_to_an_offset(self) -> None:
-        """An offset counts more than the time; -1 is none."""
+        """An offset takes precedence over the time; -1 means no offset."""
         self.assertMoved(self.reset(self.begin_ms, queue_id=0, offset=2), {0: 2})
         self.assertMoved(self.reset(self.begin_ms, queue_id=0, offset=3), {0: 3})
         self.assertMoved(self.reset(self.begin_ms, queue_id=0, offset=-1), {0: 0})
 
     def test_offset_outside(self) -> None:
-        """Refused, and the group stays where it is."""
+        """The reset is refused, and the group keeps its offset."""
         for offset in (4, 99, -2):
             self.assertRefused(
                 self.reset(queue_id=0, offset=offset), ResponseCode.SYSTEM_ERROR,
@@ -98,31 +98,31 @@ class ResetByBrokerTests(ResetCase):
         self.assertFalse(self.kernel.consumer_offset.is_reset("g", "T", 0))
 
     def test_queue_that_there_is_not(self) -> None:
-        """No offset is kept for it."""
+        """No offset is stored for it."""
         self.assertRefused(self.reset(queue_id=2), ResponseCode.INVALID_PARAMETER,
                            "topic T has no queue 2")
 
     def test_unknown_names(self) -> None:
-        """Topics and groups that there are not are named."""
+        """Unknown topics and groups are named in the refusal."""
         self.assertRefused(self.reset(topic="nope"), ResponseCode.TOPIC_NOT_EXIST,
                            "Topic nope does not exist")
         self.assertRefused(self.reset(group="nope"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                            "Group nope does not exist")
 
     def test_no_queues(self) -> None:
-        """A topic without queues to read."""
+        """The topic has no queues to read."""
         self.kernel.topic_config.update(TopicConfig("T", 0, 2), {})
         self.assertRefused(self.reset(), ResponseCode.SYSTEM_ERROR, "No queues to reset.")
 
     def test_a_slaves_offsets_are_its_masters(self) -> None:
-        """A slave's offsets are its master's."""
+        """A slave has the offsets of its master."""
         self.kernel.set_role("SLAVE", 1)
         self.assertRefused(self.reset(), ResponseCode.SYSTEM_ERROR,
                            "Can not reset offset in slave broker")
 
 
 class ResetByClientsTests(ResetCase):
-    """222 with useServerSideResetOffset=false."""
+    """The request 222 with useServerSideResetOffset=false."""
 
     settings: Mapping[str, str] = {"useServerSideResetOffset": "false"}
 
@@ -132,7 +132,7 @@ class ResetByClientsTests(ResetCase):
             self.kernel.consumer_offset.commit("test", "g", "T", queue_id, offset)
 
     def member(self, client_id: str, language: str = "JAVA", version: int = 400) -> Peer:
-        """A consumer of the group."""
+        """Register a consumer of the group."""
         peer = self.box.peer()
         data = ConsumerData("g", subscription_data_set=(SubscriptionData("T"),))
         self.box.ask(RequestCode.HEART_BEAT, peer=peer,
@@ -151,7 +151,7 @@ class ResetByClientsTests(ResetCase):
         return [each.body for each in found]
 
     def test_members_are_told(self) -> None:
-        """Each member, in the form it reads."""
+        """Each member gets the new offsets, in the form that it can read."""
         java, cpp = self.member("one"), self.member("two", "CPP")
         self.assertMoved(self.reset(self.begin_ms), {0: 0, 1: 0})
         body, = self.told(java)
@@ -164,30 +164,30 @@ class ResetByClientsTests(ResetCase):
         self.assertFalse(self.kernel.consumer_offset.is_reset("g", "T", 0))
 
     def test_forwards_by_force_only(self) -> None:
-        """Without force a group only goes back."""
+        """Without force a group can only go back."""
         self.member("one")
         self.assertMoved(self.reset(-1, is_force=False), {0: 2, 1: 0})
         self.assertMoved(self.reset(-1, is_force=True), {0: 3, 1: 0})
 
     def test_a_reset_of_a_group_without_members_is_refused(self) -> None:
-        """A group nobody of which is online cannot be told."""
+        """If no member of the group is online, the request is refused."""
         self.assertRefused(
             self.reset(5), ResponseCode.CONSUMER_NOT_ONLINE,
             "Consumer not online, so can not reset offset, Group: g Topic: T Timestamp: 5")
 
     def test_group_that_never_consumed(self) -> None:
-        """It is said, in Apache's words."""
+        """The refusal has Apache's remark."""
         self.assertRefused(self.reset(group="nope"), ResponseCode.SYSTEM_ERROR,
                            "THe consumer group <nope> not exist")
 
     def test_unknown_topic(self) -> None:
-        """It is said."""
+        """The refusal names the topic."""
         self.assertRefused(
             self.reset(topic="nope"), ResponseCode.TOPIC_NOT_EXIST,
             "[reset-offset] reset offset failed, no topic in this broker. topic=nope")
 
     def test_old_client(self) -> None:
-        """Nobody is told when one cannot be."""
+        """If one client is too old for the request, no client gets it."""
         new = self.member("new")
         self.member("old", version=27)
         self.assertRefused(self.reset(), ResponseCode.SYSTEM_ERROR,

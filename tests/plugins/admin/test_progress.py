@@ -1,4 +1,4 @@
-"""How far groups have come, and moving that."""
+"""The progress of groups, and its correction and copy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ProgressCase(SynchronousTestCase):
 
 
 class TimeSpanTests(ProgressCase):
-    """303."""
+    """The request 303."""
 
     def spans(self, group: str = "g") -> list[QueueTimeSpan]:
         reply = self.box.ask(RequestCode.QUERY_CONSUME_TIME_SPAN,
@@ -78,7 +78,7 @@ class TimeSpanTests(ProgressCase):
             MessageQueue("T", "broker-a", 1), -1, -1, -1, 0).with_letters())
 
     def test_times_in_letters(self) -> None:
-        """Times stand there in letters too, by the local clock."""
+        """The response also has the times as texts, in the local time zone."""
         queue, _ = self.spans()
         first = datetime.fromtimestamp((self.begin_ms + 1000) // 1000)
         self.assertEqual(queue.min_time_stamp_str, f"{first:%Y-%m-%d#%H:%M:%S}:000")
@@ -86,18 +86,18 @@ class TimeSpanTests(ProgressCase):
         self.assertNotEqual(queue.max_time_stamp_str, queue.min_time_stamp_str)
 
     def test_a_group_that_consumed_everything_has_no_span(self) -> None:
-        """Nothing waits for a group that has consumed everything."""
+        """A group that has consumed everything has no waiting message."""
         self.commit("g", 3)
         queue, _ = self.spans()
         self.assertEqual((queue.consume_time_stamp, queue.delay_time), (self.begin_ms + 3000, 0))
 
     def test_not_begun(self) -> None:
-        """A group that has consumed nothing is at the first message, which has waited."""
+        """A group that has consumed nothing is at the first message."""
         queue, _ = self.spans("other")
         self.assertEqual((queue.consume_time_stamp, queue.delay_time), (self.begin_ms + 1000, 2000))
 
     def test_unknown_topic(self) -> None:
-        """It is said."""
+        """The refusal names the topic."""
         reply = self.box.ask(RequestCode.QUERY_CONSUME_TIME_SPAN,
                              QueryConsumeTimeSpanRequestHeader(topic="nope", group="g"))
         self.assertEqual((reply.code, reply.remark), (
@@ -105,7 +105,7 @@ class TimeSpanTests(ProgressCase):
 
 
 class CorrectionTests(ProgressCase):
-    """308."""
+    """The request 308."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -127,14 +127,14 @@ class CorrectionTests(ProgressCase):
         self.assertEqual(self.slowest("slow", "slow"), {0: LONG_MAX, 1: 0})
 
     def test_groups_left_out(self) -> None:
-        """They do not count, and keep their offsets: asking changes nothing."""
+        """The excluded groups do not count, and the request changes no offsets."""
         self.assertEqual(self.slowest("fast", "slow,other"), {0: 3, 1: 0})
         self.assertEqual(self.kernel.consumer_offset.query("slow", "T", 0), 1)
         self.assertEqual(self.slowest("slow", "fast"), {0: 1})
 
 
 class CloneTests(ProgressCase):
-    """314."""
+    """The request 314."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -151,7 +151,7 @@ class CloneTests(ProgressCase):
         return {topic: table.offsets_in(group, topic) for topic in table.topics_of_group(group)}
 
     def test_one_topic(self) -> None:
-        """All queues of the topic; what the other group had there is replaced."""
+        """All queues of the topic are copied, and the offsets of the other group are replaced."""
         self.commit("h", 9, queue_id=1)
         self.assertEqual(self.clone("T").code, ResponseCode.SUCCESS)
         self.assertEqual(self.offsets("h"), {"T": {0: 2}})
@@ -159,13 +159,15 @@ class CloneTests(ProgressCase):
         self.assertEqual(self.offsets("h"), {"T": {0: 2}})
 
     def test_all_topics(self) -> None:
-        """Without a topic all that the group consumed, as far as there are such topics."""
+        """Without a topic the offsets in all existing topics are copied."""
         self.commit("g", 7, "Gone")
         self.clone(" ")
         self.assertEqual(self.offsets("h"), {"T": {0: 2}, "U": {1: 5}})
 
     def test_group_that_is_online(self) -> None:
-        """Only what it subscribes to, unless it is to be taken as offline."""
+        """For a group that is online only its subscriptions are copied, unless it counts as
+        offline.
+        """
         self.subscribe("g", "U")
         self.clone(offline=False)
         self.assertEqual(self.offsets("h"), {"U": {1: 5}})
@@ -173,7 +175,7 @@ class CloneTests(ProgressCase):
         self.assertEqual(self.offsets("h"), {"T": {0: 2}, "U": {1: 5}})
 
     def test_it_is_saved(self) -> None:
-        """The clone is there after a restart."""
+        """The copy survives a restart."""
         self.clone("T")
         self.kernel.persist()
         box = KernelBox([("admin", admin.Plugin)])
@@ -186,7 +188,7 @@ class CloneTests(ProgressCase):
         self.assertEqual(table.query("h", "T", 0), 2)
 
     def test_group_that_cannot_be(self) -> None:
-        """Nothing is kept for a group that is none."""
+        """Nothing is stored for an invalid group name."""
         reply = self.clone("T", to="a*b")
         self.assertEqual((reply.code, reply.remark), (
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group a*b not exist!"))
@@ -194,7 +196,7 @@ class CloneTests(ProgressCase):
 
 
 class AllProgressTests(ProgressCase):
-    """317."""
+    """The request 317."""
 
     def all(self, *, is_order: bool = False, with_times: bool | None = None) -> ConsumeStatsList:
         reply = self.box.ask(
@@ -208,7 +210,7 @@ class AllProgressTests(ProgressCase):
                 for stats in found for queue, offset in stats.offset_table.items()}
 
     def test_every_group_each_of_its_topics(self) -> None:
-        """Every group, each of its topics, each queue; and what is left of all."""
+        """The response has each queue of each topic of each group, and the sum of what remains."""
         self.commit("g", 1)
         self.kernel.consumer_offset.pulled("g", "T", 0, 2)
         answer = self.all()
@@ -249,7 +251,7 @@ class AllProgressTests(ProgressCase):
         self.assertEqual(answer.total_diff, 2)
 
     def test_many_groups_are_answered_in_slices(self) -> None:
-        """Many groups are told in slices, so that nobody else waits for them."""
+        """Many groups are encoded in slices, so that other clients are served."""
         for number in range(300):
             self.kernel.subscription_group.find(f"g{number}")
             self.commit(f"g{number}", 1)
@@ -269,7 +271,7 @@ class AllProgressTests(ProgressCase):
         self.assertEqual(answer.total_diff, 600)
 
     def test_topics_nobody_subscribes_to_any_more(self) -> None:
-        """Of a group that is online only what it subscribes to counts."""
+        """For a group that is online only its subscriptions count."""
         self.commit("g", 1)
         self.commit("g", 0, "U")
         self.subscribe("g", "U")
@@ -278,13 +280,13 @@ class AllProgressTests(ProgressCase):
         self.assertEqual(answer.total_diff, 0)
 
     def test_ordered_topics(self) -> None:
-        """Ordered topics alone, when these are asked for."""
+        """Only ordered topics are returned if the request asks for them."""
         self.kernel.topic_config.update(TopicConfig("O", 1, 1, order=True), {})
         self.commit("g", 1)
         self.commit("g", 0, "O")
         self.assertEqual(self.offsets(self.all(is_order=True), "g").keys(), {("O", 0)})
 
     def test_topic_that_is_gone(self) -> None:
-        """Offsets in a topic that there is not do not count."""
+        """Offsets in deleted topics do not count."""
         self.commit("g", 4, "Gone")
         self.assertEqual(self.offsets(self.all(), "g"), {})

@@ -1,4 +1,4 @@
-"""What mqadmin asks about consume queues."""
+"""The requests of mqadmin about consume queues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from twistmq.protocol.headers.query import QueryConsumeQueueRequestHeader
 
 
 class QueueQuestionsTests(SynchronousTestCase):
-    """321."""
+    """The request 321."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)], {"mappedFileSizeConsumeQueue": "200000"})
@@ -42,7 +42,7 @@ class QueueQuestionsTests(SynchronousTestCase):
         return QueryConsumeQueueResponseBody.decode(reply.body)
 
     def test_entries_are_returned_with_the_queues_bounds(self) -> None:
-        """As many as wanted, from a place on, as they are, with the queue's bounds."""
+        """The response has the requested number of entries, and the bounds of the queue."""
         expected = [
             ConsumeQueueData(record.physical_offset, record.next_offset - record.physical_offset,
                              ord("t")) for record in self.records]
@@ -52,7 +52,7 @@ class QueueQuestionsTests(SynchronousTestCase):
         self.assertEqual(self.body(entries=0).queue_data, [])
 
     def test_batch_queue(self) -> None:
-        """One entry for each record, however many messages are in it."""
+        """A batch queue has one entry for each record, whatever the number of its messages."""
         self.box.kernel.topic_config.update(TopicConfig("B", 1, 1, 6), {"+queue.type": "BatchCQ"})
         records = [inner_batch("B", [b"x"] * size) for size in (3, 1, 5)]
         self.box.kernel.append(records)
@@ -62,20 +62,20 @@ class QueueQuestionsTests(SynchronousTestCase):
         self.assertEqual(body.max_queue_index, 9)
 
     def test_outside_the_queue_the_answer_has_no_body(self) -> None:
-        """Where there is no entry the answer has no body and says so."""
+        """If the offset has no entry, the response has a remark and no body."""
         for index in (-1, 3):
             reply = self.ask(index)
             self.assertEqual((reply.code, reply.body, reply.remark), (
                 ResponseCode.SUCCESS, b"", f"Index {index} of 0@T is not exist!"))
 
     def test_a_queue_without_messages_is_refused(self) -> None:
-        """A queue nobody sent to."""
+        """Nothing was sent to the queue."""
         reply = self.ask(topic="U")
         self.assertEqual((reply.code, reply.remark),
                          (ResponseCode.SYSTEM_ERROR, "0@U is not exist!"))
 
     def test_the_groups_subscription_is_returned_if_it_is_there(self) -> None:
-        """What a group subscribes to, when it is there."""
+        """The response has the subscription of the group if it exists."""
         self.assertEqual(self.body(group="g").filter_data, "g@T is not online!")
         heartbeat = HeartbeatData("client", consumer_data_set=(
             ConsumerData("g", subscription_data_set=(SubscriptionData("T", "t"),)),))
@@ -83,7 +83,7 @@ class QueueQuestionsTests(SynchronousTestCase):
         self.assertEqual(self.body(group="g").subscription_data, SubscriptionData("T", "t"))
 
     def test_a_request_for_all_entries_gets_what_fits_in_slices(self) -> None:
-        """Who wants everything gets as much as fits, in slices."""
+        """A request for all entries returns as many as fit, and is served in slices."""
         records = [message("T", tag="t") for _ in range(ENTRIES_MAX + 10)]
         self.assertEqual(self.box.kernel.append(records), {})
         clock = count(self.box.now_ms)
@@ -105,7 +105,7 @@ class QueueQuestionsTests(SynchronousTestCase):
 
 
 class ExtensionTests(SynchronousTestCase):
-    """321 of a queue whose entries have units."""
+    """The request 321 for a queue whose entries have extension units."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)], {"enableConsumeQueueExt": "true"})
@@ -132,7 +132,7 @@ class ExtensionTests(SynchronousTestCase):
                       second.extend_data_json or "")
 
     def test_whether_a_groups_filter_takes_an_entry_is_said_when_the_group(self) -> None:
-        """Whether a group's filter takes an entry is said when the group is there."""
+        """The response tells whether the filter of the group accepts an entry."""
         self.assertEqual([row.eval for row in self.rows("g")], [False, False])
         for group, expression, taken in (("g1", "t", True), ("g2", "u", False), ("g3", "*", True)):
             heartbeat = HeartbeatData("client", consumer_data_set=(ConsumerData(
@@ -141,7 +141,7 @@ class ExtensionTests(SynchronousTestCase):
             self.assertEqual([row.eval for row in self.rows(group)], [taken] * 2, msg=group)
 
     def test_a_unit_that_is_missing_is_named(self) -> None:
-        """A unit that is missing is named, and its address stands for the code."""
+        """A missing unit is named, and its address is returned in place of the code."""
         rows = ConsumeQueueData.of((5, 6, -(1 << 62)), None, None, True)
         self.assertEqual((rows.tags_code, rows.eval, rows.msg), (
             -(1 << 62), False, f"Cq extend not exist!addr: {-(1 << 62)}"))

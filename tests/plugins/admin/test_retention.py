@@ -1,4 +1,4 @@
-"""Removing what is old at an administrator's word."""
+"""The removal of old data on request of an administrator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY_MS = 86_400_000
 
 
 class RetentionRequestsTests(SynchronousTestCase):
-    """306, 316 and 329."""
+    """The requests 306, 316 and 329."""
 
     def setUp(self) -> None:
         self.disk = MemoryDisk()
@@ -40,7 +40,7 @@ class RetentionRequestsTests(SynchronousTestCase):
             self.store.log_retention.step(self.box.now_ms)
 
     def test_delete_expired_commit_log(self) -> None:
-        """Expired files go, whatever the hour; without the request they stay."""
+        """The request deletes expired files at any hour; without it they remain."""
         self.box.now_ms += 4 * DAY_MS
         self.clean()
         self.assertEqual(self.store.commit_log.min_offset, 0)
@@ -50,7 +50,7 @@ class RetentionRequestsTests(SynchronousTestCase):
         self.assertEqual(self.store.commit_log.min_offset, 2 * 65536)
 
     def test_clean_expired_queues(self) -> None:
-        """Queues without a message go, but not those of system topics."""
+        """Queues without messages are deleted, except those of system topics."""
         self.disk.used_ratio = 0.86
         self.clean()
         reply = self.box.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
@@ -59,7 +59,9 @@ class RetentionRequestsTests(SynchronousTestCase):
         self.assertEqual(self.store.queues.max_offset("Busy", 0), 5)
 
     def test_clean_unused_topics(self) -> None:
-        """Queues of topics without a configuration go; system topics and light queues stay."""
+        """Queues of topics without a configuration are deleted; system topics and light queues
+        remain.
+        """
         kernel = self.box.kernel
         kernel.topic_config.update(TopicConfig("Busy"), {})
         kept = ["%LMQ%light", "BenchmarkTest", "Busy", "SCHEDULE_TOPIC_XXXX", kernel.cluster_name,
@@ -80,7 +82,7 @@ class RetentionRequestsTests(SynchronousTestCase):
         self.assertEqual((again.queue_offset, self.store.queues.ids_by_topic()["Idle"]), (0, [0]))
 
     def test_clean_many_unused_topics(self) -> None:
-        """Others are served between them."""
+        """Other clients are served between the deletions."""
         kernel = self.box.kernel
         kernel.append([message(f"T{number}") for number in range(50)])
         clock = count(self.box.now_ms)

@@ -1,4 +1,4 @@
-"""What mqadmin asks about the broker as a whole."""
+"""The requests of mqadmin about the whole broker."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ CLUSTER_LIST_NUMBERS = (
 
 
 class ReadableSizeTests(SynchronousTestCase):
-    """Sizes for people."""
+    """Sizes in a readable form."""
 
     def test_sizes_have_one_decimal_of_the_largest_unit(self) -> None:
-        """One decimal of the greatest unit that fits, as Apache writes it."""
+        """A size has one decimal of the largest unit that fits, as Apache writes it."""
         cases = ((0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"),
                  (1024**2 - 1, "1024.0 KiB"), (1024**2, "1.0 MiB"), (5 * 1024**3, "5.0 GiB"),
                  (3 * 1024**4, "3.0 TiB"), (2**63 - 1, "8.0 EiB"))
@@ -41,7 +41,7 @@ class ReadableSizeTests(SynchronousTestCase):
 
 
 class RuntimeTableTests(SynchronousTestCase):
-    """28."""
+    """The request 28."""
 
     def table(self, box: KernelBox) -> dict[str, str]:
         return KVTable.decode(box.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
@@ -64,7 +64,7 @@ class RuntimeTableTests(SynchronousTestCase):
             box.kernel.append([message()])
 
     def test_the_runtime_table_counts_messages(self) -> None:
-        """What happened is counted."""
+        """The table counts messages and requests."""
         box = self.box()
         box.kernel.append([message()])
         count_put(box.kernel.stats, {"TopicTest": (1, 10)})
@@ -79,7 +79,7 @@ class RuntimeTableTests(SynchronousTestCase):
         self.assertNotEqual(table["remainHowManyDataToFlush"], "0 B")
 
     def test_a_slaves_runtime_table_leaves_out_the_masters_rows(self) -> None:
-        """A slave does not do what only a master does."""
+        """The table of a slave has no rows about the work of a master."""
         box = self.box()
         box.kernel.set_role("SLAVE", 1)
         self.assertEqual(self.table(box)["brokerActive"], "false")
@@ -94,7 +94,7 @@ class RuntimeTableTests(SynchronousTestCase):
         self.assertEqual((table["timerReadBehind"], table["mine"]), ("7", "8"))
 
     def test_disk_space(self) -> None:
-        """The size of the store's disk, where there is one."""
+        """The table has the size of the store's disk if the store has one."""
         root = self.mktemp()
         box = KernelBox([("admin", admin.Plugin)], {"storePathRootDir": root})
         self.addCleanup(box.stop)
@@ -105,10 +105,10 @@ class RuntimeTableTests(SynchronousTestCase):
 
 
 class TransientStorePoolTests(SynchronousTestCase):
-    """What 28 says of Apache's pool of buffers, which is not here."""
+    """The rows of 28 about Apache's pool of buffers, which this broker does not have."""
 
     def test_no_pool(self) -> None:
-        """What Apache's broker says without one, whatever the settings ask for."""
+        """The rows are those of an Apache broker without a pool, whatever the settings are."""
         settings = {"transientStorePoolEnable": "true", "transientStorePoolSize": "7"}
         for asked in ({}, settings):
             box = KernelBox([("admin", admin.Plugin)], asked)

@@ -1,4 +1,4 @@
-"""The broker's settings, and changing them."""
+"""The settings of the broker, and changes of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from twistmq.protocol.headers.send import SendMessageRequestHeaderV2
 
 
 class SettingsCase(SynchronousTestCase):
-    """A broker whose settings came from a file."""
+    """A broker whose settings were read from a file."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)], {"unknownToUs": "kept"})
@@ -36,7 +36,7 @@ class SettingsCase(SynchronousTestCase):
         return self.box.ask(RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())
 
     def change(self, text: str) -> None:
-        """A change that holds at once."""
+        """Make a change that takes effect immediately."""
         reply = self.update(text)
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
 
@@ -49,7 +49,7 @@ class SettingsCase(SynchronousTestCase):
 
 
 class ReadTests(SettingsCase):
-    """26."""
+    """The request 26."""
 
     def test_a_properties_text_with_every_setting(self) -> None:
         """A properties text with every setting, unknown ones too."""
@@ -59,7 +59,7 @@ class ReadTests(SettingsCase):
         self.assertEqual(len(lines), len(self.settings.items()))
 
     def test_the_header_says_how_often_the_settings_were_changed(self) -> None:
-        """The header says how often the settings were changed, and when."""
+        """The header has the number of changes and the time of the last one."""
         self.assertEqual(self.version(), DataVersion(timestamp=self.box.now_ms))
         self.box.now_ms += 5
         self.change("traceOn=false")
@@ -67,10 +67,12 @@ class ReadTests(SettingsCase):
 
 
 class UpdateTests(SettingsCase):
-    """25."""
+    """The request 25."""
 
     def test_at_once_and_saved(self) -> None:
-        """What was given holds, is shown, and is in the file, which keeps all else."""
+        """A change takes effect, is shown, and is written to the file, which keeps
+        all other lines.
+        """
         self.change("traceOn=false\nfileReservedTime=48\nunknownToUs=new\n")
         self.assertFalse(self.settings.flag("traceOn"))
         for line in ("traceOn=false", "fileReservedTime=48", "unknownToUs=new"):
@@ -79,7 +81,7 @@ class UpdateTests(SettingsCase):
                          "# mine\ntraceOn=false\nfileReservedTime=48\nunknownToUs=new\n")
 
     def test_from_the_next_start_on(self) -> None:
-        """What is read at the start only is saved and shown, and the answer says so."""
+        """A setting that is read only at the start is saved and shown, and the remark says so."""
         reply = self.update("flushDiskType=SYNC_FLUSH\ntraceOn=false\nbrokerName=other\n")
         self.assertEqual((reply.code, reply.remark), (
             ResponseCode.SUCCESS, "from the next start on: brokerName, flushDiskType"))
@@ -90,7 +92,7 @@ class UpdateTests(SettingsCase):
                          ("SYNC_FLUSH", "other"))
 
     def test_bad_values(self) -> None:
-        """Each refuses the whole change with the reason; nothing is changed or written."""
+        """A bad value refuses the whole change with the reason; nothing is changed or written."""
         before, text = self.shown(), self.file.read_text()
         for bad, reason in (
             ("nowhere=1", "nowhere: there is no such setting"),
@@ -109,7 +111,7 @@ class UpdateTests(SettingsCase):
         self.assertEqual(self.version().counter, 0)
 
     def test_black_list(self) -> None:
-        """What no tool may change refuses the whole change."""
+        """A setting that no tool may change refuses the whole change."""
         self.settings.put("configBlackList", "brokerName;traceOn")
         for name in ("brokerName", "traceOn", "brokerConfigPath", "configBlackList",
                      "rocketmqHome"):
@@ -119,7 +121,7 @@ class UpdateTests(SettingsCase):
         self.assertEqual(self.settings.int("fileReservedTime"), 72)
 
     def test_file_that_cannot_be_written(self) -> None:
-        """The remark names it, and nothing is changed."""
+        """The remark names the file, and nothing is changed."""
         self.settings.file = f"{self.file}/below-a-file"
         reply = self.update("traceOn=false")
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
@@ -127,7 +129,7 @@ class UpdateTests(SettingsCase):
         self.assertTrue(self.settings.flag("traceOn"))
 
     def test_a_change_that_is_too_long_is_not_parsed(self) -> None:
-        """What would hold everybody up is not read."""
+        """A change whose parsing would take too long is refused."""
         reply = self.update("traceOn=false\n" + "#" * SETTINGS_SIZE_MAX)
         self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
         self.assertIn(f"over the limit of {SETTINGS_SIZE_MAX}", reply.remark or "")
@@ -139,7 +141,7 @@ class UpdateTests(SettingsCase):
         self.assertEqual(self.file.read_text(), "# mine\ntraceOn = true\n")
 
     def test_values_are_not_logged(self) -> None:
-        """Who changed what is; a value may be a secret."""
+        """The log names the tool and the settings, but no values, which may be secret."""
         with capturedLogs() as events:
             self.change("unknownToUs=secret-7")
         self.assertEqual([event["names"] for event in events if "names" in event],
@@ -148,7 +150,7 @@ class UpdateTests(SettingsCase):
 
 
 class LiveTests(SettingsCase):
-    """Changes that hold at once, where the broker would otherwise remember the old value."""
+    """Changes that take effect immediately in parts of the broker that keep a copy."""
 
     def send(self, topic: str = "T", body: bytes = b"x") -> RemotingCommand:
         return self.box.ask(RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2(
@@ -162,7 +164,7 @@ class LiveTests(SettingsCase):
             sub_version=0))
 
     def test_a_changed_broker_permission_reaches_clients_and_name_servers(self) -> None:
-        """Clients and name servers are told what the broker permits now."""
+        """Clients and name servers get the new permission."""
         self.kernel.topic_config.update(TopicConfig("T", 1, 1, order=True), {})
         self.assertEqual(self.send().code, ResponseCode.SUCCESS)
         version = self.kernel.topic_config.data_version.counter
@@ -178,7 +180,7 @@ class LiveTests(SettingsCase):
         self.assertEqual(self.pull().code, ResponseCode.NO_PERMISSION)
 
     def test_permission_is_told_first(self) -> None:
-        """The answer comes when the name servers know."""
+        """The response is sent when the name servers have the permission."""
         told: Deferred[None] = Deferred()
         self.box.host.on_topic_change.append(lambda: told)
         tool = self.box.peer()
@@ -188,7 +190,7 @@ class LiveTests(SettingsCase):
         self.assertEqual([reply.code for reply in self.box.late_replies(tool)], [0])
 
     def test_creation_on_demand(self) -> None:
-        """Topics and groups are made, or are not."""
+        """Topics and groups are created automatically, or not."""
         self.change("autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false")
         self.assertEqual(self.send("New").code, ResponseCode.TOPIC_NOT_EXIST)
         self.kernel.topic_config.update(TopicConfig("T", 1, 1), {})
@@ -197,14 +199,14 @@ class LiveTests(SettingsCase):
         self.assertNotEqual(self.pull("New").code, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
     def test_message_size(self) -> None:
-        """The longest body, in handler and store."""
+        """The maximum body length applies in the handler and in the store."""
         self.change("maxMessageSize=10")
         self.assertEqual(self.send(body=bytes(11)).code, ResponseCode.MESSAGE_ILLEGAL)
         self.change("maxMessageSize=20")
         self.assertEqual(self.send(body=bytes(11)).code, ResponseCode.SUCCESS)
 
     def test_how_much_one_pull_brings(self) -> None:
-        """How much one pull brings."""
+        """The settings limit the messages of a pull."""
         for _ in range(8):
             self.kernel.append([message("T")])
 
@@ -218,14 +220,14 @@ class LiveTests(SettingsCase):
         self.assertEqual(count(), 1)
 
     def test_the_setting_of_traces_is_live(self) -> None:
-        """Whether clients are told to trace."""
+        """The setting tells clients whether to trace."""
         self.kernel.topic_config.update(TopicConfig("T", 1, 1), {})
         for on in ("false", "true"):
             self.change(f"traceOn={on}")
             self.assertEqual(self.send().fields()["TRACE_ON"], on)
 
     def test_store_keeps_its_place(self) -> None:
-        """What the store read at the start stays, however often the rest changes."""
+        """A setting that the store read at the start stays unchanged."""
         self.assertIsNotNone(self.update("storePathRootDir=/elsewhere").remark)
         self.change("fileReservedTime=1")
         store = self.kernel.store

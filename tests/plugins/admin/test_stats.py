@@ -1,4 +1,4 @@
-"""Figures by topic and group."""
+"""Statistics by topic and group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twistmq.protocol.headers.admin import ViewBrokerStatsDataRequestHeader
 
 
 class StatsTests(SynchronousTestCase):
-    """315."""
+    """The request 315."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)])
@@ -38,7 +38,7 @@ class StatsTests(SynchronousTestCase):
             self.stats.sample(self.box.now_ms)
 
     def test_the_minute_forgets_before_hour_and_day(self) -> None:
-        """A minute forgets what an hour and a day still know."""
+        """After a minute the counts remain in the hour and the day."""
         count_put(self.stats, {"T": (40, 4000)})
         self.sample(90)
         count_put(self.stats, {"T": (20, 1000)})
@@ -51,7 +51,7 @@ class StatsTests(SynchronousTestCase):
                          BrokerStatsItem(5000, 50.0, 5000 / 60))
 
     def test_an_hour_ends(self) -> None:
-        """After an hour only the day knows."""
+        """After an hour the counts remain only in the day."""
         count_put(self.stats, {"T": (40, 4000)})
         self.sample(4200)
         found = self.data("TOPIC_PUT_NUMS", "T")
@@ -59,7 +59,7 @@ class StatsTests(SynchronousTestCase):
                          (0, 0, 40))
 
     def test_the_key_is_topic_group(self) -> None:
-        """The key is topic@group; a pull brings several messages."""
+        """The key is topic@group; a pull counts several messages."""
         count_any(self.stats)
         self.stats.messages_got("g", "T", 8, 800)
         self.stats.messages_got("g", "T", 4, 200)
@@ -81,7 +81,7 @@ class StatsTests(SynchronousTestCase):
         self.assertEqual(self.data("BROKER_GET_NUMS", "DefaultCluster").stats_minute.sum, 8)
 
     def test_nothing_counted(self) -> None:
-        """What was never counted is said not to be there, in Apache's words."""
+        """Statistics that do not exist are refused with Apache's remark."""
         count_put(self.stats, {"T": (1, 1)})
         for name, key in (("TOPIC_PUT_NUMS", "nope"), ("GROUP_GET_NUMS", "T"), ("NOPE", "T"),
                           ("GROUP_GET_NUMS", "T@g"), ("BROKER_PUT_NUMS", "T"),

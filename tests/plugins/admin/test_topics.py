@@ -1,4 +1,4 @@
-"""What mqadmin asks about topics."""
+"""The requests of mqadmin about topics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from twistmq.protocol.headers.topic import (
 
 
 class TopicQuestionsTests(SynchronousTestCase):
-    """202, 300, 305, 351."""
+    """The requests 202, 300, 305 and 351."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)])
@@ -60,12 +60,12 @@ class TopicQuestionsTests(SynchronousTestCase):
         })
 
     def test_offsets_of_a_topic_without_queues(self) -> None:
-        """No rows, and a body that can be read."""
+        """The body has no rows, and can be read."""
         self.create("T", 0, 0)
         self.assertEqual(self.offsets("T"), TopicStatsTable())
 
     def test_messages_a_second_of_the_last_minute(self) -> None:
-        """Messages a second of the last minute."""
+        """The rate is the number of messages a second in the last minute."""
         self.create("T", 1, 1)
         stats = self.box.kernel.stats
         count_put(stats, {"T": (20, 200)})
@@ -73,7 +73,7 @@ class TopicQuestionsTests(SynchronousTestCase):
         self.assertEqual(self.offsets("T").topic_put_tps, 2.0)
 
     def test_unknown_topic(self) -> None:
-        """Both questions about one topic say that there is none."""
+        """Both requests about one topic refuse an unknown one."""
         reply = self.box.ask(RequestCode.GET_TOPIC_STATS_INFO,
                              GetTopicStatsInfoRequestHeader(topic="no"))
         self.assertEqual((reply.code, reply.remark),
@@ -83,7 +83,7 @@ class TopicQuestionsTests(SynchronousTestCase):
             ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker. topic: no"))
 
     def test_the_settings_of_one_topic(self) -> None:
-        """The settings of one topic, as plain JSON."""
+        """The response has the settings of one topic as plain JSON."""
         self.create("T", 3, 4)
         reply = self.box.ask(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic="T"))
         self.assertEqual(TopicConfig.decode(reply.body), TopicConfig("T", 3, 4))
@@ -102,7 +102,9 @@ class TopicQuestionsTests(SynchronousTestCase):
         self.assertEqual(GroupList.decode(reply.body).group_list, {"earlier", "now"})
 
     def test_system_topics(self) -> None:
-        """The system's own topics, those with the broker's and the cluster's name among them."""
+        """The response has all system topics, including those named after the broker and its
+        cluster.
+        """
         self.create("T", 1, 1)
         reply = self.box.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
         topics = TopicList.decode(reply.body).topic_list

@@ -1,4 +1,4 @@
-"""The bitmap of a message, and what is remembered of those who were asked for it."""
+"""The bitmap of a message, and the remembered answers of its filters."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ class BitmapTests(SynchronousTestCase):
         return bitmap.hex()
 
     def test_the_bits_of_those_that_want_it(self) -> None:
-        """The bits of those that want it, bit 0 in the first byte; of nobody else."""
+        """The bitmap has exactly the bits of the filters that match, with bit 0 in
+        the first byte.
+        """
         self.assertEqual(self.bitmap(), "0000")
         self.assertEqual(self.bitmap(wants("red", 0x8001), wants("blue", 0x0FF0)), "0180")
         self.assertEqual(self.bitmap(wants("red", 3), wants("red", 0x100)), "0301")
 
     def test_each_filter_remembers_its_answer(self) -> None:
-        """Each remembers what it said."""
+        """Each filter remembers its answer."""
         red, blue = wants("red", 1), wants("blue", 2)
         self.bitmap(red, blue)
         queue_id = self.record.queue_id
@@ -55,7 +57,7 @@ class BitmapTests(SynchronousTestCase):
         self.assertEqual(blue.known.find(queue_id, 5, 1000, 1), b"\x00")
 
     def test_one_raises(self) -> None:
-        """It gets the message, nothing is remembered of it, and the others are asked."""
+        """A filter that raises an error gets the message; its answer is not remembered."""
         wrong, red = raises(4), wants("red", 1)
         self.assertEqual(self.bitmap(wrong, red), "0500")
         self.assertEqual((wrong.known.count, red.known.count), (0, 1))

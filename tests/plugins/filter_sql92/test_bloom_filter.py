@@ -1,4 +1,4 @@
-"""The bits of filters, against those Apache's library gives."""
+"""The bits of filters, compared with Apache's library."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden/filter/bloom.json"
 
 
 class BloomFilterTests(SynchronousTestCase):
-    """BloomFilter."""
+    """The class ``BloomFilter``."""
 
     def test_sizes_and_bits_of_names_of_every_length(self) -> None:
-        """Sizes, and bits of names of every length, are those Apache's library gives."""
+        """The sizes and bits for names of every length are those of Apache's library."""
         rows = json.loads(GOLDEN.read_text())
         self.assertGreater(len(rows), 100)
         for row in rows:
@@ -27,7 +27,7 @@ class BloomFilterTests(SynchronousTestCase):
                 self.assertEqual(list(bloom.positions(name)), positions, msg=f"{name} {row}")
 
     def test_murmur3_of_nothing_is_0(self) -> None:
-        """Murmur3 of nothing is 0, and every byte counts."""
+        """Murmur3 of no bytes is 0, and every byte changes the result."""
         self.assertEqual(murmur3_128_low(b""), 0)
         data = bytes(range(40))
         hashes = {murmur3_128_low(data[:end]) for end in range(41)}

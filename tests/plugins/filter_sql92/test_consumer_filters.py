@@ -1,4 +1,4 @@
-"""What groups filter by: versions, death, the file, bitmaps."""
+"""The filters of groups: their versions, their removal, their file and their bitmaps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def record(topic: str, properties: dict[str, str]) -> MessageRecord:
 
 
 class FiltersTestCase(SynchronousTestCase):
-    """A broker whose filters are called as its heartbeats and pulls call them."""
+    """A broker whose filters are called by heartbeats and pulls."""
 
     settings: Mapping[str, str] = {}
 
@@ -64,7 +64,7 @@ class FiltersTestCase(SynchronousTestCase):
         self.filters = filters
 
     def data(self, topic: str = "T", group: str = "g") -> Any:
-        """What is known of a filter; None: there is none."""
+        """Return the data of a filter; None if it does not exist."""
         topics = self.filters.table().filter_data_by_topic
         return topics[topic].group_filter_data.get(group) if topic in topics else None
 
@@ -74,10 +74,10 @@ class FiltersTestCase(SynchronousTestCase):
 
 
 class RegisterTests(FiltersTestCase):
-    """Heartbeats."""
+    """Filters from heartbeats."""
 
     def test_a_groups_expression_holds_from_the_time_it_comes(self) -> None:
-        """A group's expression holds from the time it comes; tags are no business of it."""
+        """An expression applies from its heartbeat on; subscriptions by tags have no filter."""
         self.filters.register("g", [sub("a > 1", 5), sub("x || y", 6, "U", "TAG"),
                                     sub("", 7, "V")])
         data = self.data()
@@ -115,7 +115,7 @@ class RegisterTests(FiltersTestCase):
                          ("a > 7", 7, born + 10))
 
     def test_a_wrong_expression_is_not_taken(self) -> None:
-        """A wrong expression is not taken, and takes away the right one before it."""
+        """A wrong expression is refused, and removes the right one before it."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.filters.register("g", [sub("a >", 5)])
         self.assertIsNotNone(self.data())
@@ -145,7 +145,7 @@ class RegisterTests(FiltersTestCase):
         self.assertEqual(self.data("U").client_version, 9)
 
     def test_a_group_dead_for_a_day_is_removed_at_the_next_save(self) -> None:
-        """Who is dead for a day is forgotten when the file is written."""
+        """A group that was offline for a day loses its filters when the file is written."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.filters.unregister("g")
         self.box.now_ms += 1
@@ -160,10 +160,10 @@ class RegisterTests(FiltersTestCase):
 
 
 class PullTests(FiltersTestCase):
-    """Filters of pulls."""
+    """The filters of pulls."""
 
     def test_a_heartbeat_with_long_expressions_is_compiled_in_slices(self) -> None:
-        """Little is compiled before the answer; a pull that comes first has its own compiled."""
+        """A heartbeat compiles only a few expressions; a pull compiles its own if it is earlier."""
         def long(number: int) -> str:
             return f"a = {number} OR " + " OR ".join(f"b = {each}" for each in range(200))
 
@@ -191,7 +191,7 @@ class PullTests(FiltersTestCase):
         self.assertEqual(len(self.filters.table().filter_data_by_topic), 20)
 
     def test_what_waits_goes_with_its_group_and_its_topic(self) -> None:
-        """A subscription that is left out or whose group left is not compiled any more."""
+        """An expression of a removed subscription or group is not compiled."""
         self.patch(self.kernel.slices, "run", lambda work: Deferred())
         long = " OR ".join(f"b = {each}" for each in range(450))
         self.filters.register("g", [sub(long, 5, topic) for topic in ("T", "U", "V")])
@@ -202,7 +202,7 @@ class PullTests(FiltersTestCase):
         self.assertEqual(self.refusal(topic="T"), ResponseCode.FILTER_DATA_NOT_EXIST)
 
     def test_filters_of_dead_groups_have_a_limit(self) -> None:
-        """Those that have been dead the longest are forgotten, and no living one."""
+        """If there are too many filters of offline groups, the oldest are removed."""
         self.patch(consumer_filters, "DEAD_CHARS_MAX", 100)
         self.filters.register("living", [sub("a = 1" + " " * 90, 5)])
         for number in range(8):
@@ -215,7 +215,7 @@ class PullTests(FiltersTestCase):
         self.assertIsNotNone(self.data(group="living"))
 
     def test_a_filter_that_is_missing_or_newer_is_refused(self) -> None:
-        """What was not taken does not exist; a version that is not here yet is not the latest."""
+        """A filter that does not exist, or is newer than the stored one, is refused."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.assertEqual(self.refusal(6), ResponseCode.FILTER_DATA_NOT_LATEST)
         self.assertEqual(self.refusal(topic="U"), ResponseCode.FILTER_DATA_NOT_EXIST)
@@ -245,19 +245,19 @@ class PullTests(FiltersTestCase):
             self.assertFalse(found.match_queue_entry(0, born + 1, bytes(less)))
 
     def test_a_groups_filter_is_described_for_tools(self) -> None:
-        """What a tool shows of a group's filter."""
+        """Tools can read the filter of a group."""
         self.assertEqual(self.filters.describe("g", "T"), "null")
         self.filters.register("g", [sub("a > 1", 5)])
         self.assertEqual(json.loads(self.filters.describe("g", "T"))["expression"], "a > 1")
 
 
 class BitmapTests(FiltersTestCase):
-    """Bitmaps the store asks for."""
+    """The bitmaps for the store."""
 
     settings = {"enableCalcFilterBitMap": "true"}  # noqa: RUF012
 
     def test_bitmaps_equal_those_of_apaches_broker(self) -> None:
-        """They have the bytes that Apache's broker wrote for the same groups and messages."""
+        """Bitmaps have the bytes that Apache's broker wrote for the same groups and messages."""
         for group, topic, expression, version in CONSUMERS:
             self.filters.register(group, [sub(expression, version, topic)])
         entries = list(ENTRY.iter_unpack((GOLDEN / "queue.bin").read_bytes()))
@@ -273,7 +273,7 @@ class BitmapTests(FiltersTestCase):
         self.assertEqual(len(seen), 4)
 
     def test_only_where_filters_are(self) -> None:
-        """The store is asked to ask while there is a filter; other topics have no bitmaps."""
+        """The store asks for bitmaps only in topics that have filters."""
         self.assertIsNone(self.kernel.store.dispatch.make_bitmap)
         self.filters.register("g", [sub("a > 1", 5)])
         make = self.kernel.store.dispatch.make_bitmap
@@ -284,7 +284,7 @@ class BitmapTests(FiltersTestCase):
         self.assertIsNone(self.kernel.store.dispatch.make_bitmap)
 
     def test_language_that_raises(self) -> None:
-        """A filter that raises is one that may want the message: the pull says what is wrong."""
+        """A filter that raises an error counts as matching; the pull then reports the error."""
         class Broken:
             def compile(self, expression: str) -> Any:
                 return lambda properties: 1 // 0
@@ -297,7 +297,7 @@ class BitmapTests(FiltersTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_other_sizes(self) -> None:
-        """Settings say how long bitmaps are and how many bits a group has."""
+        """The settings give the length of a bitmap and the number of bits of a group."""
         self.restart(maxErrorRateOfBloomFilter="1", expectConsumerNumUseFilter="1000")
         self.filters.register("g", [sub("a > 1", 5)])
         bitmap = self.filters.bitmaps.bitmap(record("T", {"a": "2"}))
@@ -306,13 +306,13 @@ class BitmapTests(FiltersTestCase):
 
 
 class FileTests(FiltersTestCase):
-    """config/consumerFilter.json."""
+    """The file ``config/consumerFilter.json``."""
 
     def saved(self) -> Any:
         return json.loads(self.disk.read_file(FILE))
 
     def test_without_filters_only_an_existing_file_is_emptied(self) -> None:
-        """A broker without filters writes none, but empties one that is there."""
+        """A broker without filters writes no file, but empties one that exists."""
         self.filters.persist()
         self.assertFalse(self.disk.exists(FILE))
         self.filters.register("g", [sub("a > 1", 5)])
@@ -351,13 +351,13 @@ class FileTests(FiltersTestCase):
         self.assertEqual(self.disk.read_file(FILE), text)
 
     def test_other_bits(self) -> None:
-        """Filters whose bits are not what they would be now are forgotten."""
+        """Filters whose bits would be different now are discarded."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.restart(expectConsumerNumUseFilter="64")
         self.assertIsNone(self.data())
 
     def test_wrong_expression(self) -> None:
-        """An expression nobody knows any more is left out, the others are kept."""
+        """An expression that is no longer valid is left out, and the others are kept."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.filters.register("h", [sub("a > 2", 5)])
         self.box.stop()
@@ -367,14 +367,14 @@ class FileTests(FiltersTestCase):
         self.assertEqual((self.data().expression, self.data(group="h")), ("a > 1", None))
 
     def test_a_damaged_filter_file_stops_the_start(self) -> None:
-        """A file that is none stops the start, as Apache's broker does."""
+        """A damaged file stops the start, as in Apache's broker."""
         self.box.stop()
         self.disk.write_file_atomically(FILE, b"{")
         self.assertRaises(StoreDamaged, self.start)
 
 
 class RetryTests(FiltersTestCase):
-    """filterSupportRetry."""
+    """The setting filterSupportRetry."""
 
     settings = {"filterSupportRetry": "true"}  # noqa: RUF012
 

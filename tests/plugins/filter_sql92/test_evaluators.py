@@ -1,4 +1,4 @@
-"""Operations in compiled code: the same of every kind of mapping, and what they raise."""
+"""Compiled operations give the same results, and the same errors, for every kind of mapping."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ INT, LONG, DOUBLE = ValueType.INT, ValueType.LONG, ValueType.DOUBLE
 
 
 class OperationTests(SynchronousTestCase):
-    """Each of a dict and of properties as they are stored."""
+    """Each operation on a dict and on stored properties."""
 
     def answers(self, evaluate: Evaluate, *texts: str | None) -> list[Value]:
-        """What it says of messages whose property ``a`` is each of some texts."""
+        """Return the results for messages whose property ``a`` has different texts."""
         found: list[Value] = []
         for text in texts:
             properties = {} if text is None else {"a": text}
@@ -41,7 +41,9 @@ class OperationTests(SynchronousTestCase):
         return found
 
     def test_every_comparison_works_with_every_number_type(self) -> None:
-        """Every sign, with every type; unknown where there is no property."""
+        """Every comparison works with every number type; without the property the result is
+        unknown.
+        """
         for type_, value in ((INT, 5), (LONG, 5), (DOUBLE, 5.0)):
             for sign, expected in (
                 (EQUAL, [False, True, False]), (GREATER, [False, False, True]),
@@ -58,7 +60,7 @@ class OperationTests(SynchronousTestCase):
         self.assertEqual(self.answers(compared(EQUAL, "a", LONG, 1 << 40), str(1 << 40)), [True])
 
     def test_no_number(self) -> None:
-        """A text that is not of the type is an error; what fits a longer type too."""
+        """A text that is not of the type raises an error."""
         for type_, text in ((INT, "x"), (INT, "1.5"), (INT, str(1 << 31)), (LONG, str(1 << 63)),
                             (DOUBLE, "five")):
             for operation in (compared(EQUAL, "a", type_, 5), within("a", type_, 1, 2)):
@@ -88,7 +90,7 @@ class ExpressionTests(SynchronousTestCase):
     """A whole expression."""
 
     def test_only_true_matches_and_the_first_error_is_logged(self) -> None:
-        """Only what is true; the first error is told, each is no match."""
+        """Only True matches; the first error is logged, and every error is no match."""
         told: list[str] = []
         expression = Expression(compared(GREATER, "a", INT, 3),
                                 lambda error: told.append(str(error)), 2, 64)

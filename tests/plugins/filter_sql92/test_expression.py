@@ -1,4 +1,4 @@
-"""Parts of expressions: what the parser cannot ask for, and what is evaluated when."""
+"""The parts of expressions: values that the parser cannot produce, and the order of evaluation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twistmq.plugins.filter_sql92.values import EvaluationError, Value, ValueTyp
 
 
 class EvaluationTests(SynchronousTestCase):
-    """Which operands are looked at, and in which order."""
+    """The operands that are evaluated, and their order."""
 
     def setUp(self) -> None:
         self.asked: list[str] = []
@@ -26,7 +26,9 @@ class EvaluationTests(SynchronousTestCase):
         return Operand(ValueType.BOOLEAN, evaluate, name)
 
     def test_a_chain_is_looked_at_from_the_left_until_it_is_decided(self) -> None:
-        """A chain is looked at from the left until it is decided; unknown decides nothing."""
+        """A chain is evaluated from the left until it is decided; an unknown value
+        decides nothing.
+        """
         for chain, values, asked, answer in (
             (made.both, (True, None, False, "error"), "abc", False),
             (made.both, (True, None, True), "abc", None), (made.both, (True, True), "ab", True),
@@ -43,7 +45,7 @@ class EvaluationTests(SynchronousTestCase):
         self.assertRaises(EvaluationError, broken.evaluate, {})
 
     def test_both_sides_of_equal(self) -> None:
-        """= evaluates both its sides, < stops at an unknown left one."""
+        """The operator = evaluates both sides; < stops if the left side is unknown."""
         made.equal(self.operand("a", None), self.operand("b", None)).evaluate({})
         self.assertEqual(self.asked, ["a", "b"])
         missing = made.property_value("missing")
@@ -52,7 +54,7 @@ class EvaluationTests(SynchronousTestCase):
         self.assertRaises(EvaluationError, made.ordered("<", text, missing).evaluate, {})
 
     def test_depth_and_number_of_operations_are_counted_through_all_of_them(self) -> None:
-        """Depth and number of operations are counted through all of them."""
+        """The depth and the number of operations include all nested parts."""
         one = made.is_null(made.property_value("a"))
         two = made.both([one, made.invert(one)])
         self.assertEqual([(each.depth, each.count) for each in (one, two)], [(1, 1), (3, 4)])

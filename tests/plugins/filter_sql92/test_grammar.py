@@ -1,4 +1,4 @@
-"""Expressions mean what they mean to Apache's library; none is too large to refuse."""
+"""Expressions mean the same as in Apache's library, and those that are too large are refused."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def answers(expression: str, maps: list[dict[str, str]]) -> str:
 
 
 class GoldenTests(SynchronousTestCase):
-    """golden/filter/answers.json."""
+    """The file golden/filter/answers.json."""
 
     def test_each_expression_answers_as_apaches_library(self) -> None:
-        """Each of some 600 expressions gives what Apache's library gives, for all properties.
+        """Each of some 600 expressions has the result of Apache's library, for all properties.
 
         A double of 0, which that library refuses, is taken: see ZeroTests.
         """
@@ -63,7 +63,7 @@ class GoldenTests(SynchronousTestCase):
         self.assertEqual(different, {})
 
     def test_all_answers_occur(self) -> None:
-        """The table would notice a library that knows one answer only."""
+        """Every kind of result occurs in the table, so that a constant library would fail."""
         letters = "".join(json.loads(GOLDEN.read_text())["answers"].values())
         for letter in "TFNER":
             self.assertGreater(letters.count(letter), 100)
@@ -89,7 +89,7 @@ class ZeroTests(SynchronousTestCase):
                 self.assertEqual(self.matching(f"a <> {literal}"), ["-1.5", "3", "1e-3"], literal)
 
     def test_order(self) -> None:
-        """Both zeros are one number for every comparison, with the literal on either side."""
+        """Both zeros are equal in every comparison, with the literal on either side."""
         zeros = ["0.0", "-0.0", "0"]
         for expression, expected in (
             ("a > 0.0", ["3", "1e-3"]), ("a >= 0.0", [*zeros, "3", "1e-3", "0e9"]),
@@ -108,13 +108,13 @@ class ZeroTests(SynchronousTestCase):
 
 
 class RefusalTests(SynchronousTestCase):
-    """What is refused, and what the refusal says."""
+    """Expressions that are refused, and their errors."""
 
     def refusal(self, expression: str) -> str:
         return str(self.assertRaises(ExpressionError, parse, expression))
 
     def test_a_refusal_says_the_fault_and_its_place(self) -> None:
-        """A refusal says what is wrong, and where."""
+        """The error names the fault and its position."""
         for expression, text in (
             ("a > 5 AND\n b # 3", "'#' at 2:4 begins no token"),
             ("a > > 5", "'>' at 1:5 is not expected"), ("a >", "its end is not expected"),
@@ -129,7 +129,7 @@ class RefusalTests(SynchronousTestCase):
             self.assertIn(text, self.refusal(expression))
 
     def test_long_and_deep_expressions_are_refused(self) -> None:
-        """What is long, deep or much is refused; parentheses and signs alone are not deep."""
+        """Long, deep or large expressions are refused; parentheses and signs alone are not deep."""
         self.assertIn("more than 65536", self.refusal("a = 1" + " " * TEXT_SIZE_MAX))
         self.assertIn("more than 3000", self.refusal("(" * TOKENS_MAX + "a"))
         self.assertIn("nested more than 100", self.refusal("NOT " * (DEPTH_MAX + 1) + "a"))
@@ -141,7 +141,7 @@ class RefusalTests(SynchronousTestCase):
         self.assertIs(parse("+" * half + "1 = 1").evaluate({}), True)
 
     def test_double_minuses(self) -> None:
-        """They begin a comment or are two signs; so many that nobody means them are refused."""
+        """Two minus signs begin a comment or are two signs; very many of them are refused."""
         for text in ("1 = --1", "1 = --2\n1", "--1\n1 = 1", "-1 = - - -1 -- no\n", "1 = - - 1",
                      "1 = " + "- " * 1000 + "1", "1 = " + "--" * (DOUBLE_MINUSES_MAX // 2) + "1",
                      "--\n" * 10_000 + "1 = 1", "'" + "--" * 1000 + "' <> 'a'"):
@@ -150,7 +150,7 @@ class RefusalTests(SynchronousTestCase):
                       self.refusal("1 = " + "--" * DOUBLE_MINUSES_MAX + "1"))
 
     def test_reading_takes_no_longer_than_the_text_is_long(self) -> None:
-        """Reading takes no longer than the text is long, whatever it is."""
+        """The time of parsing grows in proportion to the length of the text."""
         def seconds(text: str) -> float:
             begin = time.process_time()
             with contextlib.suppress(ExpressionError):
@@ -166,7 +166,7 @@ class RefusalTests(SynchronousTestCase):
                 self.assertLess(min(seconds(text) for _ in range(2)), most, msg=head + unit)
 
     def test_the_largest(self) -> None:
-        """The deepest and the longest that is taken is evaluated without trouble."""
+        """The deepest and the longest permitted expression can be evaluated."""
         self.assertIs(parse("NOT " * (DEPTH_MAX - 1) + "(a = 1)").evaluate({"a": "1"}), False)
         many = " OR ".join(f"a = {n}" for n in range(CONDITIONS_MAX - 1))
         self.assertIs(parse(many).evaluate({"a": str(CONDITIONS_MAX - 2)}), True)
@@ -176,7 +176,7 @@ class RefusalTests(SynchronousTestCase):
 
     @given(st.text(st.sampled_from("ab15'()<>=-+.,*/ \nLeENOTISRUAD#"), max_size=30))
     def test_any_text(self, text: str) -> None:
-        """Whatever is asked is parsed or refused, and has a value or an EvaluationError."""
+        """Any text is either refused, or has a value or an EvaluationError."""
         try:
             evaluate = parse(text).evaluate
         except ExpressionError as error:
@@ -209,14 +209,14 @@ def quoted(text: str) -> str:
 
 
 def comparison(name: str, sign: str, number: int) -> tuple[str, Model]:
-    """A property with a number: unknown without it, an error where it is none."""
+    """A comparison of a property with a number; unknown without it, an error if it is no number."""
     def model(properties: Mapping[str, str]) -> bool | None:
         return COMPARE[sign](int(properties[name]), number) if name in properties else None
     return f"{name} {sign} {number}", model
 
 
 def membership(name: str, texts: list[str], word: str) -> tuple[str, Model]:
-    """IN and NOT IN."""
+    """The operators IN and NOT IN."""
     def model(properties: Mapping[str, str]) -> bool | None:
         return (properties[name] in texts) == (word == "IN") if name in properties else None
     return f"{name} {word} ({', '.join(map(quoted, texts))})", model
@@ -230,13 +230,13 @@ def search(name: str, word: str, text: str, is_there: bool) -> tuple[str, Model]
 
 
 def presence(name: str, word: str) -> tuple[str, Model]:
-    """IS NULL and IS NOT NULL."""
+    """The operators IS NULL and IS NOT NULL."""
     return (f"{name} {word}",
             lambda properties: (name in properties) == (word == "IS NOT NULL"))
 
 
 def interval(name: str, low: int, size: int, word: str) -> tuple[str, Model]:
-    """BETWEEN and NOT BETWEEN."""
+    """The operators BETWEEN and NOT BETWEEN."""
     def model(properties: Mapping[str, str]) -> bool | None:
         if name not in properties:
             return None
@@ -245,7 +245,7 @@ def interval(name: str, low: int, size: int, word: str) -> tuple[str, Model]:
 
 
 def negation(inner: tuple[str, Model]) -> tuple[str, Model]:
-    """NOT."""
+    """The operator NOT."""
     def model(properties: Mapping[str, str]) -> bool | None:
         value = inner[1](properties)
         return None if value is None else not value
@@ -253,7 +253,7 @@ def negation(inner: tuple[str, Model]) -> tuple[str, Model]:
 
 
 def conjunction(parts: list[tuple[str, Model]], word: str) -> tuple[str, Model]:
-    """AND and OR, by Kleene; what decides stops the look at the rest."""
+    """The operators AND and OR in Kleene's logic; a decided operation stops the evaluation."""
     decisive = word == "OR"
 
     def model(properties: Mapping[str, str]) -> bool | None:
@@ -305,7 +305,7 @@ class ModelTests(SynchronousTestCase):
 
     @given(CONDITIONS)
     def test_case_of_words(self, condition: tuple[str, Model]) -> None:
-        """Case of words, comments and line ends change nothing."""
+        """The case of keywords, comments and line ends change nothing."""
         text = condition[0]
         other = text.replace(" AND ", " and/* and */\r\n").replace(" NOT ", "\tnOt -- not\n")
         for properties in ({}, {"a": "5", "b": "x", "c": "1"}):

@@ -13,17 +13,17 @@ from twistmq.protocol.properties import format_properties, parse_properties
 
 
 class LanguageTests(SynchronousTestCase):
-    """Sql92."""
+    """The class ``Sql92``."""
 
     def test_only_true_matches_and_unknown_does_not(self) -> None:
-        """Only what is true matches, not what is unknown."""
+        """Only True matches; unknown does not."""
         verifyObject(IFilterLanguage, Sql92(lambda: 0))
         matches = Sql92(lambda: 0).compile("price > 5")
         self.assertEqual([matches(properties) for properties in (
             {"price": "6"}, {"price": "5"}, {})], [True, False, False])
 
     def test_a_wrong_expression_is_a_valueerror_that_says_where(self) -> None:
-        """A wrong expression is a ValueError that says where."""
+        """A wrong expression raises a ValueError with the position of the fault."""
         error = self.assertRaises(ValueError, Sql92(lambda: 0).compile, "price > LIKE AND")
         self.assertNotIn("\n", str(error))
 
@@ -34,7 +34,7 @@ class LanguageTests(SynchronousTestCase):
                          [1, 9])
 
     def test_same_of_records(self) -> None:
-        """A filter that finds few properties decides as one that is given all of them."""
+        """A filter gives the same result for a few properties as for all of them."""
         for expression in ("a BETWEEN -1 AND 5", "a BETWEEN 1.5 AND 2.5", "a NOT BETWEEN 1 AND 5",
                            "a BETWEEN 1 AND 5000000000", "a BETWEEN 1 AND 2.5", "a = 'x'",
                            "a = '5'", "a <> 'x'", "a IS NULL", "b = 'x' AND a > 1"):
@@ -46,7 +46,7 @@ class LanguageTests(SynchronousTestCase):
                                  matches(parse_properties(properties)), msg=f"{expression}: {a}")
 
     def test_between_equals_two_comparisons(self) -> None:
-        """One reading of the property decides as two comparisons do."""
+        """BETWEEN, which reads its property once, gives the result of two comparisons."""
         for low, high in (("-1", "5"), ("1.5", "2.5"), ("1", "5000000000"), ("0", "0")):
             at_once = Sql92(lambda: 0).compile(f"a BETWEEN {low} AND {high}")
             apart = Sql92(lambda: 0).compile(f"a >= {low} AND a <= {high}")
@@ -56,7 +56,7 @@ class LanguageTests(SynchronousTestCase):
                     self.assertEqual(at_once(properties), apart(properties), msg=f"{low} {a}")
 
     def test_errors_are_told_once(self) -> None:
-        """What cannot be evaluated does not match, and the log says so once an expression."""
+        """An error does not match, and each expression logs it once."""
         matches = Sql92(lambda: 0).compile("price > 5")
         with capturedLogs() as events:
             self.assertEqual([matches({"price": text}) for text in ("cheap", "9.5", "6")],

@@ -1,4 +1,4 @@
-"""What a filter said when messages were stored."""
+"""The remembered results of a filter for stored messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twistmq.protocol.record import decode_record
 
 
 class KnownAnswersTests(SynchronousTestCase):
-    """They are found by offset, and of the messages they were given for only."""
+    """A result is found by its offset, and only for the messages for which it was stored."""
 
     def setUp(self) -> None:
         self.known = KnownAnswers()
@@ -31,7 +31,7 @@ class KnownAnswersTests(SynchronousTestCase):
         return "".join(str(each) for each in self.known.find(queue_id, offset, place, count))
 
     def test_forgotten_future_and_foreign_offsets_have_no_answer(self) -> None:
-        """What is not known any more, not yet, or of another queue is not said."""
+        """An offset that was dropped, is in the future, or is of another queue has no result."""
         self.note(5, "10110")
         self.note(5, "0", queue_id=1, place=1050)
         self.assertEqual(self.find(5, 1000), "10110")
@@ -42,20 +42,20 @@ class KnownAnswersTests(SynchronousTestCase):
             self.assertEqual(self.find(offset, place, queue_id=queue_id), "")
 
     def test_a_gap_in_offsets_clears_the_cache(self) -> None:
-        """After a message nobody was asked about it begins anew."""
+        """After a message without a result the cache starts again."""
         self.note(5, "11")
         self.note(8, "00", place=2000)
         self.assertEqual((self.find(5, 1000), self.find(8, 2000)), ("", "00"))
 
     def test_topic_made_again(self) -> None:
-        """Nothing of a topic that was deleted is said of the one that has its name now."""
+        """The results for a deleted topic do not apply to a new one of the same name."""
         self.note(0, "1111")
         self.assertEqual(self.find(1, 5100), "")
         self.note(0, "00", place=5000)
         self.assertEqual((self.find(0, 5000), self.find(2, 5200)), ("00", ""))
 
     def test_the_older_half_is_forgotten(self) -> None:
-        """The older half is forgotten, by eight; what is left is found where it was."""
+        """The older half is dropped, in multiples of eight, and the rest is still found."""
         answers = "11010010" "01110001" "0010"
         self.note(10, answers)
         self.note(3, "1", queue_id=1)
@@ -73,7 +73,7 @@ class KnownAnswersTests(SynchronousTestCase):
     @given(st.text("01", min_size=1, max_size=40), st.integers(0, 45), st.integers(0, 45),
            st.integers(0, 2))
     def test_any_part(self, answers: str, begin: int, count: int, halvings: int) -> None:
-        """What is found are the answers there are, wherever they lie in their bytes."""
+        """A range of results is found at any bit position."""
         self.known = KnownAnswers()
         self.note(7, answers)
         for _ in range(halvings):
@@ -85,7 +85,7 @@ class KnownAnswersTests(SynchronousTestCase):
 
 
 class PullTests(FiltersTestCase):
-    """Reads that need not ask again."""
+    """Pulls that use the cache."""
 
     settings = {"enableCalcFilterBitMap": "true", "enableConsumeQueueExt": "true"}  # noqa: RUF012
 
@@ -96,14 +96,14 @@ class PullTests(FiltersTestCase):
             [message("T", a.encode(), properties=f"a\x01{a}\x02") for a in values]), {})
 
     def pulled(self, offset: int = 0, count: int = 32) -> tuple[str, int]:
-        """The values a pull of the group gets, and where the next one goes on."""
+        """Return the values that a pull of the group gets, and the next offset."""
         found = self.kernel.store.get_message(
             "T", 0, offset, count, self.filters.group_filter("g", "T", 5))
         return (b"".join(decode_record(each).body for each in found.messages).decode(),
                 found.next_begin_offset)
 
     def test_a_pull_gets_the_same_with_and_without_cached_answers(self) -> None:
-        """With answers for all, for some and for none a pull gets the same."""
+        """A pull gets the same with results for all, for some and for no messages."""
         self.append("02")
         self.filters.register("g", [sub("a > 1", 5)])
         self.append("120039")
@@ -115,7 +115,7 @@ class PullTests(FiltersTestCase):
         self.assertEqual(self.pulled(8), ("", 9))
 
     def test_not_asked(self) -> None:
-        """The expression is not evaluated for what it was evaluated for before."""
+        """An expression is not evaluated again for the same message."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.append("120")
         wants = self.filters.group_filter("g", "T", 5)
@@ -125,7 +125,7 @@ class PullTests(FiltersTestCase):
                          (GetMessageStatus.FOUND, 1, 0))
 
     def test_few_entries(self) -> None:
-        """Of a queue's entries a read has its share only where what is known is not enough."""
+        """A read is limited to its share of a queue's entries only if results are missing."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.append("3" * 20 + "1" * 20 + "33")
         for offset, expected, shares in ((0, ("333", 3), [6]), (18, ("333", 41), [6, 800]),
@@ -136,13 +136,13 @@ class PullTests(FiltersTestCase):
             self.assertEqual([call.args[3] for call in read.call_args_list], shares)
 
     def test_none_wanted(self) -> None:
-        """A read that is known to find nothing says where to go on."""
+        """A read that finds no match by the cache returns the next offset."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.append("100")
         self.assertEqual(self.pulled(), ("", 3))
 
     def test_answers_are_as_many_as_there_is_room_for(self) -> None:
-        """Answers are as many as there is room for; a pull gets the same without them."""
+        """The number of results is limited; a pull gets the same without them."""
         self.filters.bitmaps.answers_max = 16
         self.filters.register("g", [sub("a > 1", 5)])
         for _ in range(30):
@@ -153,7 +153,7 @@ class PullTests(FiltersTestCase):
         self.assertEqual((self.pulled(), self.pulled(64)), (("23" * 16, 64), ("23" * 14, 120)))
 
     def test_new_expression(self) -> None:
-        """Nothing is known of what another expression said."""
+        """A new expression has no results of the old one."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.append("1203")
         self.filters.register("g", [sub("a < 2", 6)])
@@ -162,7 +162,7 @@ class PullTests(FiltersTestCase):
         self.assertEqual([decode_record(each).body for each in found.messages], [b"1", b"0"])
 
     def test_topic_made_again(self) -> None:
-        """A topic that was deleted and made again has its own answers."""
+        """A topic that was deleted and created again has its own results."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.append("2222")
         self.assertEqual(self.pulled(), ("2222", 4))

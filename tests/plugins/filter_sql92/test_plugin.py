@@ -1,4 +1,4 @@
-"""The plugin in a broker: heartbeats, pulls, checks, restarts, other plugins' languages."""
+"""The plugin in a broker: heartbeats, pulls, checks, restarts, and languages of other plugins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BITMAPS = {"enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}
 
 
 class EqualsPlugin:
-    """A third party's filter language."""
+    """A filter language of another plugin."""
 
     @hookimpl
     def register_filter_languages(self) -> Mapping[str, Any]:
@@ -69,7 +69,7 @@ class PluginTestCase(SynchronousTestCase):
 
     def pull(self, offset: int = 0, version: int = 1, topic: str = "T",
              group: str = "g") -> tuple[int, list[bytes]]:
-        """Pull what the group subscribed to; :returns: code, bodies."""
+        """Pull the subscription of the group; :returns: the code and the bodies."""
         return self.answer(self.group_header(offset, version, topic, group))
 
     def group_header(
@@ -86,10 +86,10 @@ class PluginTestCase(SynchronousTestCase):
 
 
 class PullTests(PluginTestCase):
-    """Pulls of what heartbeats subscribed to."""
+    """Pulls of groups that subscribed by heartbeats."""
 
     def test_a_group_gets_only_matching_messages(self) -> None:
-        """A group gets what its expression is true of; what is not is passed over."""
+        """A group gets the messages for which its expression is true; the others are skipped."""
         self.subscribe("n BETWEEN 2 AND 3")
         for number in range(5):
             self.send(b"%d" % number, n=str(number))
@@ -98,7 +98,7 @@ class PullTests(PluginTestCase):
         self.assertEqual(self.pull(4), (ResponseCode.PULL_RETRY_IMMEDIATELY, []))
 
     def test_a_wrong_expression_has_no_filter(self) -> None:
-        """A wrong expression has no filter; one that is not here yet is told apart."""
+        """A wrong expression has no filter; a version that has not arrived has another error."""
         self.send(b"1")
         self.subscribe("n >")
         self.assertEqual(self.pull()[0], ResponseCode.FILTER_DATA_NOT_EXIST)
@@ -113,7 +113,7 @@ class PullTests(PluginTestCase):
         self.assertEqual(self.pull(version=4)[0], ResponseCode.FILTER_DATA_NOT_LATEST)
 
     def test_own_expression(self) -> None:
-        """A pull may bring its expression; a wrong one, or none, is refused."""
+        """A pull may contain its own expression; a wrong or missing one is refused."""
         self.send(b"1", n="1")
         self.send(b"2", n="2")
         for expression, found in (
@@ -127,7 +127,7 @@ class PullTests(PluginTestCase):
                 msg=expression)
 
     def test_a_waiting_pull_is_woken_only_by_a_matching_message(self) -> None:
-        """A pull that waits is woken by what its expression is true of, and by nothing else."""
+        """A waiting pull is woken only by a message for which its expression is true."""
         self.subscribe("n > 1")
         self.send(b"0", n="0")
         waiting: Peer = self.box.peer()
@@ -141,7 +141,7 @@ class PullTests(PluginTestCase):
         self.assertEqual([message.body for message in records_of(reply.body)], [b"wanted"])
 
     def test_group_that_leaves(self) -> None:
-        """Its filter is dead from then on, and lives again when it comes back."""
+        """Its filter is marked as dead when the group leaves, and is used again when it returns."""
         self.subscribe("n > 1")
         filters: Any = self.box.kernel.filters.consumer_filters
         self.assertFalse(json_of(filters)["dead"])
@@ -153,7 +153,7 @@ class PullTests(PluginTestCase):
         self.assertFalse(json_of(filters)["dead"])
 
     def test_heartbeat_without_subscriptions(self) -> None:
-        """One that leaves them out changes nothing."""
+        """A heartbeat without subscriptions changes nothing."""
         self.subscribe("n > 1")
         body = heartbeat("c", "g", []).replace(
             b'"clientID"', b'"heartbeatFingerprint": 7, "withoutSub": true, "clientID"')
@@ -168,7 +168,7 @@ class PullTests(PluginTestCase):
         self.assertEqual(json_of(self.box.kernel.filters.consumer_filters)["expression"], "n > 1")
 
     def test_filters_are_saved_every_ten_seconds(self) -> None:
-        """They are saved every ten seconds."""
+        """The filters are saved every ten seconds."""
         self.subscribe("n > 1")
         [task] = [each for each in self.box.kernel.periodic_tasks
                   if each.name == "save the filters of groups"]
@@ -178,7 +178,7 @@ class PullTests(PluginTestCase):
 
 
 def json_of(filters: Any) -> Any:
-    """What the group g's filter of the topic T is said to be."""
+    """Return the saved filter of the group g for the topic T."""
     return json.loads(filters.describe("g", "T"))
 
 
@@ -188,7 +188,7 @@ class RetryTopicTests(PluginTestCase):
     settings = {"filterSupportRetry": "true"}  # noqa: RUF012
 
     def test_expression_of_the_real_topic(self) -> None:
-        """A retry comes when the expression on the topic it came from is true of it."""
+        """A retry is delivered when the expression for its real topic is true."""
         reply = self.box.ask(RequestCode.HEART_BEAT, None, heartbeat("c", "g", [
             {"topic": topic, "subString": expression, "subVersion": 1}
             for topic, expression in (("T", "n > 1"), ("%RETRY%g", "n > 100"))]), self.consumer)
@@ -201,7 +201,7 @@ class RetryTopicTests(PluginTestCase):
 
 
 class BitmapTests(PluginTestCase):
-    """Bitmaps of entries, in pulls."""
+    """The bitmaps of entries in pulls."""
 
     settings = BITMAPS
 
@@ -223,7 +223,7 @@ class BitmapTests(PluginTestCase):
         return places
 
     def test_records_are_spared(self) -> None:
-        """Records whose bitmap says no are not read; older ones are."""
+        """Records whose bitmap excludes the group are not read; records without a bitmap are."""
         self.send(b"early", n="1")
         self.send(b"early too", n="9")
         self.subscribe("n > 5")
@@ -243,7 +243,7 @@ class BitmapTests(PluginTestCase):
         self.assertEqual(self.pull(version=2)[1], [b"1", b"2"])
 
     def test_two_groups(self) -> None:
-        """Each group's bits are its own, with and without the bitmap's help."""
+        """Each group has its own bits, and gets the same with and without bitmaps."""
         self.subscribe("n > 5")
         self.subscribe("n < 2", group="h")
         for number in range(10):
@@ -252,7 +252,7 @@ class BitmapTests(PluginTestCase):
         self.assertEqual(self.pull(group="h")[1], [b"0", b"1"])
 
     def test_entries_that_recovery_made(self) -> None:
-        """What recovery enters again has the bitmaps of the filters that were saved."""
+        """Entries that a recovery writes again have the bitmaps of the saved filters."""
         self.subscribe("n > 5")
         self.send(b"1", n="1")
         self.box.kernel.filters.consumer_filters.persist()  # type: ignore[union-attr]
@@ -268,13 +268,15 @@ class BitmapTests(PluginTestCase):
 
 
 class OtherLanguageTests(PluginTestCase):
-    """A third party's language beside SQL92."""
+    """The language of another plugin beside SQL92."""
 
     plugins = [*PluginTestCase.plugins, ("equals", EqualsPlugin())]  # noqa: RUF012
     settings = BITMAPS
 
     def test_a_language_of_another_plugin_filters_like_sql92(self) -> None:
-        """It is checked, registered, saved, has bitmaps, and is changed for SQL92 and back."""
+        """It is checked, registered and saved, has bitmaps, and can replace SQL92
+        and vice versa.
+        """
         self.subscribe("colour=red", 1, "EQUALS")
         self.send(b"1", colour="red")
         self.send(b"2", colour="blue")
@@ -294,12 +296,12 @@ class OtherLanguageTests(PluginTestCase):
 
 
 class OffTests(PluginTestCase):
-    """Without enablePropertyFilter."""
+    """A broker without enablePropertyFilter."""
 
     settings = {**BITMAPS, "enablePropertyFilter": "false"}  # noqa: RUF012
 
     def test_costs_nothing(self) -> None:
-        """No filter is kept, no bitmap made, no task runs, and pulls are refused as by Apache."""
+        """No filter, bitmap or task exists, and pulls are refused as by Apache's broker."""
         self.subscribe("n > 5")
         self.send(b"1", n="9")
         kernel = self.box.kernel
@@ -310,7 +312,7 @@ class OffTests(PluginTestCase):
         self.assertFalse(self.disk.exists("/store/config/consumerFilter.json"))
 
     def test_parser_is_not_loaded(self) -> None:
-        """The parser library is imported when there is something to parse."""
+        """The parser library is imported only for an expression."""
         code = ("import sys; from twistmq.plugins import filter_sql92; "
                 "from twistmq.broker.testing.kernel import KernelBox; "
                 "KernelBox([('f', filter_sql92.Plugin)]); assert 'lark' not in sys.modules; "
@@ -323,7 +325,7 @@ class TagTests(PluginTestCase):
     """Tags, which are filtered by their hashes."""
 
     def test_two_tags_with_one_hash_both_come(self) -> None:
-        """Two tags of one hash both come: the client compares the texts."""
+        """Two tags with one hash are both delivered, because the client compares the texts."""
         self.assertEqual(java_string_hash("Aa"), java_string_hash("BB"))
         for tag in ("Aa", "BB", "C"):
             self.send(tag.encode(), TAGS=tag)

@@ -1,4 +1,4 @@
-"""What Java reads of texts, and how it orders numbers."""
+"""The numbers that Java reads from texts, and their order."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from twistmq.plugins.filter_sql92.values import (
 
 
 class ReadTests(SynchronousTestCase):
-    """to_int, to_long, to_double."""
+    """The functions to_int, to_long and to_double."""
 
     def refuses(self, read: Callable[[str], object], *texts: str) -> None:
         for text in texts:
             self.assertRaises(EvaluationError, read, text)
 
     def test_digits_with_a_sign(self) -> None:
-        """Digits with a sign, within their bits; nothing around them."""
+        """An integer has digits and a sign, fits into its bits, and has no blanks around it."""
         for text, value in (("5", 5), ("+5", 5), ("-0", 0), ("007", 7), ("0" * 9999 + "7", 7),
                             ("-" + "0" * 60 + "7", -7), ("\uff15", 5), ("2147483647", 2**31 - 1),
                             ("-2147483648", -(2**31))):
@@ -42,7 +42,9 @@ class ReadTests(SynchronousTestCase):
                          "\U0001d7d3", "a")
 
     def test_javas_forms(self) -> None:
-        """Java's forms: a type's letter at the end, hexadecimal, blanks around it, no words."""
+        """A double has Java's forms: a type suffix, hexadecimal digits, blanks
+        around it, no words.
+        """
         for text, value in (("5", 5.0), ("5.", 5.0), (".5", 0.5), ("5e1", 50.0), ("5E+1d", 50.0),
                             ("5f", 5.0), ("0x1p2", 4.0), ("0X.8P1F", 1.0), (" \t5\x01\n", 5.0),
                             ("1e999", math.inf), ("-Infinity", -math.inf), ("1e-999", 0.0),
@@ -54,7 +56,7 @@ class ReadTests(SynchronousTestCase):
                      "5e", ".", "e5", "5 5", "\u00a05", "\uff15", "+-5", "5df")
 
     def test_a_long_text_that_is_no_double_is_refused_in_time(self) -> None:
-        """A producer chooses the text, and all other connections wait until it is read."""
+        """A producer chooses the text, and other connections wait while it is parsed."""
         for text in ("1" * 30_000 + "x", "0x" + "a" * 30_000, "." + "1" * 30_000 + "x",
                      "1e" + "1" * 30_000 + "x", "0x1p" + "1" * 30_000 + "x", "+" * 30_000):
             begin = time.process_time()
@@ -64,7 +66,7 @@ class ReadTests(SynchronousTestCase):
 
     @given(st.integers(-(2**63), 2**63 - 1))
     def test_every_integer(self, value: int) -> None:
-        """What is written is read."""
+        """Every integer that was written is read again."""
         self.assertEqual(to_long(str(value)), value)
         if -(2**31) <= value < 2**31:
             self.assertEqual(to_int(str(value)), value)
@@ -73,7 +75,7 @@ class ReadTests(SynchronousTestCase):
 
 
 class OrderTests(SynchronousTestCase):
-    """order_doubles and comparator."""
+    """The functions order_doubles and comparator."""
 
     def test_total_order(self) -> None:
         """-0.0 is before 0.0 and NaN behind everything, equal to itself."""
@@ -83,7 +85,9 @@ class OrderTests(SynchronousTestCase):
                 self.assertEqual(order_doubles(left, right), (at > other) - (at < other))
 
     def test_text_converts_to_the_type_it_is_compared_with(self) -> None:
-        """A text becomes what it is compared with; what has no order is never equal."""
+        """A text is converted to the other operand's type; values without an order
+        are never equal.
+        """
         kinds = ValueType
         for left, right, one, other, order in (
             (kinds.INT, kinds.LONG, 5, 6, -1), (kinds.INT, kinds.DOUBLE, 5, 5.0, 0),

@@ -1,4 +1,4 @@
-"""What is refused when the broker cannot serve all that comes, and in which words."""
+"""The requests that are refused when the broker is overloaded, and the remarks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 
 
 class Waiting:
-    """What waits, as the connections would have it."""
+    """The waiting requests, in place of the connections."""
 
     def __init__(self, requests: int = 0, size: int = 0, connections: int = 1) -> None:
         self.request_count, self.size_bytes = requests, size
@@ -35,7 +35,7 @@ class Waiting:
 
 
 class These(Waiting):
-    """So many waiting requests as there are frames."""
+    """A number of waiting requests."""
 
     def __init__(self, found: list[Frame]) -> None:
         super().__init__(len(found))
@@ -60,7 +60,7 @@ def refusals(answer: tuple[Sequence[Frame], Sequence[bytes]]) -> list[RemotingCo
 
 
 class GuardTestCase(SynchronousTestCase):
-    """A broker's flow control."""
+    """The flow control of a broker."""
 
     def make(self, **settings: str) -> None:
         self.box = KernelBox([("flow_control", flow_control.Plugin)], settings)
@@ -73,7 +73,7 @@ class GuardTestCase(SynchronousTestCase):
 
 
 class TimeoutTests(GuardTestCase):
-    """Requests that waited too long."""
+    """Requests that waited for too long."""
 
     def setUp(self) -> None:
         self.make()
@@ -82,7 +82,7 @@ class TimeoutTests(GuardTestCase):
         return self.control.due(frames(*codes), waited_ms, Waiting(waiting))
 
     def test_values_of_apache(self) -> None:
-        """Of the two settings that tests of other things change for both brokers."""
+        """The defaults are those of Apache, of two settings that other tests change."""
         settings = self.box.kernel.settings
         self.assertEqual((settings.flag(SWITCH), settings.int(PAGE_CACHE)), (True, 1000))
 
@@ -96,7 +96,7 @@ class TimeoutTests(GuardTestCase):
              f"201ms, size of queue: {41 - opaque}") for opaque in (0, 1)])
 
     def test_each_kind_of_request_has_its_time_limit(self) -> None:
-        """Each kind has its own time; what has none is always served."""
+        """Each kind of request has its limit; a kind without one is always served."""
         limits = {SEND: 200, RequestCode.CONSUMER_SEND_MSG_BACK: 200, PULL: 5000,
                   RequestCode.LITE_PULL_MESSAGE: 5000, RequestCode.HEART_BEAT: 31_000,
                   RequestCode.END_TRANSACTION: 3000, RequestCode.ACK_MESSAGE: 3000,
@@ -109,7 +109,7 @@ class TimeoutTests(GuardTestCase):
             self.assertEqual(passed(self.due(3_600_000, code)), [0], msg=str(code))
 
     def test_binary_headers(self) -> None:
-        """Requests with binary headers are told apart as those with JSON ones."""
+        """Requests with binary headers are recognised as those with JSON headers are."""
         binary = FrameDecoder().feed(b"".join(
             encode_request(code, opaque, serialize_type=ROCKETMQ)
             for opaque, code in enumerate((PULL, SEND, RequestCode.HEART_BEAT))))
@@ -120,19 +120,19 @@ class TimeoutTests(GuardTestCase):
         self.assertEqual(self.control.due([short], 200, Waiting()), ([short], []))
 
     def test_others_pass(self) -> None:
-        """Of what waited together only what waited too long for its kind is refused."""
+        """Only requests that waited longer than the limit of their kind are refused."""
         answer = self.due(200, PULL, SEND, RequestCode.HEART_BEAT)
         self.assertEqual(passed(answer), [0, 2])
         self.assertEqual([r.opaque for r in refusals(answer)], [1])
 
     def test_a_refused_one_way_request_is_counted_and_not_answered(self) -> None:
-        """Who wants no answer gets none; it is refused and counted all the same."""
+        """A one-way request is refused and counted without a response."""
         answer = self.control.due(frames(SEND, oneway=True), 200, Waiting())
         self.assertEqual(answer, ([], []))
         self.assertEqual(self.control.refused["TIMEOUT_CLEAN_QUEUE"], 1)
 
     def test_what_is_no_request(self) -> None:
-        """A response and a header nobody can read are left to who handles them."""
+        """A response, and a header that cannot be read, are left to the handlers."""
         response = decode_command(frames(SEND)[0])
         self.assertFalse(response.is_response)
         answers = [(JSON, b'{"code":0,"flag":1,"opaque":4}', b""), (JSON, b"{", b"")]
@@ -141,7 +141,9 @@ class TimeoutTests(GuardTestCase):
         self.assertEqual(self.control.reject(answers), (answers, []))
 
     def test_times_change_while_the_broker_runs(self) -> None:
-        """Times change while the broker runs; with the switch off nobody is too late."""
+        """Limits can be changed while the broker runs; with the switch off no
+        request is refused.
+        """
         self.set(waitTimeMillsInSendQueue="50")
         self.assertEqual(passed(self.due(50, SEND)), [])
         self.set(brokerFastFailureEnable="false")
@@ -149,7 +151,7 @@ class TimeoutTests(GuardTestCase):
 
 
 class OverloadTests(GuardTestCase):
-    """Requests that are too many to wait."""
+    """Too many waiting requests."""
 
     def setUp(self) -> None:
         self.make(sendThreadPoolQueueCapacity="10", adminBrokerThreadPoolQueueCapacity="20",
@@ -170,26 +172,26 @@ class OverloadTests(GuardTestCase):
                 len(passed(self.control.arrived(frames(PULL), 20, Waiting(waiting)))), count)
 
     def test_below_the_limit_no_header_is_read(self) -> None:
-        """While there is room nothing is looked at."""
+        """Below the limit no header is read."""
         several = frames(*[SEND] * 10)
         self.assertEqual(self.control.arrived(several, 0, Waiting(0)), (several, ()))
         self.assertEqual(self.control.refused, {})
 
     def test_a_connection_below_its_share_is_not_refused(self) -> None:
-        """Who has less than its share is not refused for what another has waiting."""
+        """A connection below its share is not refused because of the requests of another one."""
         for own, count in ((0, 2), (1, 1), (2, 0), (9, 0)):
             answer = self.control.arrived(frames(SEND, SEND), own, Waiting(10, connections=4))
             self.assertEqual(len(passed(answer)), count, msg=str(own))
 
     def test_sends_are_refused_when_too_many_bytes_wait(self) -> None:
-        """Sends are refused when what waits is too large, however few; nothing else is."""
+        """If the waiting requests are too large, sends are refused, and only sends."""
         answer = self.control.arrived(frames(SEND, PULL), 0, Waiting(1, 1000))
         self.assertEqual(passed(answer), [1])
         self.assertEqual([r.remark for r in refusals(answer)], [OVERLOAD])
 
 
 class RejectTests(GuardTestCase):
-    """A disk that does not take what is written, and a slave."""
+    """A disk that does not accept writes, and a slave."""
 
     def setUp(self) -> None:
         self.make(osPageCacheBusyTimeOutMills="300")
@@ -204,7 +206,7 @@ class RejectTests(GuardTestCase):
         return self.control.rejects
 
     def test_slow_append(self) -> None:
-        """What waited behind it is refused, and what is read first after it; then all is well."""
+        """Sends that waited for a slow append are refused, and so are the next ones for a while."""
         self.assertFalse(self.round())
         self.slow_append(300)
         self.assertFalse(self.round(), msg="no longer than it may")
@@ -227,14 +229,14 @@ class RejectTests(GuardTestCase):
         self.assertEqual(passed(self.control.due(frames(SEND), 12, Waiting())), [])
 
     def test_without_fast_failure_waiting_requests_are_served(self) -> None:
-        """Without fast failure what waits is served; what would be appended is still rejected."""
+        """Without fast failure waiting requests are served; sends are still rejected."""
         self.set(brokerFastFailureEnable="false")
         self.slow_append(1400)
         self.assertTrue(self.round())
         self.assertEqual(passed(self.control.due(frames(SEND), 3, Waiting())), [0])
 
     def test_a_slave_takes_no_sends(self) -> None:
-        """A slave takes no sends, and with slaveReadEnable=false no pulls; a master takes both."""
+        """A slave refuses sends, and with slaveReadEnable=false pulls; a master accepts both."""
         kernel = self.box.kernel
         kernel.set_role("SLAVE", 1)
         self.assertTrue(self.round())
@@ -252,13 +254,13 @@ class RejectTests(GuardTestCase):
         self.assertFalse(self.round())
 
     def test_no_pool(self) -> None:
-        """There is no pool of buffers that could be empty, whatever the settings say of one."""
+        """The broker has no pool of buffers that could be exhausted, whatever the settings say."""
         self.make(transientStorePoolEnable="true", transientStorePoolSize="1")
         self.assertFalse(self.round())
 
 
 class PeopleTests(GuardTestCase):
-    """What people are told."""
+    """The information for operators."""
 
     def test_runtime_rows(self) -> None:
         """The rows of the send queue are real ones, and refusals are counted by their words."""
@@ -276,7 +278,7 @@ class PeopleTests(GuardTestCase):
              "flowControl_TIMEOUT_CLEAN_QUEUE": "2", "flowControl_PCBUSY_CLEAN_QUEUE": "0"})
 
     def test_rows_of_all_queues(self) -> None:
-        """How many wait of each kind that tools are told of, as the settings bound them."""
+        """The table has the waiting requests of each kind, limited as the settings say."""
         self.make(ackThreadPoolQueueCapacity="77")
         waiting = These([frame for code in (
             RequestCode.PULL_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.ACK_MESSAGE,
@@ -298,7 +300,7 @@ class PeopleTests(GuardTestCase):
             ("QueueSize", "HeadWaitTimeMills"))}, {"0"})
 
     def test_a_scrape_shows_the_waiting_requests(self) -> None:
-        """A scrape is told what waits now."""
+        """A scrape has the number of requests that wait at that moment."""
         self.make()
         self.control.begin_round(Waiting(5))
         [family] = self.box.kernel.hooks.metrics().values()
@@ -306,7 +308,7 @@ class PeopleTests(GuardTestCase):
         self.assertEqual(dict(family.samples)["send",], 5)
 
     def test_a_line_now_and_then_says_how_many_were_refused_since_the_last(self) -> None:
-        """A line now and then says how many were refused since the last one."""
+        """A log line from time to time has the number of refusals since the last one."""
         self.make()
         lines: list[str] = []
         self.patch(self.control, "log", type("Log", (), {

@@ -1,4 +1,4 @@
-"""A broker that gets more than it can take, over sockets."""
+"""A broker that gets more requests than it can serve, over sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Slow:
 
 
 class OverloadTests(SynchronousTestCase):
-    """Sends that nobody waits for the answers of."""
+    """Sends whose responses nobody waits for."""
 
     def flood(self, client: RawClient) -> list[tuple[int, str]]:
         """Send many at once; :returns: code and remark of each answer."""
@@ -37,7 +37,7 @@ class OverloadTests(SynchronousTestCase):
         return [(answer.code, answer.remark or "") for answer in answers]
 
     def test_refused_and_over(self) -> None:
-        """All are answered, many SYSTEM_BUSY in Apache's words; then all is as before.
+        """Every send gets a response, often SYSTEM_BUSY; afterwards the broker works as before.
 
         What was accepted is there, nothing else is, and another client is served all the time.
         """
@@ -60,7 +60,7 @@ class OverloadTests(SynchronousTestCase):
             other.send("T", b"other")
 
     def test_without_the_plugin_nothing_is_refused(self) -> None:
-        """Without the plugin nothing is refused: who sends too much waits."""
+        """Without the plugin no request is refused, and a client that sends too much waits."""
         with running_broker({"plugins.disabled": "flow_control"},
                             plugins=[("slow", Slow())]) as broker, broker.client() as client:
             client.send("T", b"before")

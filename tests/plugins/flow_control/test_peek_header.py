@@ -1,4 +1,4 @@
-"""What a frame asks for, told from little of it."""
+"""The code of a request, found without decoding its whole header."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from twistmq.protocol.frame import JSON, ROCKETMQ, FrameDecoder
 
 
 class LookTests(SynchronousTestCase):
-    """Headers of both kinds, and such as nobody can read."""
+    """Headers of both kinds, and invalid ones."""
 
     def json(self, text: str) -> RequestHead | None:
         return look((JSON, text.encode(), b""))
 
     def test_both_kinds(self) -> None:
-        """Code, opaque and flag, whatever else there is."""
+        """The code, the opaque and the flag are found, whatever other fields exist."""
         for kind in (JSON, ROCKETMQ):
             for oneway in (False, True):
                 [frame] = FrameDecoder().feed(encode_request(
@@ -31,12 +31,12 @@ class LookTests(SynchronousTestCase):
                 self.assertEqual(look(frame), (310, 77, 2 if oneway else 0))
 
     def test_said_otherwise(self) -> None:
-        """What the broker's decoder takes is found too: any order, and no opaque."""
+        """Everything that the decoder accepts is found, in any order, even without an opaque."""
         self.assertEqual(self.json('{"opaque":5,"x":[{"code":3}],"flag":2,"code":11}'), (11, 5, 2))
         self.assertEqual(self.json('{"code":11}'), (11, 0, 0))
 
     def test_a_header_of_megabytes_is_looked_at(self) -> None:
-        """A header of megabytes is looked at, not read."""
+        """A header of megabytes is searched but not decoded."""
         def seconds(size: int) -> float:
             [frame] = FrameDecoder().feed(encode_request(
                 RequestCode.SEND_MESSAGE_V2, 77, extra_fields={"i": "\\" * (size // 2)}))
@@ -50,7 +50,7 @@ class LookTests(SynchronousTestCase):
         self.assertIsNone(self.json(" " * HEADER_SIZE_MAX + '{"code":11}'))
 
     def test_a_look_agrees_with_the_decoder(self) -> None:
-        """Whatever is found is the decoder's; a header that is refused for these has nothing."""
+        """Values that are found equal those of the decoder; an invalid header has none."""
         for row in OWN_ROWS:
             frame = own_frame(row, code_first=True)
             found = look(frame)
@@ -65,7 +65,7 @@ class LookTests(SynchronousTestCase):
             self.assertEqual(found, (command.code, command.opaque, command.flag), msg=row)
 
     def test_no_requests(self) -> None:
-        """A reply; what has no code; numbers that are none of 32 bits; no JSON; half a header."""
+        """Responses, and headers without a code, with invalid numbers or JSON, or incomplete."""
         [reply] = FrameDecoder().feed(encode_reply(0, 5, None, b"", None))
         self.assertIsNone(look(reply))
         for text in ('{"opaque":5}', '{"code":5000000000,"opaque":1}', '{"code":"x","opaque":1}',

@@ -1,4 +1,4 @@
-"""How many messages a second one client and one topic may send."""
+"""The rate of messages that one client, or all clients of a topic, may send."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RateLimitTests(SynchronousTestCase):
                              peer or self.peer).code for _ in range(count)]
 
     def test_a_seconds_worth_at_once(self) -> None:
-        """A second's worth at once, then so many a second; other clients have their own."""
+        """A client may send the amount of a second at once; other clients have their own limit."""
         self.make(client_rate_max="4")
         self.assertEqual(self.send(6), [0, 0, 0, 0, BUSY, BUSY])
         self.assertEqual(self.send(1, peer=self.box.peer()), [0])
@@ -44,14 +44,16 @@ class RateLimitTests(SynchronousTestCase):
                                        "start flow control for a while")
 
     def test_a_topic_limit_holds_over_all_producers(self) -> None:
-        """Whoever sends; a topic that is named has a number of its own, 0 is any."""
+        """The limit of a topic is for all producers; a topic can have its own, and
+        0 is unlimited.
+        """
         self.make(topic_rate_max="2", topic_rates="Loud=3, Free=0")
         self.assertEqual(self.send(2) + self.send(1, peer=self.box.peer()), [0, 0, BUSY])
         self.assertEqual(self.send(4, "Loud"), [0, 0, 0, BUSY])
         self.assertEqual(self.send(9, "Free"), [0] * 9)
 
     def test_sends_that_were_read_before(self) -> None:
-        """What was read before and is run later gives no time a second time."""
+        """A send that was read earlier and is executed later does not earn its time twice."""
         self.make(client_rate_max="10")
         self.assertEqual(self.send(10), [0] * 10)
         for elapsed_ms in (100, -100, 100, -100, 100):
@@ -60,7 +62,7 @@ class RateLimitTests(SynchronousTestCase):
         self.assertEqual(codes, [BUSY])
 
     def test_a_producer_at_the_rate_is_never_refused(self) -> None:
-        """Who sends evenly at the rate is never refused."""
+        """A client that sends evenly at the limit is never refused."""
         self.make(client_rate_max="10")
         codes = []
         for _ in range(50):
@@ -84,7 +86,7 @@ class RateLimitTests(SynchronousTestCase):
         self.assertEqual(self.batch(1), BUSY, msg="the large one took two seconds' worth")
 
     def test_without_limits_no_hook_is_called(self) -> None:
-        """While nothing is limited no hook is called for sends; limits come and go."""
+        """Without limits no hook is called for sends; limits may be changed at run time."""
         self.make()
         hooks = self.box.kernel.hooks
         self.assertEqual(hooks.before_send, ())
@@ -96,7 +98,7 @@ class RateLimitTests(SynchronousTestCase):
         self.assertEqual(self.send(2), [0, 0])
 
     def test_a_producer_is_forgotten_after_a_silent_second(self) -> None:
-        """Who sent nothing for a second is forgotten."""
+        """A client that was silent for a second is forgotten."""
         self.make(client_rate_max="4", topic_rate_max="4")
         self.send(2)
         limits: Any = self.box.plugin(flow_control.Plugin)._rates
@@ -107,7 +109,7 @@ class RateLimitTests(SynchronousTestCase):
         self.assertEqual(limits._allowances, {})
 
     def test_an_invalid_limit_refuses_the_start_or_the_change(self) -> None:
-        """What is no topic and number refuses the start, or the change while it runs."""
+        """An invalid limit refuses the start, or the change at run time."""
         for value in ("T", "T=x", "=4", "T=-1"):
             self.assertRaises(SettingsError, self.make, topic_rates=value)
         self.make(topic_rates="T=1")

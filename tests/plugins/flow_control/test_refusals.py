@@ -13,10 +13,10 @@ NUMBERS = (0, 7, -1, 10, 99, 123_456, 2**31 - 1, -2**31, 1_987_654_321, 1_123_45
 
 
 class RefusalTests(SynchronousTestCase):
-    """Byte for byte."""
+    """Refusals are compared byte for byte."""
 
     def test_refusal_frames_are_exact_for_any_opaque(self) -> None:
-        """For any opaque, again and again."""
+        """The frame is right for any opaque, also at the second use."""
         for remark in ("[OVERLOAD]system busy", "", 'quotes " and \\ and \u00fc'):
             refusal = Refusal(remark)
             for opaque in (*NUMBERS, *NUMBERS):
@@ -24,7 +24,7 @@ class RefusalTests(SynchronousTestCase):
                     ResponseCode.SYSTEM_BUSY, opaque, None, b"", remark), msg=str(opaque))
 
     def test_refusal_frames_are_exact_for_any_number_in_the_remark(self) -> None:
-        """For any opaque and any number in the remark."""
+        """The frame is right for any opaque and any number in the remark."""
         refusal = Refusal("[X]period in queue: 7ms, size of queue: {} or so")
         for opaque in NUMBERS:
             for number in NUMBERS:

@@ -1,4 +1,4 @@
-"""How many requests of each kind wait, as metrics have it."""
+"""The number of waiting requests of each kind, for metrics."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PROCESSORS = {
 
 
 class WatermarkTests(SynchronousTestCase):
-    """The family."""
+    """The metric family."""
 
     def counts(self, waiting: Waiting | None) -> dict[str, Any]:
-        """What is not 0, by the processor."""
+        """Return the counts that are not 0, by processor."""
         return {labels[0]: count for labels, count in watermark(waiting).samples if count}
 
     def test_each_kind_is_counted_under_its_processor(self) -> None:
-        """Each kind is counted under the name of its processor, also when nothing waits."""
+        """Each kind has the name of its processor, and a count even if nothing waits."""
         for code, processor in PROCESSORS.items():
             self.assertEqual(self.counts(These(frames(code))), {processor: 1}, msg=code.name)
         for waiting in (None, These([])):
@@ -41,21 +41,21 @@ class WatermarkTests(SynchronousTestCase):
                              dict.fromkeys(PROCESSORS.values(), 0))
 
     def test_a_few(self) -> None:
-        """As many as are looked at are counted, what nobody can read is not."""
+        """All frames of a small number are counted; frames that cannot be read are not."""
         found = frames(*[RequestCode.SEND_MESSAGE] * (LOOKS_MAX - 3), RequestCode.PULL_MESSAGE,
                        RequestCode.PULL_MESSAGE)
         self.assertEqual(self.counts(These([*found, (JSON, b"{", b"")])),
                          {"send": LOOKS_MAX - 3, "pull": 2})
 
     def test_a_sample_of_many_frames_gives_the_count_by_kind(self) -> None:
-        """Of many each that is looked at stands for its neighbours, wherever they are."""
+        """Each sample of many frames counts for its neighbours, wherever they are."""
         found = frames(*[RequestCode.SEND_MESSAGE] * 9 * LOOKS_MAX,
                        *[RequestCode.HEART_BEAT] * 3 * LOOKS_MAX)
         counts = self.counts(These(found))
         self.assertEqual(counts, {"send": 9 * LOOKS_MAX, "heartbeat": 3 * LOOKS_MAX})
 
     def test_number_of_looks(self) -> None:
-        """However many there are, only so many are read."""
+        """The number of frames that are read is limited, however many wait."""
         seen = []
 
         class Counted(tuple):  # type: ignore[type-arg]

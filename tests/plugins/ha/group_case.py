@@ -1,4 +1,4 @@
-"""A master and a slave of one name that ask each other, without sockets."""
+"""A master and a slave of one name that send requests to each other, without sockets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COPY = "copy the master's tables"
 
 
 class GroupCase(SynchronousTestCase):
-    """Has ``master`` and ``slave``; ``asked`` has the address and code of each request."""
+    """Has ``master`` and ``slave``; ``asked`` has the address and the code of each request."""
 
     plugins: Sequence[tuple[str, object]] = (
         ("admin", admin.Plugin), ("ha", ha.Plugin), ("schedule", schedule.Plugin))

@@ -1,4 +1,4 @@
-"""A master and slaves in one process, each on a reactor of its own; a name server beside one."""
+"""A master and slaves in one process, each on its own reactor, with a name server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def within(seconds: float, true: Callable[[], object], what: str) -> None:
 
 
 class LoneBroker:
-    """A broker without a name server of its own."""
+    """A broker without its own name server."""
 
     def __init__(self, thread: ReactorThread, service: BrokerService, data: Path) -> None:
         self.thread = thread
@@ -55,23 +55,23 @@ class LoneBroker:
 
     @property
     def plugin(self) -> ha.Plugin:
-        """Its replication."""
+        """Return the plugin of replication."""
         found = self.kernel.hooks.find(ha.Plugin)
         assert found is not None
         return found
 
     @property
     def address(self) -> str:
-        """Where it takes requests, "host:port"."""
+        """Return the address for requests, "host:port"."""
         return f"127.0.0.1:{self.service.port}"
 
     @property
     def end(self) -> int:
-        """Where its log ends."""
+        """Return the end of the log."""
         return self.kernel.store.commit_log.max_offset
 
     def client(self) -> RawClient:
-        """A new connection to it."""
+        """Return a new connection to the broker."""
         return RawClient(self.address)
 
 

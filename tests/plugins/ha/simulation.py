@@ -54,11 +54,11 @@ _ROUNDS_MAX: Final = 400
 
 
 class PairFailed(AssertionError):
-    """A seed found something; the text has its steps and the command that replays it."""
+    """A seed found a fault; the text has the steps and the command that repeats them."""
 
 
 class _Transport:
-    """One end of a connection; bytes wait until the simulation delivers them."""
+    """One end of a connection; the simulation delivers its bytes."""
 
     def __init__(self) -> None:
         self.unsent = bytearray()
@@ -73,7 +73,7 @@ class _Transport:
         self._producer = producer
 
     def taken(self, size: int) -> bytes:
-        """Take bytes from the front; the producer is asked for more when no byte is left."""
+        """Take bytes from the front; the producer is asked for more when none remain."""
         data = bytes(self.unsent[:size])
         del self.unsent[:size]
         if not self.unsent and self._producer is not None and not self.is_aborted:
@@ -97,7 +97,7 @@ class _Wire:
             protocol.makeConnection(transport)
 
     def deliver(self, whose: str, size: int) -> int:
-        """Give the other end some of what one end wrote; :returns: how many bytes."""
+        """Deliver some bytes of one end to the other; :returns: their number."""
         other = "master" if whose == "slave" else "slave"
         data = self.ends[whose][1].taken(size)
         if data:
@@ -109,7 +109,7 @@ class _Wire:
         return any(transport.is_aborted for _, transport in self.ends.values())
 
     def close(self, alive: Mapping[str, object]) -> None:
-        """Tell the ends whose process lives that the connection is lost."""
+        """Tell the ends whose processes are alive that the connection is lost."""
         for name, (protocol, _) in self.ends.items():
             if name in alive:
                 protocol.connectionLost(Failure(ConnectionDone()))
@@ -176,7 +176,7 @@ class _Machine:
         return True
 
     def pass_time(self, elapsed_ms: int) -> None:
-        """Let time pass, and run what is due."""
+        """Let time pass, and run the tasks that are due."""
         self.clock[0] += elapsed_ms
         for task in self.box.kernel.periodic_tasks:
             if self._due[task] <= self.clock[0]:
@@ -187,11 +187,11 @@ class _Machine:
                     waiting.addErrback(self._task_failed)
 
     def _task_failed(self, failure: Failure) -> None:
-        """A task may fail because the other machine, or this one, is gone."""
+        """Ignore an error of a task that was caused by the end of one of the machines."""
         failure.trap(BrokerError, OSError, PowerCut)
 
     def end(self, loses_power: bool) -> None:
-        """The process ends, or the machine does."""
+        """End the process or the machine."""
         self.box.kernel.store.close()
         if loses_power or self.disk.has_dropped:
             self.disk.crash(self._chance)
@@ -200,7 +200,7 @@ class _Machine:
 
 
 class PairSimulation:
-    """One run.
+    """One run of the simulation.
 
     :param seed: says everything.
     :param settings: that differ, of both brokers.
@@ -264,7 +264,7 @@ class PairSimulation:
             self._unplug()
 
     def _start(self) -> None:
-        """Start the machines that do not run, in any order, and compare what they have."""
+        """Start the machines that do not run, in any order, and compare their data."""
         names = [name for name in self.machines if name not in self.alive]
         self.chance.shuffle(names)
         for name in names:
@@ -320,14 +320,14 @@ class PairSimulation:
         return made
 
     def _unplug(self) -> None:
-        """The connection is lost."""
+        """Lose the connection."""
         wire, self._wire = self._wire, None
         if wire is not None:
             self.steps.append("the connection is lost")
             wire.close(self.alive)
 
     def _deliver(self) -> None:
-        """Some bytes arrive."""
+        """Deliver some bytes."""
         if self._wire is not None:
             whose = self.chance.choice(list(self._wire.ends))
             size = self._wire.deliver(whose, self.chance.choice((1, 100, 1000, 5000, 100_000)))
@@ -337,7 +337,7 @@ class PairSimulation:
     # --- sends, threads, time
 
     def _send(self) -> None:
-        """Send messages; note those that are acknowledged, when they are."""
+        """Send messages, and record those that are acknowledged."""
         master = self.alive.get("master")
         if master is None:
             return
@@ -388,7 +388,7 @@ class PairSimulation:
         self._end([self.chance.choice(list(self.alive))])
 
     def _end(self, names: list[str]) -> None:
-        """End machines at once, and start them again."""
+        """Kill machines, and start them again."""
         for name in names:
             loses_power = self.chance.random() < 0.8
             self.steps.append(f"{name} {'loses its power' if loses_power else 'is killed'}")
@@ -401,7 +401,7 @@ class PairSimulation:
     # --- the end
 
     def _settle(self) -> None:
-        """Leave the pair alone until it waits for nothing, and compare the logs."""
+        """Let the pair become idle, and compare the logs."""
         for machine in self.machines.values():
             machine.disk.cut_in = None
         for _ in range(_ROUNDS_MAX):
@@ -420,14 +420,14 @@ class PairSimulation:
             self._check(name)
 
     def _pass_second(self) -> None:
-        """All bytes arrive, all jobs are done, and time passes."""
+        """Deliver all bytes, run all jobs, and let a second pass."""
         self._now_ms += 1000
         for machine in self.alive.values():
             machine.pass_time(1000)
         self.exchange()
 
     def exchange(self, held: str = "") -> None:
-        """Deliver all bytes and do all jobs, but not those of one machine, until nothing moves."""
+        """Deliver all bytes and run the jobs of all but one machine, until nothing changes."""
         moves = True
         while moves:
             moves = sum(machine.run_job() for name, machine in self.alive.items()
@@ -440,7 +440,7 @@ class PairSimulation:
         return self._wire is not None and self._log_end("slave") == self._log_end("master")
 
     def _log(self, name: str) -> bytes:
-        """All bytes of a log."""
+        """Return all bytes of a log."""
         store = self.machines[name].box.kernel.store
         parts, at = [], store.commit_log.min_offset
         while data := store.raw.read(at, 4096):

@@ -1,4 +1,4 @@
-"""ACCEPTANCE.md: every row of the list of replication, and tests that exist."""
+"""ACCEPTANCE.md has every row of the list of replication, and names tests that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.acceptance import TESTS, faults
 
 
 class AcceptanceTests(SynchronousTestCase):
-    """The table is true as far as a test can tell."""
+    """The table is checked as far as a test can do it."""
 
     def test_the_page_has_no_fault(self) -> None:
         """Forty-four rows, each with the tests of its state."""

@@ -1,4 +1,4 @@
-"""A slave that stands in for its master, and brokers that wait before they register."""
+"""A slave that acts as master, and brokers that wait before they register."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HA_ADDRESS = {"brokerIP2": "127.0.0.1", "haListenPort": "10912"}
 
 
 class ActingCase(GroupCase):
-    """A master and a slave that may stand in for it; ``members`` is what name servers know."""
+    """A master and a slave that may act for it; ``members`` are the brokers at the name servers."""
 
     master_settings: Mapping[str, str] = {**ACTING, "skipPreOnline": "true", **HA_ADDRESS}
     slave_settings: Mapping[str, str] = {**ACTING, "skipPreOnline": "true", "ha.master": ""}
@@ -92,7 +92,7 @@ class ActingCase(GroupCase):
         return plugin
 
     def look(self, members: dict[int, str], box: KernelBox | None = None) -> bool:
-        """Name servers know these; :returns: whether the slave stands in."""
+        """Let name servers know these members; :returns: whether the slave acts as master."""
         self.members = members
         box = box or self.slave
         run_task(box, LOOK)
@@ -109,21 +109,21 @@ class ActingCase(GroupCase):
         return reply.header(ExchangeHAInfoResponseHeader)
 
     def exchanges(self) -> list[str]:
-        """The brokers that were asked where a master is, or told."""
+        """Return the brokers that got a request EXCHANGE_BROKER_HA_INFO."""
         return [address for address, code in self.asked
                 if code == RequestCode.EXCHANGE_BROKER_HA_INFO]
 
     def addresses(self) -> tuple[str, str]:
-        """Where the slave believes its master to be."""
+        """Return the addresses at which the slave expects its master."""
         master = self.plugin(self.slave).master
         return master.requests, master.replication
 
 
 class LowestIdTests(ActingCase):
-    """The slave with the lowest id stands in."""
+    """The slave with the lowest id acts as master."""
 
     def test_it_stands_in_while_it_has_the_lowest_id(self) -> None:
-        """A lower one, of the master or another slave, ends that; no group says nothing."""
+        """A broker with a lower id ends it; a missing group changes nothing."""
         self.assertFalse(self.look({0: MASTER, 1: SLAVE}))
         self.assertTrue(self.look({1: SLAVE, 2: OTHER}))
         self.assertTrue(self.look({}))
@@ -131,7 +131,7 @@ class LowestIdTests(ActingCase):
         self.assertTrue(self.look({1: SLAVE}))
 
     def test_a_slave_that_has_not_the_lowest_id_does_not(self) -> None:
-        """It does so once the other slave is gone as well."""
+        """The slave acts as master after the other slave has left as well."""
         self.slave.stop()
         self.slave_settings = {**self.slave_settings, "brokerId": "2"}
         self.slave = self.start_slave()
@@ -140,7 +140,7 @@ class LowestIdTests(ActingCase):
             self.assertEqual(self.slave.kernel.identity.is_acting, lowest == 2)
 
     def test_name_servers_that_do_not_answer_change_nothing(self) -> None:
-        """That is said once."""
+        """The failure is logged once."""
         self.look({1: SLAVE})
         with capturedLogs() as events:
             for _ in range(2):
@@ -151,7 +151,7 @@ class LowestIdTests(ActingCase):
         self.assertEqual(sum("do not report the brokers of the group" in line for line in lines), 1)
 
     def test_a_notice_is_as_good(self) -> None:
-        """It says who left, and where a master that came is replicated from."""
+        """A notification names the brokers that left, and the address of a master that joined."""
         self.look({0: MASTER, 1: SLAVE})
         self.assertEqual(self.addresses(), (MASTER, MASTER_HA))
         self.notice(min_broker_id=1, min_broker_addr=SLAVE, offline_broker_addr=MASTER)
@@ -164,7 +164,7 @@ class LowestIdTests(ActingCase):
         self.assertEqual(self.exchanges(), [])
 
     def test_it_copies_no_table_meanwhile(self) -> None:
-        """The master that returns takes the slave's offsets before it is shown as master."""
+        """A master that returns takes the offsets of the slave before it is shown as master."""
         # Its log is followed all the time.
         self.patch(Follower, "source", MASTER)
         self.look({0: MASTER, 1: SLAVE})
@@ -183,7 +183,7 @@ class LowestIdTests(ActingCase):
         self.assertFalse(self.slave.kernel.identity.is_acting)
 
     def test_a_master_that_came_is_asked_where_it_is_replicated_from(self) -> None:
-        """The slave forgets the address of one that left, and of no other."""
+        """The slave forgets the address of a master that left, and of no other broker."""
         self.look({0: MASTER, 1: SLAVE})
         self.assertEqual(self.exchanges(), [MASTER])
         self.look({2: OTHER})
@@ -193,7 +193,7 @@ class LowestIdTests(ActingCase):
         self.assertEqual(self.addresses(), (MASTER, MASTER_HA))
 
     def test_a_master_stands_in_for_no_broker(self) -> None:
-        """Nor does a slave that became master, or a broker without the setting."""
+        """A slave that became master, or a broker without the setting, does not act either."""
         self.assertFalse(self.look({0: MASTER}, self.master))
         self.look({1: SLAVE})
         self.slave.kernel.set_role("ASYNC_MASTER", 0)
@@ -206,14 +206,14 @@ class LowestIdTests(ActingCase):
         self.assertNotIn(LOOK, [task.name for task in self.slave.kernel.periodic_tasks])
 
     def test_registrations_say_so(self) -> None:
-        """And after how long a silence the broker is gone."""
+        """The registration says so, and has the time after which the broker counts as lost."""
         identity = self.slave.kernel.identity
         self.assertEqual((identity.enable_acting_master, identity.heartbeat_timeout_ms),
                          (True, 10_000))
 
 
 class NameServerTests(ActingCase):
-    """The requests to name servers, of both kinds."""
+    """The requests to name servers of both kinds."""
 
     def test_those_before_5(self) -> None:
         """The group is the route of a topic, and asking for a version a sign of life."""
@@ -230,7 +230,7 @@ class NameServerTests(ActingCase):
         self.assertEqual(body, kernel.topic_config.data_version.encode())
 
     def test_those_of_5(self) -> None:
-        """They have requests for both."""
+        """Name servers of 5.x have requests for both purposes."""
         self.slave.settings.put("compatibleWithOldNameSrv", False)
         self.assertTrue(self.look({1: SLAVE}))
         [(code, header)] = self.asked_names
@@ -244,7 +244,7 @@ class NameServerTests(ActingCase):
                           header.broker_id), (kernel.broker_name, SLAVE, kernel.cluster_name, 1))
 
     def test_how_often_they_are_sent(self) -> None:
-        """From a second after the start on, as often as the settings say at the time."""
+        """The requests begin one second after the start, with the period of the settings."""
         tasks = {task.name: task for task in self.slave.kernel.periodic_tasks}
         for name, setting in ((HEARTBEAT, "brokerHeartbeatInterval"),
                               (LOOK, "syncBrokerMemberGroupPeriod")):
@@ -255,7 +255,7 @@ class NameServerTests(ActingCase):
             self.assertEqual(task.period_ms(), 70)
 
     def test_a_refusal_is_no_group(self) -> None:
-        """Nor is an answer without one."""
+        """A refusal, and a response without a group, change nothing."""
         async def refuse(code: int, header: CommandHeader, *, timeout_ms: int) -> RemotingCommand:
             return answers.pop()
 
@@ -271,10 +271,10 @@ class NameServerTests(ActingCase):
 
 
 class ExchangeTests(ActingCase):
-    """EXCHANGE_BROKER_HA_INFO (906)."""
+    """The request EXCHANGE_BROKER_HA_INFO (906)."""
 
     def test_a_master_says_where_it_is(self) -> None:
-        """With where its log ended when it started."""
+        """The response has the end of the log at the master's start."""
         self.send()
         end = self.master.kernel.store.commit_log.max_offset
         self.master.stop()
@@ -286,7 +286,7 @@ class ExchangeTests(ActingCase):
         self.assertEqual(self.exchange(self.slave), ExchangeHAInfoResponseHeader())
 
     def test_a_slave_follows_the_master_that_tells_it(self) -> None:
-        """A master does not, nor does a broker without the setting."""
+        """A master, and a broker without the setting, do not follow."""
         self.exchange(self.slave, master_address=OTHER, master_ha_address="127.0.0.1:10932",
                       master_flush_offset=0)
         self.assertEqual(self.addresses(), (OTHER, "127.0.0.1:10932"))
@@ -312,7 +312,7 @@ class PreOnlineCase(ActingCase):
         return super()._joined(box, address)
 
     def online(self, box: KernelBox) -> bool:
-        """Go on; :returns: whether it registers."""
+        """Continue; :returns: whether the broker registers."""
         run_task(box, ONLINE)
         return box.kernel.identity.registers
 
@@ -341,7 +341,7 @@ class SlaveOnlineTests(PreOnlineCase):
         self.assertEqual(len(self.told), 1)
 
     def test_it_registers_at_once_without_a_master(self) -> None:
-        """Its own address that name servers still know is no other broker."""
+        """An old registration of the broker's own address does not count as another broker."""
         [task] = [each for each in self.slave.kernel.periodic_tasks if each.name == ONLINE]
         self.assertEqual((task.first_ms, task.period_ms), (0, 500))
         registered: list[int] = []
@@ -363,7 +363,7 @@ class MasterOnlineTests(PreOnlineCase):
     """A master waits until its slaves follow it."""
 
     def test_it_tells_its_slave_and_takes_its_offsets(self) -> None:
-        """Once that is connected."""
+        """It does so when the slave is connected."""
         for _ in range(5):
             self.send()
         self.copy_log()
@@ -376,7 +376,7 @@ class MasterOnlineTests(PreOnlineCase):
         self.assertEqual(self.master.kernel.consumer_offset.query("g", "T", 0), 4)
 
     def test_it_waits_for_each_slave_of_a_host(self) -> None:
-        """One connection of a host stands for one of its brokers."""
+        """One connection of a host counts for one of its brokers."""
         self.servers[OTHER] = self.slave
         self.members = {1: SLAVE, 2: OTHER}
         self.connect(1)
@@ -416,7 +416,7 @@ class _Transport:
 
 
 class InSyncTests(ActingCase):
-    """A SYNC_MASTER that wants two brokers to have each message."""
+    """A SYNC_MASTER that requires two brokers for each message."""
 
     master_settings: Mapping[str, str] = {
         **ACTING, "skipPreOnline": "true", "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
@@ -431,7 +431,7 @@ class InSyncTests(ActingCase):
         return self.master.kernel.store.commit_log.max_offset
 
     def connect(self) -> SlaveLink:
-        """A slave is connected, and has all."""
+        """Connect a slave that has all messages."""
         link = self.plugin(self.master).slaves.connected(_Peer())
         assert link is not None
         link.transport = _Transport()
@@ -440,7 +440,7 @@ class InSyncTests(ActingCase):
         return link
 
     def test_without_a_slave_nothing_is_stored(self) -> None:
-        """But what waits for no slave; a slave too far behind is none, nor one that left."""
+        """Only messages that wait for no slave are stored; a slave far behind does not count."""
         refused = (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
         self.assertEqual(self.try_send(), refused)
         self.assertEqual(self.end, 0)
@@ -469,7 +469,7 @@ class InSyncTests(ActingCase):
         self.assertEqual(self.try_send()[0], ResponseCode.SYSTEM_ERROR)
 
     def test_a_send_waits_for_as_many_as_were_there(self) -> None:
-        """A slave that leaves makes no send safe."""
+        """If a slave leaves, the send does not count as safe."""
         self.master.settings.put("enableAutoInSyncReplicas", True)
         link = self.connect()
         self.assertEqual(self.try_send(), (-1, "it waits"))
@@ -514,7 +514,7 @@ class EscapeTests(ActingCase):
             "T", queue_id, 0, 32).messages for record in records_of(data)]
 
     def test_writable_queues_of_other_masters_get_them_in_turn(self) -> None:
-        """The route is asked for once in half a minute; the messages are as they were."""
+        """The route is requested once in thirty seconds; the messages are unchanged."""
         self.assertEqual(self.store(*(message("T", body=b"%d" % number, keys="k")
                                       for number in range(4))), {})
         self.assertEqual((self.queue(0), self.queue(1)), ([b"1", b"3"], [b"0", b"2"]))
@@ -529,7 +529,7 @@ class EscapeTests(ActingCase):
         self.assertEqual(self.looks, before + 1)
 
     def test_refusals_are_by_message(self) -> None:
-        """No broker, one that refuses, one that is late to flush, which has it, and one away."""
+        """Errors: no broker, a refusal, a late flush (the message is stored), and a lost broker."""
         self.answers[MASTER, RequestCode.SEND_MESSAGE_V2] = RemotingCommand(
             ResponseCode.SYSTEM_BUSY, remark="busy")
         self.assertEqual(self.store(message("T")), {0: f"{MASTER} answered 2: busy"})
@@ -551,7 +551,7 @@ class EscapeTests(ActingCase):
 
 
 class StartTests(GroupCase):
-    """Which brokers wait."""
+    """The brokers that wait at their start."""
 
     def waits(self, **settings: str) -> bool:
         self.slave.stop()

@@ -1,4 +1,4 @@
-"""A pair whose slave stands in for its master, over real sockets."""
+"""A pair whose slave acts as master, over real sockets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ActingPairCase(SynchronousTestCase):
             **self.settings, **settings}))
 
     def start_pair(self) -> tuple[LoneBroker, LoneBroker]:
-        """A master and its slave, which is connected."""
+        """Start a master and a connected slave."""
         master = self.start_master()
         self.wait_for_members(0)
         slave = self.start_slave()
@@ -59,7 +59,7 @@ class ActingPairCase(SynchronousTestCase):
         return master, slave
 
     def members(self) -> dict[int, str]:
-        """Who the name server says is in the group."""
+        """Return the members of the group at the name server."""
         group = self.beside.call(
             lambda: self.beside.service.namesrv.name_server.routes.tables.brokers.get("pair"))
         return dict(group.broker_addrs) if group is not None else {}
@@ -68,7 +68,7 @@ class ActingPairCase(SynchronousTestCase):
         wait_until(lambda: sorted(self.members()) == sorted(ids), f"{ids} are in the group")
 
     def route(self, topic: str) -> list[tuple[BrokerData, QueueData]]:
-        """The brokers of a topic as clients see them."""
+        """Return the brokers of a topic as clients see them."""
         views = self.beside.service.namesrv.name_server.views
         route = self.beside.call(views.route, topic)
         return list(zip(route.broker_datas, route.queue_datas, strict=True)) if route else []
@@ -79,16 +79,16 @@ class ActingPairCase(SynchronousTestCase):
 
     @staticmethod
     def is_active(client: RawClient) -> str:
-        """What the broker says of the work that a master does."""
+        """Return what the broker reports about the tasks of a master."""
         reply = client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
         return KVTable.decode(reply.body).table["brokerActive"]
 
 
 class StandInTests(ActingPairCase):
-    """The master goes, and returns."""
+    """The master stops, and returns."""
 
     def test_the_slave_is_shown_as_master(self) -> None:
-        """Clients read from it and commit there; it takes no sends, and has no changes made."""
+        """Clients read and commit there; sends and changes are refused."""
         master, slave = self.start_pair()
         with master.client() as client:
             for number in range(10):
@@ -120,12 +120,12 @@ class StandInTests(ActingPairCase):
 
 
 class EscapeTests(ActingPairCase):
-    """Delayed messages fall due while the master is gone."""
+    """Delayed messages become due while the master is away."""
 
     settings: ClassVar[dict[str, str]] = {"enableRemoteEscape": "true"}
 
     def test_another_master_stores_them(self) -> None:
-        """Once: the master that returns does not deliver them again."""
+        """They are stored once; the returned master does not deliver them again."""
         bodies = [b"%d" % number for number in range(20)]
         with self.beside.client() as client:
             client.send("T", b"makes the topic")
@@ -154,7 +154,7 @@ class EscapeTests(ActingPairCase):
 
 
 def schedule_offsets(broker: LoneBroker) -> dict[int, int]:
-    """How far each delay level has come."""
+    """Return the progress of each delay level."""
     plugin = broker.kernel.hooks.find(schedule.Plugin)
     assert plugin is not None
     return dict(plugin._service.offsets)

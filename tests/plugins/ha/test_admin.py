@@ -1,4 +1,4 @@
-"""What is asked of the replication of a master, and of a slave."""
+"""Requests about the replication of a master and of a slave."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ APACHE: dict[str, Any] = {
 
 
 class ReplicationTests(SynchronousTestCase):
-    """905, 907 and 908."""
+    """The requests 905, 907 and 908."""
 
     def box(self, **settings: str) -> KernelBox:
         box = KernelBox([("ha", ha.Plugin)], settings)
@@ -35,7 +35,7 @@ class ReplicationTests(SynchronousTestCase):
         return box
 
     def test_status_of_a_master(self) -> None:
-        """It has no slaves, and tells where its log ends."""
+        """The master has no slaves, and reports the end of its log."""
         box = self.box()
         box.kernel.append([message("T")])
         reply = box.ask(RequestCode.GET_BROKER_HA_STATUS)
@@ -45,7 +45,7 @@ class ReplicationTests(SynchronousTestCase):
         self.assertEqual(json.loads(reply.body), {**APACHE, "masterCommitLogMaxOffset": end})
 
     def test_what_is_for_slaves(self) -> None:
-        """A master takes it, and does nothing."""
+        """A master accepts the request and does nothing."""
         box = self.box()
         for code, header in (
             (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequestHeader(
@@ -60,7 +60,7 @@ class ReplicationTests(SynchronousTestCase):
         self.assertEqual(box.kernel.store.commit_log.max_offset, 0)
 
     def test_a_slave_tells_of_itself(self) -> None:
-        """How far it is, and what it was told of its master; nothing was read yet."""
+        """A slave reports its progress and the data that it got from its master."""
         box = self.box(brokerRole="SLAVE", brokerId="1")
         self.assertEqual(box.ask(
             RequestCode.RESET_MASTER_FLUSH_OFFSET,

@@ -27,7 +27,7 @@ BATCH_SIZE = 32768
 
 
 def log_of(version: str) -> bytes:
-    """The commit log of a master, up to its end."""
+    """Return the commit log of a master, up to its end."""
     return gzip.decompress((GOLDEN / version / "log.gz").read_bytes())
 
 
@@ -41,13 +41,13 @@ class CaptureCase(SynchronousTestCase):
     """Brokers in memory."""
 
     def box(self, disk: MemoryDisk | None = None, **settings: str) -> KernelBox:
-        """A started broker."""
+        """Return a started broker."""
         box = KernelBox([("ha", ha.Plugin)], {**SETTINGS, **settings}, disk)
         self.addCleanup(box.stop)
         return box
 
     def same_queues(self, version: str, box: KernelBox) -> None:
-        """The queues end where those of Apache's broker do."""
+        """Check that the queues end as those of Apache's broker do."""
         for topic, ends in json.loads((GOLDEN / version / "queues.json").read_text()).items():
             self.assertEqual([len(box.stored(topic, each)) for each in range(len(ends))], ends)
 
@@ -56,7 +56,7 @@ class MasterTests(CaptureCase):
     """Our master over the log of a master of Apache's."""
 
     def master(self, version: str) -> KernelBox:
-        """Ours, which opens Apache's files."""
+        """Return our master, which opens Apache's files."""
         disk, log = MemoryDisk(), log_of(version)
         disk.make_directory("/store/commitlog")
         for at in range(0, len(log), FILE_SIZE):
@@ -67,7 +67,7 @@ class MasterTests(CaptureCase):
         return box
 
     def test_it_sends_what_apaches_master_sent(self) -> None:
-        """Byte for byte: where it begins, the frames, their borders at files, the heartbeat."""
+        """The bytes are equal: the begin offset, the frames, their ends at files, the heartbeat."""
         for version in VERSIONS:
             box = self.master(version)
             self.same_queues(version, box)
@@ -96,10 +96,10 @@ class MasterTests(CaptureCase):
 
 
 class SlaveTests(CaptureCase):
-    """Our slave behind a master of Apache's."""
+    """Our slave reads the stream of an Apache master."""
 
     def replay(self, version: str, box: KernelBox, offset: int, data: bytes) -> None:
-        """Feed a stream in parts of any size to a slave whose log ends at ``offset``."""
+        """Feed a stream, in parts of any size, to a slave whose log ends at ``offset``."""
         chance, store, at = random.Random(offset), box.kernel.store, 0
         receiver = Receiver(box.settings, store.raw.file_size, offset, 0)
         self.assertEqual(receiver.begin(), encode_report(offset))
@@ -123,7 +123,9 @@ class SlaveTests(CaptureCase):
             self.same_queues(version, box)
 
     def test_the_rest_of_a_stream(self) -> None:
-        """It goes on within a message, one byte before a file's end, at a file's start."""
+        """The slave continues within a message, one byte before a file's end, or at
+        a file's start.
+        """
         for version in VERSIONS:
             log = log_of(version)
             for place, data in streams(version):

@@ -1,4 +1,4 @@
-"""Consumer offsets that are committed at a slave."""
+"""Offsets that consumers commit at a slave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CODE = RequestCode.UPDATE_CONSUMER_OFFSET
 
 
 class CommitTests(GroupCase):
-    """A consumer whose route has the slave as the master, as after a change of roles."""
+    """A consumer that uses the slave as its master, as after a change of roles."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -34,7 +34,7 @@ class CommitTests(GroupCase):
         self.asked.clear()
 
     def commit(self, offset: int, *, master_lives: bool) -> RemotingCommand:
-        """Commit at the slave."""
+        """Commit an offset at the slave."""
         follower = self.slave.plugin(ha.Plugin).follower
         with patch.object(Follower, "hears_master", master_lives):
             assert follower.hears_master == master_lives
@@ -44,14 +44,14 @@ class CommitTests(GroupCase):
         return box.kernel.consumer_offset.query("g", "T", 0)
 
     def test_the_master_has_it(self) -> None:
-        """So the next copy of its table takes nothing back."""
+        """The next copy of the master's table therefore keeps the offset."""
         self.assertEqual(self.commit(3, master_lives=True).code, ResponseCode.SUCCESS)
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (3, 3))
         self.pass_time()
         self.assertEqual(self.offset(self.slave), 3)
 
     def test_the_master_refuses_it(self) -> None:
-        """The consumer hears of that, and the slave does not keep it either."""
+        """The consumer gets the refusal, and the slave does not keep the offset."""
         reply = self.commit(99, master_lives=True)
         self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
         self.assertIn("beyond the end", reply.remark or "")
@@ -64,13 +64,13 @@ class CommitTests(GroupCase):
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (6, -1))
 
     def test_a_master_that_does_not_take_requests_of_the_slave(self) -> None:
-        """The consumer is not refused for that; the slave keeps the offset."""
+        """The consumer gets no refusal, and the slave keeps the offset."""
         self.answers[MASTER, CODE] = RemotingCommand(code=ResponseCode.NO_PERMISSION)
         self.assertEqual(self.commit(2, master_lives=True).code, ResponseCode.SUCCESS)
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (-1, 2))
 
     def test_the_offset_is_that_of_a_part_of_a_static_topic(self) -> None:
-        """The slave has mapped the logical queue: the master is told not to do it again."""
+        """The slave has already mapped the logical queue; the master must not map it again."""
         headers = []
 
         async def ask(address: str, code: int, header: Any, body: bytes = b"", **_: Any
@@ -83,13 +83,13 @@ class CommitTests(GroupCase):
         self.assertEqual([header.lo for header in headers], [False])
 
     def test_a_slave_without_its_master_keeps_it(self) -> None:
-        """Nobody is asked."""
+        """No master is asked."""
         self.assertEqual(self.commit(2, master_lives=False).code, ResponseCode.SUCCESS)
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (-1, 2))
         self.assertNotIn((MASTER, CODE), self.asked)
 
     def test_a_master_is_told_what_was_kept_before_it_was_heard(self) -> None:
-        """Else the copy of its table would take the offset back."""
+        """Otherwise the copy of its table would replace the offset by the old one."""
         self.commit(3, master_lives=False)
         self.pass_time()
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (3, 3))
@@ -98,7 +98,7 @@ class CommitTests(GroupCase):
         self.assertNotIn((MASTER, CODE), self.asked)
 
     def test_a_master_that_has_more_is_told_nothing(self) -> None:
-        """Its consumers have come further meanwhile."""
+        """Its consumers have advanced further in the meantime."""
         self.commit(2, master_lives=False)
         self.master.ask(CODE, UpdateConsumerOffsetRequestHeader("g", "T", 0, 4))
         self.pass_time()
@@ -106,7 +106,7 @@ class CommitTests(GroupCase):
         self.assertNotIn((MASTER, CODE), self.asked)
 
     def test_what_was_kept_is_kept_until_the_master_has_it(self) -> None:
-        """A master that gives its table takes it later."""
+        """A master that only sends its table can accept the offset later."""
         self.commit(2, master_lives=False)
         self.answers[MASTER, CODE] = RemotingConnectError(f"cannot connect to {MASTER}")
         self.pass_time()
@@ -116,7 +116,7 @@ class CommitTests(GroupCase):
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (2, 2))
 
     def test_a_broker_that_was_master_meanwhile_tells_nothing_of_before(self) -> None:
-        """It was its own."""
+        """Those offsets were committed to the broker's own table."""
         self.commit(2, master_lives=False)
         for role, broker_id in (("ASYNC_MASTER", 0), ("SLAVE", 1)):
             self.slave.kernel.set_role(role, broker_id)
@@ -124,7 +124,7 @@ class CommitTests(GroupCase):
         self.assertNotIn((MASTER, CODE), self.asked)
 
     def test_an_offset_that_a_tool_has_reset_at_the_master(self) -> None:
-        """The slave does not keep the old one either: the copy brings the new one."""
+        """The slave does not keep the old offset; the next copy contains the new one."""
         self.commit(4, master_lives=True)
         self.master.kernel.consumer_offset.reset("g", "T", 0, 1)
         reply = self.commit(5, master_lives=True)
@@ -134,7 +134,7 @@ class CommitTests(GroupCase):
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (1, 1))
 
     def test_a_reset_at_the_master_wins_over_what_was_kept(self) -> None:
-        """The group was set back before the master was told."""
+        """The group was reset before the master got the offset."""
         self.commit(4, master_lives=False)
         self.master.kernel.consumer_offset.reset("g", "T", 0, 1)
         self.pass_time()
@@ -142,14 +142,14 @@ class CommitTests(GroupCase):
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (1, 1))
 
     def test_what_a_reset_refuses_is_not_kept(self) -> None:
-        """Of a slave that was master when a tool reset the group there."""
+        """The slave was a master when a tool reset the group."""
         self.slave.kernel.consumer_offset.reset("g", "T", 0, 1)
         self.assertIn("previously reset", self.commit(4, master_lives=False).remark or "")
         self.pass_time()
         self.assertNotIn((MASTER, CODE), self.asked)
 
     def test_a_broker_that_becomes_master_while_it_tells_the_old_one(self) -> None:
-        """The old table comes too late."""
+        """The old table arrives too late."""
         self.commit(4, master_lives=False)
         ask = self.slave.host.ask_server
 
@@ -168,7 +168,7 @@ class CommitTests(GroupCase):
         self.assertFalse(self.slave.plugin(ha.Plugin)._commits.has_kept)
 
     def test_a_master_that_does_not_answer(self) -> None:
-        """As without one; one line says so."""
+        """The offset is kept as without a master, and one line is logged."""
         self.answers[MASTER, CODE] = RemotingConnectError(f"cannot connect to {MASTER}")
         with capturedLogs() as lines:
             for offset in (1, 2):
@@ -178,7 +178,7 @@ class CommitTests(GroupCase):
         self.assertEqual(len([line for line in lines if "does not accept offsets" in str(line)]), 1)
 
     def test_a_master_keeps_it(self) -> None:
-        """Once this broker is one."""
+        """A broker that has become master keeps the offset."""
         self.slave.kernel.set_role("ASYNC_MASTER", 0)
         self.assertEqual(self.commit(2, master_lives=True).code, ResponseCode.SUCCESS)
         self.assertNotIn((MASTER, CODE), self.asked)

@@ -1,4 +1,4 @@
-"""Frames that go from the log's files to a socket, without a reactor."""
+"""Frames that are sent from the files of the log directly to a socket, without a reactor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRAME_SIZE = 10_000
 
 
 class DirectFramesTests(SynchronousTestCase):
-    """A log of several files, and a socket that takes little at a time."""
+    """A log of several files, and a socket that accepts few bytes at a time."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("ha", ha.Plugin)], {
@@ -40,7 +40,7 @@ class DirectFramesTests(SynchronousTestCase):
         self.direct = DirectFrames(self.sender, self.master)
 
     def read(self) -> bytes:
-        """All bytes that came to the slave and were not read."""
+        """Return all bytes that the slave has received and not yet read."""
         data = b""
         try:
             while part := self.slave.recv(1 << 16):
@@ -70,7 +70,7 @@ class DirectFramesTests(SynchronousTestCase):
         self.assertEqual(self.sender.next_offset, self.end)
 
     def test_no_more_is_sent_than_asked_for(self) -> None:
-        """But for the rest of the last frame."""
+        """Only the rest of the last frame may exceed the requested number."""
         self.master.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self.direct.send(2 * FRAME_SIZE + 1, 0)
         self.assertEqual(len(self.read()), 3 * (FRAME_SIZE + HEAD_SIZE))
@@ -90,6 +90,6 @@ class DirectFramesTests(SynchronousTestCase):
                                self.direct.send, 1 << 20, 0)
 
     def test_a_lost_connection_is_an_error(self) -> None:
-        """Of the kind that the system tells."""
+        """The error is one of the operating system."""
         self.slave.close()
         self.assertRaises(ConnectionError, self.direct.send, 1 << 20, 0)

@@ -36,7 +36,7 @@ class FollowerTests(SynchronousTestCase):
     """The health of a slave, by the clock of the test."""
 
     def test_its_health_is_bad_after_thirty_seconds(self) -> None:
-        """Not before, and not when it is a slave no longer."""
+        """The fault is reported after thirty seconds, and only while the broker is a slave."""
         box = KernelBox([("ha", ha.Plugin)], {"brokerRole": "SLAVE", "brokerId": "1"})
         self.addCleanup(box.stop)
         check = box.kernel.health_checks["replication"]
@@ -51,7 +51,7 @@ class FollowerTests(SynchronousTestCase):
 
 
 class ShutOutTests(SynchronousTestCase):
-    """A slave whose master closes each of its connections at once."""
+    """A slave whose master closes each of its connections immediately."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("ha", ha.Plugin)], {
@@ -62,7 +62,7 @@ class ShutOutTests(SynchronousTestCase):
         self.patch(self.box.kernel.host, "connect_stream", self.connect)
 
     async def connect(self, factory: Factory, address: str, **_: object) -> None:
-        """Take each connection."""
+        """Accept each connection."""
         self.link = factory.buildProtocol(None)
         assert isinstance(self.link, MasterLink)
         self.link.makeConnection(StringTransport())
@@ -78,7 +78,7 @@ class ShutOutTests(SynchronousTestCase):
         return [formatEvent(event) for event in events], self.follower._try_ms - self.box.now_ms
 
     def test_it_waits_longer_each_time_and_says_once_why(self) -> None:
-        """The line names the setting of the master that may be wrong."""
+        """The log line names the setting of the master that may be wrong."""
         lines, pause_ms = self.one_try()
         self.assertIn(f"connected to master {PORT}", lines[0])
         self.assertIn("closed the connection before it sent anything, as a master does if its "
@@ -92,7 +92,7 @@ class ShutOutTests(SynchronousTestCase):
         self.assertEqual(pauses, [500, 1000, 2000, 4000, 5000, 5000])
 
     def test_a_master_that_is_silent_is_tried_again_soon(self) -> None:
-        """Its connection is cut off, and the next try comes after the first pause."""
+        """The connection is closed, and the next attempt follows after the first pause."""
         self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
         self.link.dataReceived(encode_head(0, 0))
         self.follower.tick()
@@ -123,7 +123,9 @@ class ShutOutTests(SynchronousTestCase):
         self.assertIn("ha.peers", check())
 
     def test_its_health_is_bad_when_the_same_bytes_are_refused_again_and_again(self) -> None:
-        """As after a fault of the master's disk: the connection is made, and bytes come."""
+        """The slave connects and receives bytes each time, but they are the same
+        and are refused.
+        """
         check = self.box.kernel.health_checks["replication"]
         pauses = []
         with capturedLogs() as lines:
@@ -141,7 +143,7 @@ class ShutOutTests(SynchronousTestCase):
         self.assertEqual(len([line for line in lines if "no record" in formatEvent(line)]), 1)
 
     def test_its_health_is_good_when_the_master_has_nothing_to_send(self) -> None:
-        """As when a wrong address, whose bytes could not be kept, was put right."""
+        """This happens when a wrong address, whose bytes were refused, is corrected."""
         check = self.box.kernel.health_checks["replication"]
         self.one_try()
         self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
@@ -158,7 +160,7 @@ class ShutOutTests(SynchronousTestCase):
         self.assertIn(f"connected to master {PORT}", str(formatEvent(lines[0])))
 
     def test_it_says_when_the_master_is_heard_again(self) -> None:
-        """And the next loss of the connection counts from the beginning."""
+        """The next loss of the connection counts from the beginning."""
         for _ in range(3):
             self.one_try()
             self.box.now_ms += 5000
@@ -170,7 +172,7 @@ class ShutOutTests(SynchronousTestCase):
         self.assertEqual(self.box.kernel.health_checks["replication"](), "")
 
     def test_a_record_that_no_queue_can_have_is_neither_kept_nor_reported(self) -> None:
-        """With the others of the same read; what came before stays and is read."""
+        """Other records of the same read are dropped too; earlier ones are kept and readable."""
         store = self.box.kernel.store
         good, bad = record_at(0), record_at(record_size(record_at(0)), topic="../x", queue_id=-1)
         self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
@@ -191,7 +193,7 @@ class ShutOutTests(SynchronousTestCase):
         self.assertEqual(len(self.box.stored("T", 0)), 1)
 
     def test_a_log_that_takes_nothing_is_reported_as_it_was(self) -> None:
-        """The report of bytes comes after them, and not at all when they cannot be appended."""
+        """The report follows the append, and is omitted if the append fails."""
         good = record_at(0)
         for error in (StoreFull("the disk is full"), StoreError("the disk fails")):
             self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
@@ -206,7 +208,7 @@ class ShutOutTests(SynchronousTestCase):
         self.assertEqual(self.box.kernel.store.commit_log.max_offset, 0)
 
     def test_it_is_reported_once_it_is_appended(self) -> None:
-        """At the moment of the report the log has it."""
+        """The log has the bytes when the report is sent."""
         good = record_at(0)
         self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
         ends: list[int] = []
@@ -236,25 +238,27 @@ class SourceTests(GroupCase):
         self.tell(MASTER, MASTER_HA)
 
     async def connect(self, factory: Factory, address: str, **_: object) -> None:
-        """Take each connection."""
+        """Accept each connection."""
         self.connected.append(address)
         link = factory.buildProtocol(None)
         assert link is not None
         link.makeConnection(StringTransport())
 
     def tell(self, requests: str, replication: str) -> None:
-        """Name servers say who the master is; the slave connects if it has no connection."""
+        """Let name servers name the master; the slave connects if it has no connection."""
         self.slave.kernel.registered([Registered(requests, replication, {})])
 
     def lose(self) -> None:
-        """Lose the connection, and wait until it is tried again."""
+        """Lose the connection, and wait for the next attempt."""
         link = self.follower.link
         assert link is not None
         link.connectionLost(Failure(ConnectionAborted()))
         self.slave.now_ms += 60_000
 
     def test_tables_come_from_the_master_that_is_followed(self) -> None:
-        """Also when name servers call another broker the master; none without a connection."""
+        """Tables come from it even if name servers name another broker; without a
+        connection, none.
+        """
         self.assertEqual((self.connected, self.follower.source), ([MASTER_HA], MASTER))
         self.copy_log()
         self.tell(STRANGER, STRANGER)
@@ -269,7 +273,7 @@ class SourceTests(GroupCase):
         self.assertEqual(self.asked, [])
 
     def test_another_log_is_not_followed(self) -> None:
-        """Nor does the slave take tables of its owner, which is asked for its log alone."""
+        """The slave requests no tables from that broker, only the range of its log."""
         self.copy_log()
         stranger = KernelBox(self.plugins)
         self.addCleanup(stranger.stop)
@@ -295,8 +299,7 @@ class SourceTests(GroupCase):
         self.assertNotIn((STRANGER, RequestCode.UPDATE_CONSUMER_OFFSET), self.asked)
 
     def test_the_log_comes_from_where_the_master_says(self) -> None:
-        """A stranger may register the master's own address with a port for replication of its own.
-        """
+        """A stranger may register the master's address with its own port for replication."""
         self.lose()
         self.tell(MASTER, STRANGER)
         self.assertEqual((self.connected, self.follower.source), ([MASTER_HA, MASTER_HA], MASTER))
@@ -308,7 +311,7 @@ class SourceTests(GroupCase):
         self.assertEqual(self.connected[2:], [STRANGER])
 
     def test_the_address_that_the_settings_give_wins(self) -> None:
-        """It is asked for tables before its log is followed."""
+        """The master is asked for tables before its log is followed."""
         self.lose()
         self.slave.kernel.settings.put("ha.master", MASTER)
         self.slave.kernel.settings.put("haMasterAddress", PORT)
@@ -318,7 +321,7 @@ class SourceTests(GroupCase):
 
 
 def record_at(place: int, topic: str = "T", queue_id: int = 0) -> bytes:
-    """A record as it stands in a master's log."""
+    """Return a record as it is in a master's log."""
     record = message(topic, queue_id=queue_id)
     record.physical_offset, record.store_timestamp = place, 1_700_000_000_000
     return encode_record(record)

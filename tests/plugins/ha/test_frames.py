@@ -1,4 +1,4 @@
-"""The stream between a slave and its master: bytes as they are, in parts of any size."""
+"""The stream between a slave and its master, in parts of any size."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class BytesTests(SynchronousTestCase):
         self.assertEqual(encode_head(2818048, 912).hex(), "00000000002b000000000390")
 
     def test_what_cannot_be_sent(self) -> None:
-        """Neither a place before the log, nor a frame that a Java slave has no room for."""
+        """An offset before the log, and a frame that is too long for a Java slave, are errors."""
         self.assertRaises(AssertionError, encode_report, -1)
         for offset, size in ((-1, 0), (0, -1), (0, BODY_SIZE_MAX + 1)):
             self.assertRaises(AssertionError, encode_head, offset, size)
 
 
 class ReportReaderTests(SynchronousTestCase):
-    """Reports, as a master reads them."""
+    """The reports that a master reads."""
 
     def test_split_at_every_byte(self) -> None:
-        """They are the same, however they come."""
+        """The reports are the same, however their bytes are split."""
         wanted = [0, 912, 2**62, -5]
         data = b"".join(each.to_bytes(8, "big", signed=True) for each in wanted)
         for split in range(len(data) + 1):
@@ -52,7 +52,7 @@ class ReportReaderTests(SynchronousTestCase):
 
 
 class FrameReaderTests(SynchronousTestCase):
-    """Frames, as a slave reads them."""
+    """The frames that a slave reads."""
 
     def setUp(self) -> None:
         self.frames = [Frame(2818048, b"a" * 912), Frame(2818960, b""), Frame(2818960, b"b" * 7),
@@ -61,7 +61,7 @@ class FrameReaderTests(SynchronousTestCase):
                              for each in self.frames)
 
     def test_split_at_every_byte(self) -> None:
-        """They are the same, however they come; nothing is left over."""
+        """The frames are the same, however their bytes are split, and no byte remains."""
         for split in range(len(self.data) + 1):
             reader = FrameReader(FILE_SIZE)
             self.assertEqual(
@@ -69,7 +69,7 @@ class FrameReaderTests(SynchronousTestCase):
             self.assertEqual(reader.pending_bytes, 0)
 
     def test_parts_of_random_sizes(self) -> None:
-        """As a socket gives them."""
+        """The frames are read in parts as a socket delivers them."""
         for seed in range(200):
             chance, reader, at = random.Random(seed), FrameReader(FILE_SIZE), 0
             frames: list[Frame] = []
@@ -87,7 +87,7 @@ class FrameReaderTests(SynchronousTestCase):
             self.assertRaises(StreamBroken, FrameReader(1 << 30).feed, good + bad)
 
     def test_a_frame_over_the_end_of_a_file_names_the_setting(self) -> None:
-        """The log of a master with other files would be cut at the wrong places."""
+        """A master whose files have another size would be cut at the wrong positions."""
         reader = FrameReader(FILE_SIZE)
         error = self.assertRaises(StreamBroken, reader.feed, encode_head(FILE_SIZE - 3, 4))
         self.assertIn("mappedFileSizeCommitLog", str(error))

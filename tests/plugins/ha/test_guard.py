@@ -1,4 +1,4 @@
-"""A look at the master before anything is appended."""
+"""The check of the master's log before anything is appended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GuardTests(SynchronousTestCase):
         return box
 
     def fill(self, box: KernelBox, count: int, body: bytes = b"x" * 100) -> None:
-        """Append so many messages."""
+        """Append a number of messages."""
         writable, box.kernel.store.writable = box.kernel.store.writable, True
         box.kernel.append([message("T", body=body) for _ in range(count)])
         box.kernel.store.writable = writable
@@ -51,7 +51,7 @@ class GuardTests(SynchronousTestCase):
         return box.kernel.store.commit_log.max_offset
 
     def prepare(self, **settings: bool) -> Deferred[int]:
-        """Look at the master."""
+        """Check the master."""
         for name, value in settings.items():
             self.slave.settings.put(f"ha.{name}", value)
 
@@ -80,7 +80,7 @@ class GuardTests(SynchronousTestCase):
         drop()
 
     def test_what_is_here_cannot_be_read(self) -> None:
-        """Nothing is asked of the master: nothing that it sends could be kept."""
+        """The master is not asked, because none of its bytes could be kept."""
         self.fill(self.master, 2)
         self.slave.kernel.store.dispatch.damage = "the message at 0 cannot be read"
         error = self.failureResultOf(self.prepare(), StoreError).value
@@ -90,7 +90,7 @@ class GuardTests(SynchronousTestCase):
     # --- an empty slave
 
     def test_both_are_empty(self) -> None:
-        """Also when the master is Apache's and says that its log begins at -1."""
+        """The copy starts, also if an Apache master reports -1 as the beginning of its log."""
         self.assertEqual(self.successResultOf(self.prepare()), 0)
 
         def answer(code: int, header: Any) -> RemotingCommand:
@@ -104,12 +104,12 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(self.prepare()), 0)
 
     def test_one_file_is_asked_for_from_its_beginning(self) -> None:
-        """A slave that asks for 0 gets the last file, which is this one."""
+        """A slave that asks for 0 gets the last file, which is the only one."""
         self.fill(self.master, 3)
         self.assertEqual(self.successResultOf(self.prepare()), 0)
 
     def test_all_files_are_asked_for(self) -> None:
-        """The first message is taken by itself, because 0 would mean the last file."""
+        """The first message is copied separately, because 0 would mean the last file."""
         self.fill(self.master, 60)
         self.assertGreater(self.end(self.master), 2 * FILE_SIZE)
         offset = self.successResultOf(self.prepare())
@@ -120,14 +120,14 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(self.slave.kernel.store.commit_log.flushed_offset, offset)
 
     def test_the_oldest_file_there_is(self) -> None:
-        """A master that removed some."""
+        """The master has removed some files."""
         self.fill(self.master, 60)
         self.drop_first()
         self.assertEqual(self.successResultOf(self.prepare()), FILE_SIZE)
         self.assertEqual(self.slave.kernel.store.commit_log.min_offset, FILE_SIZE)
 
     def test_the_last_file_alone(self) -> None:
-        """When the settings say so."""
+        """The settings ask for the last file only."""
         self.fill(self.master, 60)
         end = self.end(self.master)
         self.assertEqual(self.successResultOf(self.prepare(full_copy=False)),
@@ -136,7 +136,7 @@ class GuardTests(SynchronousTestCase):
     # --- a slave that has something
 
     def test_a_log_that_is_the_beginning_goes_on(self) -> None:
-        """At the end of its last whole message: half a one is cut."""
+        """The copy continues at the end of the last whole message; an incomplete one is cut."""
         self.fill(self.master, 20)
         self.copy(1000)
         offset = self.successResultOf(self.prepare())
@@ -146,7 +146,7 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(self.prepare()), self.end(self.master))
 
     def test_another_last_message(self) -> None:
-        """Equal lengths, other bytes: nothing is mixed, and the place is named."""
+        """Logs of equal length with other bytes are not mixed, and the position is named."""
         self.fill(self.master, 10, b"a" * 50)
         self.fill(self.slave, 10, b"b" * 50)
         end = self.end(self.slave)
@@ -155,7 +155,7 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(self.end(self.slave), end)
 
     def test_a_longer_log(self) -> None:
-        """The master lost its end: the slave keeps what it has, and says so."""
+        """The master has lost its end; the slave keeps its data and reports the difference."""
         self.fill(self.master, 10)
         self.copy(self.end(self.master))
         self.fill(self.slave, 5)
@@ -165,14 +165,14 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(self.end(self.slave), end)
 
     def test_a_longer_log_is_cut_when_allowed(self) -> None:
-        """To where the master's ends."""
+        """The log is cut to the end of the master's log."""
         self.fill(self.master, 10)
         self.copy(self.end(self.master))
         self.fill(self.slave, 5)
         self.assertEqual(self.successResultOf(self.prepare(resync=True)), self.end(self.master))
 
     def test_what_differs_is_cut_when_allowed(self) -> None:
-        """Back to the last message that both have, in whatever file that is."""
+        """The log is cut after the last message that both have, in whatever file it is."""
         for common in (1, 7, 25, 40):
             self.setUp()
             self.fill(self.master, common)
@@ -183,7 +183,7 @@ class GuardTests(SynchronousTestCase):
             self.assertEqual(self.successResultOf(self.prepare(resync=True)), place)
 
     def test_nothing_in_common(self) -> None:
-        """All is removed when that is allowed, and the copy begins from the start."""
+        """With the permission everything is removed, and the copy starts from the beginning."""
         self.fill(self.master, 60, b"a" * 50)
         self.fill(self.slave, 20, b"b" * 60)
         offset = self.successResultOf(self.prepare(resync=True))
@@ -191,7 +191,7 @@ class GuardTests(SynchronousTestCase):
                          self.master.kernel.store.raw.read(0, offset))
 
     def test_a_slave_that_was_away_too_long(self) -> None:
-        """The master has none of its log left: both places are named, all is kept."""
+        """The master no longer has this part; both positions are named, and nothing is removed."""
         self.fill(self.master, 60)
         self.copy(500)
         self.drop_first()
@@ -211,6 +211,6 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(self.slave.kernel.store.commit_log.min_offset, 0)
 
     def test_a_master_that_does_not_say(self) -> None:
-        """No code but 0, no figures: nothing is done."""
+        """A response with an error code, or without the numbers, starts nothing."""
         self.patch(self, "answer", lambda code, header: self.master.ask(3, None))
         self.failureResultOf(self.prepare(), BrokerError)

@@ -1,4 +1,4 @@
-"""SYNC_MASTER and SYNC_FLUSH in a pair whose syncs are held."""
+"""SYNC_MASTER and SYNC_FLUSH in a pair whose syncs can be held back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twistmq.protocol.codes import ResponseCode
 
 
 class HeldSyncTests(SynchronousTestCase):
-    """A pair that the test lets go on step by step."""
+    """A pair whose steps the test controls."""
 
     def setUp(self) -> None:
         self.pair = PairSimulation(1, {"syncFlushTimeout": "4000", "slaveTimeout": "2000"})
@@ -29,7 +29,7 @@ class HeldSyncTests(SynchronousTestCase):
         return end
 
     def acked(self) -> int:
-        """What the slave reported."""
+        """Return the offset that the slave has reported."""
         [link] = self.master.plugin.slaves.links
         return link.sender.acked
 
@@ -51,7 +51,7 @@ class HeldSyncTests(SynchronousTestCase):
         self.assertEqual(self.codes, [ResponseCode.SUCCESS] * 2)
 
     def test_a_late_slave(self) -> None:
-        """After slaveTimeout the code says it."""
+        """After slaveTimeout the code says that the slave is late."""
         self.slave.holds = True
         self.send()
         self.pair.exchange(held="slave")
@@ -61,7 +61,7 @@ class HeldSyncTests(SynchronousTestCase):
         self.assertEqual(self.codes, [ResponseCode.FLUSH_SLAVE_TIMEOUT])
 
     def test_a_late_disk(self) -> None:
-        """After syncFlushTimeout, which is another setting, the code says that."""
+        """After syncFlushTimeout, which is another setting, the code says that the disk is late."""
         self.master.holds = True
         self.send()
         self.pair.exchange(held="master")

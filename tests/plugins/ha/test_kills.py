@@ -40,7 +40,7 @@ class KillTests(SynchronousTestCase):
         self.check(restart(self.folder, KILLS))
 
     def test_a_promotion_over_half_a_message(self) -> None:
-        """What is acknowledged after it survives a kill."""
+        """Messages that are acknowledged afterwards survive a kill."""
         outcome = cut_and_promote(self.folder, CUTS)
         self.assertEqual(outcome.problems, [])
         self.assertGreater(outcome.halves, 0)

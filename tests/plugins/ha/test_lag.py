@@ -1,4 +1,4 @@
-"""How long a slave is behind."""
+"""The time by which a slave is behind its master."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ class LagTests(SynchronousTestCase):
         self.lag = Lag(0)
 
     def test_a_slave_that_is_steadily_behind(self) -> None:
-        """Its lag is the time that the log took to grow so much, and does not add up."""
+        """The lag is the time in which the log grew by the missing bytes, and does
+        not accumulate.
+        """
         for now_ms in range(5000, 60_000, 100):
             self.lag.reported(now_ms - 2000, now_ms, now_ms)
             if now_ms >= 10_000:
                 self.assertTrue(2000 <= self.lag.ms(now_ms - 2000, now_ms, now_ms) <= 2200)
 
     def test_a_slave_that_stalls_and_catches_up(self) -> None:
-        """It grows with the time, however much that is, and is over when the slave has all."""
+        """The lag grows with the time, and is zero when the slave has everything."""
         self.lag.reported(1000, 1000, 1000)
         self.assertEqual(self.lag.ms(1000, 1000, 1000), 0)
         for now_ms in range(1500, 3_600_000, 500):
@@ -35,6 +37,6 @@ class LagTests(SynchronousTestCase):
         self.assertEqual(self.lag.ms(now_ms, now_ms, now_ms), 0)
 
     def test_a_new_slave(self) -> None:
-        """It is behind since it connected."""
+        """A new slave is behind since it connected."""
         self.lag.reported(0, 5000, 10)
         self.assertEqual(self.lag.ms(0, 5000, 700), 700)

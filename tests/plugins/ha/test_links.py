@@ -1,4 +1,4 @@
-"""The connections of replication over a transport that the test drains."""
+"""The connections of replication, over a transport that the test empties."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNSENT_MAX = 300 * 1024
 
 
 class _Transport(StringTransport):
-    """A transport that notes when it is cut off."""
+    """A transport that records whether it was aborted."""
 
     is_aborted = False
     socket: socket.socket | None = None
@@ -40,7 +40,7 @@ class _Transport(StringTransport):
 
 
 class SlaveLinkTests(SynchronousTestCase):
-    """A slave that reads slowly, or not at all."""
+    """A slave that reads slowly or not at all."""
 
     def setUp(self) -> None:
         self.box = KernelBox([("ha", ha.Plugin)])
@@ -55,7 +55,7 @@ class SlaveLinkTests(SynchronousTestCase):
         self.link.makeConnection(self.transport)
 
     def connect(self) -> _Transport:
-        """Make the transport."""
+        """Create the transport."""
         return _Transport()
 
     def now(self) -> int:
@@ -69,7 +69,7 @@ class SlaveLinkTests(SynchronousTestCase):
         return len(self.transport.value())
 
     def drain(self) -> int:
-        """Send what waits; :returns: how much it was."""
+        """Send the waiting bytes; :returns: their number."""
         size = len(self.transport.value())
         self.transport.clear()
         self.link.resumeProducing()
@@ -102,7 +102,7 @@ class SlaveLinkTests(SynchronousTestCase):
         self.assertEqual(self.events, [True, "it was silent too long"])
 
     def test_reports_are_told_when_they_move(self) -> None:
-        """The first one, and each that says more; nothing is heard after a bad one."""
+        """The first report and each that advances are passed on; after an invalid one none is."""
         self.link.dataReceived(encode_report(0))
         self.link.dataReceived(encode_report(0))
         self.link.dataReceived(encode_report(1))
@@ -114,10 +114,10 @@ class SlaveLinkTests(SynchronousTestCase):
 
 
 class FarBehindTests(SlaveLinkTests):
-    """A slave that lacks much gets it from the files; the same holds for it."""
+    """A slave far behind is sent bytes from the files; the same rules apply to it."""
 
     def connect(self) -> _Transport:
-        """A transport that has a socket."""
+        """Create a transport with a socket."""
         transport = _Transport()
         transport.socket, self.slave = socket.socketpair()
         for each in (transport.socket, self.slave):
@@ -126,7 +126,7 @@ class FarBehindTests(SlaveLinkTests):
         return transport
 
     def unsent(self) -> int:
-        """How much the socket took and the transport has."""
+        """Return the numbers of bytes that the socket accepted and that the transport holds."""
         with contextlib.suppress(BlockingIOError):
             while part := self.slave.recv(1 << 20):
                 self.taken += part
@@ -142,7 +142,9 @@ class FarBehindTests(SlaveLinkTests):
     taken = read = b""
 
     def test_bytes_wait_in_the_log_and_not_in_memory(self) -> None:
-        """All comes in order, by the socket and, near the end of the log, by the transport."""
+        """All bytes arrive in order, from the files and, near the end of the log, from the
+        transport.
+        """
         super().test_bytes_wait_in_the_log_and_not_in_memory()
         self.assertGreater(self.transport.waits, 5)
         end = 1
@@ -152,13 +154,13 @@ class FarBehindTests(SlaveLinkTests):
         self.assertEqual(end, self.box.kernel.store.commit_log.max_offset)
 
     def test_nothing_is_tried_before_it_asks(self) -> None:
-        """Else the reactor would turn all the time."""
+        """Otherwise the reactor would be busy all the time."""
         self.link.send()
         self.link.tick()
         self.assertEqual((self.transport.waits, self.unsent()), (0, 0))
 
     def test_a_lost_connection_ends_it(self) -> None:
-        """With the reason that others have, too."""
+        """The reason is the same as for other connections."""
         self.slave.close()
         self.link.dataReceived(encode_report(1))
         self.assertTrue(self.transport.is_aborted)
@@ -166,7 +168,7 @@ class FarBehindTests(SlaveLinkTests):
         self.assertEqual(self.events, [True, "it closed the connection"])
 
     def test_bytes_that_cannot_be_read_end_it(self) -> None:
-        """And the reason says where."""
+        """The reason names the position."""
         def fail(*_: object) -> int:
             raise OSError(5, "Input/output error")
 
@@ -204,7 +206,7 @@ class MasterLinkTests(SynchronousTestCase):
         return said
 
     def test_it_asks_takes_and_reports(self) -> None:
-        """Frames of one read are taken together and reported once."""
+        """The frames of one read are appended together and reported once."""
         self.assertEqual(self.said(), encode_report(100))
         self.link.dataReceived(encode_head(100, 3) + b"abc" + encode_head(103, 2) + b"de")
         self.assertEqual(self.taken, [(100, b"abcde")])
@@ -213,7 +215,7 @@ class MasterLinkTests(SynchronousTestCase):
         self.assertEqual((len(self.taken), self.said()), (1, b""))
 
     def test_a_full_disk_reports_nothing(self) -> None:
-        """The connection ends with the reason; what comes after is not taken."""
+        """The connection ends with the reason, and later bytes are ignored."""
         self.said()
         self.full = True
         self.link.dataReceived(encode_head(100, 3) + b"abc")
@@ -224,12 +226,12 @@ class MasterLinkTests(SynchronousTestCase):
         self.assertEqual((self.taken, self.said(), self.why), ([], b"", ["the disk is full"]))
 
     def test_a_gap_ends_it(self) -> None:
-        """Nothing of that read is taken."""
+        """Nothing of that read is appended."""
         self.link.dataReceived(encode_head(100, 3) + b"abc" + encode_head(104, 2) + b"de")
         self.assertEqual((self.taken, self.transport.is_aborted), ([], True))
 
     def test_a_silent_master(self) -> None:
-        """It hears a report each five seconds, and is left after twenty."""
+        """The master gets a report every five seconds, and is disconnected after twenty."""
         self.said()
         self.box.now_ms += 5001
         self.assertFalse(self.link.tick())

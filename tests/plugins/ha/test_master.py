@@ -1,4 +1,4 @@
-"""Where a slave finds its master."""
+"""The address at which a slave finds its master."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twistmq.plugins.ha.master import MasterAddress
 
 
 class MasterAddressTests(SynchronousTestCase):
-    """The addresses of a slave's plugin."""
+    """The addresses in a slave's plugin."""
 
     def master(self, **settings: str) -> MasterAddress:
         box = KernelBox([("ha", ha.Plugin)], {
@@ -21,7 +21,7 @@ class MasterAddressTests(SynchronousTestCase):
         return box.plugin(ha.Plugin).master
 
     def test_name_servers_say_it(self) -> None:
-        """The first that names a master counts; one that is gone keeps its port for replication."""
+        """The first master that is named counts; after it leaves, its replication port is kept."""
         master = self.master()
         self.assertEqual((master.requests, master.replication), ("", ""))
         self.box.kernel.registered([Registered(None, None, {}), Registered("m:1", "m:2", {}),

@@ -1,4 +1,4 @@
-"""A master and a slave of ours over real sockets."""
+"""Our master and our slave over real sockets."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class PairCase(SynchronousTestCase):
         self.folder = Path(self.mktemp())
 
     def start_master(self, **settings: str) -> RunningBroker:
-        """A master, with a name server."""
+        """Start a master with a name server."""
         self.master = self.stack.enter_context(running_broker(
             {**LOCAL, **settings}, data=self.folder / "master"))
         return self.master
 
     def slave(self, broker_id: int = 1, **settings: str) -> LoneBroker:
-        """A slave of it."""
+        """Start a slave of the master."""
         return self.stack.enter_context(lone_broker(self.folder / f"slave{broker_id}", {
             "namesrvAddr": self.master.namesrv_address, "brokerRole": "SLAVE",
             "brokerId": str(broker_id), **settings}))
 
     @property
     def end(self) -> int:
-        """Where the master's log ends."""
+        """Return the end of the master's log."""
         return self.master.kernel.store.commit_log.max_offset
 
     def plugin(self) -> ha.Plugin:
@@ -60,7 +60,7 @@ class PairCase(SynchronousTestCase):
 
 
 class PairTests(PairCase):
-    """Slaves that come and go."""
+    """Slaves that connect and disconnect."""
 
     def test_a_slave_has_what_its_master_has(self) -> None:
         """Before it came and after, over many files; it is readable there."""
@@ -79,7 +79,7 @@ class PairTests(PairCase):
                              (queue.min_offset, queue.max_offset))
 
     def test_four_slaves(self) -> None:
-        """Each has all, and the master tells where each of them is."""
+        """Each slave has all messages, and the master reports the position of each."""
         self.start_master()
         self.send(50)
         slaves = [self.slave(broker_id) for broker_id in (1, 2, 3, 4)]
@@ -98,7 +98,7 @@ class PairTests(PairCase):
                          [self.end] * 4)
 
     def test_a_slave_refuses_sends(self) -> None:
-        """Its log takes the master's bytes alone."""
+        """Its log contains only bytes of the master."""
         self.start_master()
         slave = self.slave()
         with slave.client() as client:
@@ -107,7 +107,7 @@ class PairTests(PairCase):
         self.assertEqual(slave.end, 0)
 
     def test_a_slave_that_was_away_goes_on(self) -> None:
-        """It has what came meanwhile, once, and the master tells how far it is."""
+        """It gets the missing messages once, and the master reports its position."""
         self.start_master()
         for first in (0, 200, 400):
             with ExitStack() as stack:
@@ -123,7 +123,7 @@ class PairTests(PairCase):
         self.caught_up(self.slave())
 
     def test_a_master_that_restarts(self) -> None:
-        """Its slave finds it again, on another port, and has all."""
+        """The slave finds the master again, on another port, and has all messages."""
         stack = ExitStack()
         namesrv = stack.enter_context(running_broker(
             {**LOCAL, "brokerName": "other"}, data=self.folder / "other"))
@@ -141,7 +141,7 @@ class PairTests(PairCase):
             wait_until(lambda: not slave.plugin.follower.is_connected, "the master is gone")
 
     def test_a_fault_of_the_masters_disk(self) -> None:
-        """The slave stops at the message, says why, and does not count as a copy."""
+        """The slave stops at the message, reports the reason, and does not count as a copy."""
         self.start_master()
         self.send(300)
         path = min((self.folder / "master/store/commitlog").glob("0*"))
@@ -165,7 +165,9 @@ class PairTests(PairCase):
         self.assertIn("does not fit", slave.thread.call(check))
 
     def test_a_slave_with_files_of_another_size_stops(self) -> None:
-        """Before the first byte that it would put elsewhere, and says which setting differs."""
+        """It stops before the first byte that would be misplaced, and names the
+        differing setting.
+        """
         self.start_master()
         self.send(300)
         for broker_id, size in ((1, 128 * 1024), (2, 48 * 1024)):
@@ -179,7 +181,7 @@ class PairTests(PairCase):
                                       slave.data / "commitlog", slave.end))
 
     def test_sends_wait_for_a_slave_that_flushes(self) -> None:
-        """It reports what is on its disk."""
+        """The slave reports the bytes that are on its disk."""
         self.start_master(brokerRole="SYNC_MASTER", inSyncReplicas="2")
         slave = self.slave(**{"ha.report_flushed": "true"})
         wait_until(lambda: self.plugin().slaves.links, "the slave is there")
@@ -190,7 +192,7 @@ class PairTests(PairCase):
                 self.assertEqual(slave.kernel.store.commit_log.flushed_offset, self.end)
 
     def test_a_sender_that_does_not_wait(self) -> None:
-        """WAIT=false: no send waits for the slave, whether it is there or not."""
+        """With WAIT=false no send waits for the slave, whether it is connected or not."""
         self.start_master(brokerRole="SYNC_MASTER", inSyncReplicas="2", slaveTimeout="500")
         waits = self.plugin().slaves.waits
         hasty = send_header("T", 1, properties={"WAIT": "false"})

@@ -1,4 +1,4 @@
-"""Two brokers of ours over real sockets: tables, offsets on their way back, and a promotion."""
+"""Two of our brokers over real sockets: tables, returned offsets, and a promotion."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PairCase(SynchronousTestCase):
                    and not slave.kernel.store.dispatch.behind_bytes, "the slave has all")
 
     def bodies(self, broker: LoneBroker, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-        """All messages of a queue."""
+        """Return all messages of a queue."""
         store, found, offset = broker.kernel.store, [], 0
         while True:
             messages = broker.thread.call(
@@ -98,7 +98,7 @@ class TableTests(PairCase):
 
 
     def test_a_topic_that_is_made_again_begins_at_0_on_the_slave(self) -> None:
-        """Its queues hold what the master's hold, whatever was there before."""
+        """The queues on the slave have the same messages as on the master."""
         master = self.start_master()
         slave = self.start_slave()
         with master.client() as client:
@@ -114,10 +114,10 @@ class TableTests(PairCase):
 
 
 class ReturnTests(PairCase):
-    """The master dies, and comes back."""
+    """The master is killed and returns."""
 
     def test_consumers_go_on_with_the_slave_and_lose_no_place(self) -> None:
-        """They read and commit there; the master has their offsets before it is routable."""
+        """Consumers read and commit there; the master takes their offsets before it is routable."""
         master = self.start_master()
         slave = self.start_slave()
         with master.client() as client:
@@ -165,7 +165,7 @@ class StrangerTests(PairCase):
                     client.request(RequestCode.REGISTER_BROKER, header, body).code, 0)
 
         def tell() -> None:
-            """As the slave's next registration is answered, which may be some time away."""
+            """Notify the slave of its master, as the response to its next registration would do."""
             register()
             slave.thread.call(slave.kernel.registered, [
                 Registered(stranger.address, stranger.kernel.identity.ha_address, {})])
@@ -189,10 +189,10 @@ class StrangerTests(PairCase):
 
 
 class PromotionTests(PairCase):
-    """The master is lost, and its slave takes its place."""
+    """The master is lost, and its slave is promoted."""
 
     def test_delayed_and_timed_messages_come_once(self) -> None:
-        """Those that came before the loss do not come again, and none is lost."""
+        """Messages that were delivered before do not arrive again, and none is lost."""
         master = self.start_master()
         slave = self.start_slave()
         with master.client() as client:
@@ -230,7 +230,9 @@ class PromotionTests(PairCase):
         self.assertIn(b"new", self.bodies(slave))
 
     def test_transactions_and_pops_go_on(self) -> None:
-        """A half message is ended at the new master; what was popped and not acked comes again."""
+        """The new master ends the half message; popped messages without an ack are
+        delivered again.
+        """
         master = self.start_master()
         slave = self.start_slave()
         now_ms = master.kernel.now_ms()
@@ -267,7 +269,7 @@ class PromotionTests(PairCase):
             wait_until(comes, "the popped message comes again")
 
     def test_master_and_slave_change_places(self) -> None:
-        """The new master goes on where the old one was, which follows it from then on."""
+        """The new master continues where the old one was, and the old one follows it."""
         master = self.start_master()
         slave = self.start_slave()
         with master.client() as client:

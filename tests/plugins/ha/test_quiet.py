@@ -1,4 +1,4 @@
-"""A normal life of a broker and of a pair: the log has no warning that asks somebody to look."""
+"""In the normal life of a broker and a pair, the log has no warning that asks for a reaction."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class QuietCase(PairCase):
         self, consumer: Any, handler: Callable[[ReceivedMessage[bytes]], object],
         is_done: Callable[[], object],
     ) -> None:
-        """Let a consumer run until it has what it shall have."""
+        """Let a consumer run until it has the expected messages."""
         with consumer:
             thread = threading.Thread(target=lambda: consumer.run(handler))
             thread.start()
@@ -62,7 +62,7 @@ class QuietCase(PairCase):
 
 
 class BrokerTests(QuietCase):
-    """A broker by itself."""
+    """A broker without slaves."""
 
     def test_a_start_all_kinds_of_messages_and_a_stop(self) -> None:
         """Sends, retries, timed messages, pops, a transaction, a restart."""
@@ -96,7 +96,7 @@ class BrokerTests(QuietCase):
 
 
     def share_in_order(self, namesrv: str) -> None:
-        """A second member comes to a group that keeps order, and both leave."""
+        """A second member joins a group with ordered consumption, and both leave."""
         seen: list[list[bytes]] = [[], []]
 
         def member(number: int) -> Consumer[bytes]:
@@ -161,10 +161,10 @@ class PairTests(QuietCase):
 
 
 class LongerTests(PairCase):
-    """What does not pass is a warning."""
+    """A state that lasts is logged as a warning."""
 
     def test_a_slave_and_a_master_that_stay_away(self) -> None:
-        """Each side says so once, after FAULT_AFTER_MS."""
+        """Each side logs it once, after FAULT_AFTER_MS."""
         loud: list[str] = []
 
         def keep(event: LogEvent) -> None:
@@ -189,7 +189,7 @@ class LongerTests(PairCase):
         wait_until(lambda: any("has been gone for 30 s" in text for text in loud), "a warning")
 
     def test_a_master_that_stays_away(self) -> None:
-        """Its slave says why, once it lasts."""
+        """The slave logs the reason when the state has lasted."""
         self.start_master()
         self.send(5)
         slave = self.slave()

@@ -1,4 +1,4 @@
-"""A master as its slave hears it, without a network."""
+"""The bytes of a master as its slave reads them, without a network."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ReceiverTests(SynchronousTestCase):
         return sender.frames(1 << 20, 0) + sender.heartbeat(6000), master
 
     def follow(self, parts: list[bytes]) -> KernelBox:
-        """A slave that reads these parts."""
+        """Return a slave that has read these parts."""
         slave = self.box(brokerRole="SLAVE", brokerId="1")
         store = slave.kernel.store
         receiver = Receiver(slave.settings, store.raw.file_size, 0, 0)
@@ -53,7 +53,7 @@ class ReceiverTests(SynchronousTestCase):
                          [each.body for each in master.stored("T", 0)])
 
     def test_cut_at_every_byte(self) -> None:
-        """Three messages, in two parts."""
+        """A stream of three messages is read correctly in two parts."""
         data, master = self.stream(3)
         for cut in range(len(data) + 1):
             self.same(master, self.follow([data[:cut], data[cut:]]))
@@ -70,7 +70,7 @@ class ReceiverTests(SynchronousTestCase):
             self.same(master, self.follow(parts))
 
     def test_bytes_that_do_not_follow(self) -> None:
-        """A gap, a repetition, a heartbeat of elsewhere: nothing of that read is taken."""
+        """A gap, a repetition or a foreign heartbeat: nothing of that read is appended."""
         settings = self.box().settings
         for data in (encode_head(11, 5) + b"x" * 5, encode_head(9, 5) + b"x" * 5,
                      encode_head(11, 0), encode_head(10, 5) + b"x" * 5 + encode_head(14, 0)):
@@ -79,7 +79,7 @@ class ReceiverTests(SynchronousTestCase):
             self.assertEqual(receiver.offset, 10)
 
     def test_reports(self) -> None:
-        """Once for each place, and again after more than five seconds."""
+        """Each position is reported once, and again after more than five seconds."""
         receiver = Receiver(self.box().settings, FILE_SIZE, 10, 0)
         self.assertEqual(receiver.report(10, 1), b"")
         self.assertEqual(receiver.report(12, 1000), encode_report(12))
@@ -89,7 +89,7 @@ class ReceiverTests(SynchronousTestCase):
         self.assertEqual(receiver.heartbeat(6002), b"")
 
     def test_silence(self) -> None:
-        """A master that says nothing for more than twenty seconds."""
+        """The master has been silent for more than twenty seconds."""
         receiver = Receiver(self.box().settings, FILE_SIZE, 10, 0)
         receiver.received(encode_head(10, 0), 500)
         self.assertEqual((receiver.is_silent(20_500), receiver.is_silent(20_501)), (False, True))

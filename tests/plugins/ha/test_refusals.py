@@ -24,7 +24,7 @@ from twistmq.protocol.headers.topic import (
 
 
 class RefusalTests(GroupCase):
-    """Topics and groups are the master's."""
+    """Topics and groups are changed only at the master."""
 
     plugins = (*GroupCase.plugins, ("pop", pop.Plugin), ("static_topic", StaticTopics))
 
@@ -51,7 +51,9 @@ class RefusalTests(GroupCase):
             self.assertEqual(self.slave.ask(code, header, body).code, ResponseCode.SUCCESS)
 
     def test_each_change_of_a_copied_table_is_refused(self) -> None:
-        """Nine requests of the kernel and of plugins, and nothing is changed by any of them."""
+        """Nine requests of the kernel and of plugins are refused, and none of them changes
+        anything.
+        """
         kernel = self.slave.kernel
         plain, static = (CreateTopicRequestHeader(
             topic=topic, default_topic="TBW102", read_queue_nums=count, write_queue_nums=count,

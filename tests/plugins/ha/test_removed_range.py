@@ -1,4 +1,4 @@
-"""A slave was away while its master removed what it was to copy next; both are processes."""
+"""The master removed the next bytes of a slave that was away; both are processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNHEALTHY_SECONDS, SPARE_SECONDS = 30, 30
 
 
 class RemovedRangeTests(SynchronousTestCase):
-    """A master that keeps no old file, and a slave with pages of its health."""
+    """A master that keeps no old file, and a slave with a page of its health."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
@@ -52,13 +52,13 @@ class RemovedRangeTests(SynchronousTestCase):
 
     @staticmethod
     def begin_of(replica: OurReplica) -> int:
-        """Where the log of a broker begins."""
+        """Return the beginning of the log of a broker."""
         with RawClient(replica.address) as client:
             reply = client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
         return int(KVTable.decode(reply.body).table["commitLogMinOffset"])
 
     def remove_old_files(self, place: int) -> None:
-        """Have the master remove all its files but the last, which begins behind a place."""
+        """Let the master remove all files but the last, which begins after an offset."""
         last = end_of(self.master.address) // FILE_SIZE * FILE_SIZE
         self.assertGreater(last, place)
 
@@ -70,7 +70,7 @@ class RemovedRangeTests(SynchronousTestCase):
         wait_until("the master removes its files", is_removed, 120)
 
     def test_a_slave_whose_next_bytes_were_removed(self) -> None:
-        """Its health tells it with both places; with ha.resync it begins again by itself."""
+        """Its health names both positions; with ha.resync it starts again by itself."""
         self.master.start()
         self.slave.start()
         with Load(self.master.address, 0) as load:

@@ -1,4 +1,4 @@
-"""A master that returns: whether it may start, and the offsets that its slaves took meanwhile."""
+"""A master that returns: the permission to start, and the offsets that its slaves took."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class ReturnTests(GroupCase):
         return ensureDeferred(return_as_master(box.kernel))
 
     def commit(self, offset: int) -> None:
-        """The group goes on with the slave."""
+        """Commit an offset at the slave."""
         self.slave.kernel.consumer_offset.commit("peer", "g", "T", 0, offset)
 
     def offset(self) -> int:
         return self.master.kernel.consumer_offset.query("g", "T", 0)
 
     def test_the_larger_offset_wins(self) -> None:
-        """Of the slave or of the master; one line says so."""
+        """The larger offset of slave and master is kept; one line is logged."""
         self.commit(8)
         with capturedLogs() as events:
             self.successResultOf(self.taking())
@@ -64,7 +64,7 @@ class ReturnTests(GroupCase):
         self.assertEqual(self.master.kernel.consumer_offset.query("g", "Gone", 0), 0)
 
     def test_a_slave_that_does_not_answer_holds_up_nothing(self) -> None:
-        """Nor do name servers, or an answer that is no table; each is said."""
+        """Silent name servers or invalid tables do not delay the start; each is logged."""
         self.commit(8)
         del self.servers[SLAVE]
         with capturedLogs() as events:
@@ -78,7 +78,7 @@ class ReturnTests(GroupCase):
         self.assertEqual(self.offset(), 5)
 
     def test_only_a_master_with_messages_asks(self) -> None:
-        """No slave does, and no broker with an empty log."""
+        """A slave, or a broker with an empty log, does not ask."""
         self.asked.clear()
         self.successResultOf(self.taking(self.slave))
         self.master.stop()
@@ -88,7 +88,9 @@ class ReturnTests(GroupCase):
         self.assertEqual(self.asked, [])
 
     def test_a_name_with_a_live_master_has_no_second_one(self) -> None:
-        """The error says how it starts; an old entry of name servers keeps no master away."""
+        """The error explains how to start; an old entry at name servers does not
+        prevent a start.
+        """
         self.slave.kernel.set_role("ASYNC_MASTER", 0)
         self.members = {0: SLAVE}
         error = self.failureResultOf(self.taking(), SettingsError)
@@ -122,7 +124,7 @@ class ReturnTests(GroupCase):
         return [formatEvent(event) or "" for event in events]
 
     def test_a_stranger_keeps_no_master_away(self) -> None:
-        """Its log has other messages; the offsets of the slave are taken all the same."""
+        """Its log has other messages; the offsets of the slave are taken in spite of it."""
         self.commit(8)
         lines = self.stranger()
         self.assertIn(f"name servers know {OTHER} as the master broker-a, but its log has none of "
@@ -130,7 +132,7 @@ class ReturnTests(GroupCase):
         self.assertEqual(self.offset(), 8)
 
     def test_a_log_that_cannot_be_compared(self) -> None:
-        """The broker does not start, and joins nobody blindly; the setting lets it start."""
+        """The broker does not start, and joins no group blindly; a setting lets it start."""
         self.stranger()
         for code, answer, words in (
                 (RequestCode.VIEW_MESSAGE_BY_ID, RemotingCommand(ResponseCode.NO_PERMISSION),
@@ -162,7 +164,7 @@ class ReturnTests(GroupCase):
         self.assertEqual(self.offset(), 8)
 
     def test_a_stranger_that_says_it_is_a_slave(self) -> None:
-        """Offsets of a broker with another log would skip messages: none is taken."""
+        """The offsets of a broker with another log would skip messages, so they are not taken."""
         self.stranger()
         box = self.servers[OTHER]
         box.kernel.set_role("SLAVE", 2)

@@ -19,7 +19,7 @@ BY_HAND = ("it is ASYNC_MASTER now; its settings must have brokerRole=ASYNC_MAST
 
 
 class RoleChangeTests(GroupCase):
-    """NOTIFY_BROKER_ROLE_CHANGED (1008)."""
+    """The request NOTIFY_BROKER_ROLE_CHANGED (1008)."""
 
     def change(self, box: KernelBox, master: str | None, slave_id: int | None = None
                ) -> RemotingCommand:
@@ -40,7 +40,7 @@ class RoleChangeTests(GroupCase):
         return Path(path)
 
     def test_a_slave_becomes_master(self) -> None:
-        """It takes what waits for its log, stores messages, and starts as master the next time."""
+        """It handles the rest of its log, stores messages, and is a master after the next start."""
         for _ in range(3):
             self.send()
         self.master.kernel.consumer_offset.commit("peer", "g", "T", 0, 3)
@@ -62,7 +62,7 @@ class RoleChangeTests(GroupCase):
                          ["brokerName=broker-a", "brokerRole=ASYNC_MASTER", "brokerId=0"])
 
     def test_a_topic_that_was_not_copied_is_made_from_its_queues(self) -> None:
-        """The master is lost within the three seconds: what it acknowledged can be read.
+        """The master is lost within three seconds, and its acknowledged messages can be read.
 
         One that was deleted is not made, though a message of it came last.
         """
@@ -81,7 +81,7 @@ class RoleChangeTests(GroupCase):
         self.assertIsNone(topics.get("Gone"))
 
     def test_a_master_becomes_a_slave(self) -> None:
-        """It takes no more messages, has the id that it is given, and copies tables."""
+        """It refuses messages, has the given id, and copies tables."""
         path = self.with_file(self.master)
         reply = self.change(self.master, SLAVE, 3)
         self.assertEqual((reply.code, reply.remark), (
@@ -108,7 +108,7 @@ class RoleChangeTests(GroupCase):
         self.assertEqual(self.slave.kernel.consumer_offset.query("g", "T", 0), 1)
 
     def test_a_role_that_it_has_already(self) -> None:
-        """Nothing is changed, and the answer says so."""
+        """Nothing is changed, and the response says so."""
         reply = self.change(self.master, MASTER)
         self.assertEqual((reply.code, reply.remark), (0, "it is ASYNC_MASTER already"))
         reply = self.change(self.slave, MASTER, 7)
@@ -116,14 +116,14 @@ class RoleChangeTests(GroupCase):
         self.assertEqual(self.slave.kernel.broker_id, 1)
 
     def test_settings_that_are_in_no_file_are_changed_by_hand(self) -> None:
-        """So are those whose file cannot be written: the answer says it."""
+        """The response asks for it, also if the file cannot be written."""
         self.assertEqual(self.change(self.slave, SLAVE).remark, BY_HAND)
         self.slave.settings.file = f"{self.with_file(self.slave)}/below"
         self.change(self.slave, MASTER, 1)
         self.assertEqual(self.change(self.slave, SLAVE).remark, BY_HAND)
 
     def test_a_file_that_the_next_start_does_not_read(self) -> None:
-        """Nor does it help where the command line gives the role or the id."""
+        """The same is true if the command line gives the role or the id."""
         text = f"{BY_HAND}: change the command that starts it"
         path = self.with_file(self.slave)
         settings = self.slave.settings
@@ -152,7 +152,7 @@ class RoleChangeTests(GroupCase):
             self.assertFalse(self.master.kernel.is_slave)
 
     def test_half_a_record_is_cut(self) -> None:
-        """A message that is stored behind it is there after a kill."""
+        """A message that is stored after the cut survives a kill."""
         self.send()
         self.copy_log()
         self.send()
@@ -168,7 +168,7 @@ class RoleChangeTests(GroupCase):
         self.assertEqual([each.body for each in self.slave.stored("T", 0)], [b"x", b"new"])
 
     def test_the_log_of_the_master_is_left_first(self) -> None:
-        """No byte of it comes behind the first message of the new master."""
+        """No byte of it is appended after the first message of the new master."""
         roles: list[str] = []
         plugin = self.slave.plugin(Plugin)
         self.patch(plugin._role_change, "_leave_master",

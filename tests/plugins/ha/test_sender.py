@@ -31,7 +31,7 @@ class SenderTests(SynchronousTestCase):
         self.assertGreater(self.end, 3 * FILE_SIZE)
 
     def sender(self, offset: int | None = None) -> Sender:
-        """A sender whose slave asked for ``offset``."""
+        """Return a sender whose slave has asked for ``offset``."""
         sender = Sender(self.store, self.box.settings, 0)
         if offset is not None:
             sender.received(encode_report(offset), 0)
@@ -45,7 +45,7 @@ class SenderTests(SynchronousTestCase):
         drop()
 
     def sent(self, sender: Sender, size: int = 1 << 20) -> bytes:
-        """All log bytes that it sends, from frames of its stream."""
+        """Return all bytes of the log that it sends in the frames of its stream."""
         log_bytes, reader = b"", FrameReader(FILE_SIZE)
         while data := sender.frames(size, 0):
             for frame in reader.feed(data):
@@ -54,12 +54,12 @@ class SenderTests(SynchronousTestCase):
         return log_bytes
 
     def test_nothing_comes_before_the_first_report(self) -> None:
-        """No frame and no heartbeat, however long that takes."""
+        """Neither a frame nor a heartbeat is sent, however long the report takes."""
         sender = self.sender()
         self.assertEqual((sender.frames(1000, 0), sender.heartbeat(60_000)), (b"", b""))
 
     def test_frames_hold_the_log_and_end_at_files(self) -> None:
-        """Wherever the slave goes on, and however much is sent at a time."""
+        """The frames are right for any start offset and any frame size."""
         whole = self.sent(self.sender(1))
         self.assertEqual(len(whole), self.end - 1)
         chance = random.Random(5)
@@ -69,14 +69,14 @@ class SenderTests(SynchronousTestCase):
                              whole[offset - 1 :])
 
     def test_an_empty_slave_gets_the_last_file(self) -> None:
-        """As Apache's master gives it, or all when a setting says so."""
+        """An Apache master does the same; with a setting the slave gets all files."""
         last = self.end - self.end % FILE_SIZE
         self.assertEqual(self.sender(0).next_offset, last)
         self.box.settings.put("ha.send_all", True)
         self.assertEqual(self.sender(0).next_offset, 0)
 
     def test_what_no_slave_can_have_is_refused(self) -> None:
-        """Offsets outside of the log, and whatever other programs say first."""
+        """Offsets outside the log, and texts of other programs, are refused."""
         for report in (-5, self.end + 1, 2**60):
             self.assertRaises(StreamBroken, self.sender().received,
                               report.to_bytes(8, "big", signed=True), 0)
@@ -93,7 +93,7 @@ class SenderTests(SynchronousTestCase):
         self.assertTrue(sender.received(encode_report(sender.next_offset), 0))
 
     def test_what_is_removed_cannot_be_asked_for(self) -> None:
-        """The text names where the log begins, for who reads the master's log."""
+        """The error names the beginning of the log."""
         self.drop_first()
         error = self.assertRaises(StreamBroken, self.sender, 7)
         self.assertIn(f"asks for 7, but the log has bytes from {FILE_SIZE} to {self.end}",
@@ -115,7 +115,7 @@ class SenderTests(SynchronousTestCase):
         self.assertEqual((sender.is_silent(20_000), sender.is_silent(20_001)), (False, True))
 
     def test_bytes_of_the_last_second(self) -> None:
-        """For those who look how fast a slave is fed."""
+        """The number is for an operator who watches the speed of a slave."""
         sender = self.sender(1)
         sender.frames(1, 100)
         sender.frames(1, 900)

@@ -1,4 +1,4 @@
-"""The settings of replication: what a start refuses and what it says."""
+"""The settings of replication: those that are refused at the start, and the warnings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twistmq.plugins.ha.settings import networks, replica_notices
 
 
 class SettingsTests(SynchronousTestCase):
-    """A kernel with the plugin and nothing else."""
+    """A kernel with the plugin and no other one."""
 
     def box(self, **settings: str) -> KernelBox:
         box = KernelBox([("ha", ha.Plugin)], settings)
@@ -19,7 +19,9 @@ class SettingsTests(SynchronousTestCase):
         return box
 
     def test_what_has_no_meaning_is_refused(self) -> None:
-        """Addresses, networks, frames that a Java slave has no room for."""
+        """Invalid addresses and networks, and frames that are too long for a Java slave, are
+        refused.
+        """
         for settings, text in (
             ({"haMasterAddress": "no-port-here"}, "is not HOST:PORT"),
             ({"haMasterAddress": "10.0.0.1:65536"}, "is not HOST:PORT"),
@@ -48,7 +50,7 @@ class SettingsTests(SynchronousTestCase):
                          ["10.0.0.0/8", "127.0.0.1/32", "::1/128"])
 
     def test_an_address_that_slaves_do_not_reach(self) -> None:
-        """A start says that brokerIP2 is for this host only, or is none; a slave's does not."""
+        """A master whose brokerIP2 is invalid or local logs a warning; a slave does not."""
         notices = {
             told: "".join(self.box(brokerIP1="10.0.0.1", brokerIP2=told).kernel.hooks.notices)
             for told in ("127.0.0.1", "169.254.1.2", "0.0.0.0", "10.0.0.2", "master.example")}

@@ -1,4 +1,4 @@
-"""A pair that loses its power, a bounded number of seeds: tests/long has more."""
+"""Pairs that lose their power, for a limited number of seeds; tests/long has more."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ SEEDS = range(40)
 
 
 class SimulationTests(SynchronousTestCase):
-    """PairSimulation."""
+    """The class ``PairSimulation``."""
 
     def tearDown(self) -> None:
-        """What a store logs of its end is no failure of the test."""
+        """Ignore the errors that a store logs at its end."""
         gc.collect()
         self.flushLoggedErrors()
 
     def test_no_seed_finds_anything(self) -> None:
-        """No seed finds anything, and no kind of step is left out."""
+        """No seed finds a fault, and every kind of step occurs."""
         missing = {"master loses its power", "slave loses its power", "master is killed",
                    "slave is killed", "a process dies in it", "dies while it starts",
                    "acknowledged: ", "the connection is lost"}
@@ -43,7 +43,7 @@ class SimulationTests(SynchronousTestCase):
         self.assertNotEqual(steps[0], steps[2])
 
     def found(self, **settings: str) -> str:
-        """What the seeds find with settings that promise less."""
+        """Return the faults that seeds find with settings that promise less."""
         with self.assertRaises(PairFailed) as caught:
             for seed in SEEDS:
                 PairSimulation(seed, {
@@ -51,11 +51,11 @@ class SimulationTests(SynchronousTestCase):
         return str(caught.exception)
 
     def test_a_slave_that_reports_what_is_in_memory(self) -> None:
-        """It loses messages that were acknowledged; the text says how to see it again."""
+        """The simulation finds lost messages; the text has the command that repeats the run."""
         text = self.found(ha__report_flushed="false")
         self.assertIn("slave lost the message at", text)
         self.assertRegex(text, r"tests\.long\.replication_simulation --seed \d+$")
 
     def test_stores_that_flush_later(self) -> None:
-        """A master does, too."""
+        """With ASYNC_FLUSH the simulation finds lost messages as well."""
         self.assertIn("lost the message at", self.found(flushDiskType="ASYNC_FLUSH"))

@@ -1,4 +1,4 @@
-"""The slaves of a master, told apart."""
+"""The slaves of a master, which it distinguishes from each other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SlavesTests(SynchronousTestCase):
         self.codes: list[ResponseCode] = []
 
     def connect(self, said: bytes, host: str = "10.0.0.2") -> SlaveLink:
-        """A connection that says this, and then that it is empty."""
+        """Return a connection that has sent this text, and then the report of an empty log."""
         link = self.slaves.connected(IPv4Address("TCP", host, 40_000))
         assert link is not None
         link.makeConnection(StringTransport())
@@ -48,7 +48,7 @@ class SlavesTests(SynchronousTestCase):
         return self.codes
 
     def test_a_default_port_that_is_taken_is_replaced_and_published(self) -> None:
-        """Name servers are told the port that was opened; a port that was given must be free."""
+        """Name servers get the port that was opened; a port from the settings must be free."""
         opened = SimpleNamespace(port=4711, stop=lambda: None)
 
         def serve(factory: object, port: int, *arguments: object, **options: object) -> object:
@@ -68,7 +68,7 @@ class SlavesTests(SynchronousTestCase):
         self.assertRaises(OSError, self.slaves.start)
 
     def test_a_slave_that_connected_twice_counts_once(self) -> None:
-        """One that says its broker id, from wherever it comes; another id is another slave."""
+        """A slave is known by its broker id, from any address; another id is another slave."""
         first = self.connect(encode_slave_id(1))
         again = self.connect(encode_slave_id(1), "10.0.0.3")
         self.assertEqual(self.send(first, again), [])
@@ -76,7 +76,7 @@ class SlavesTests(SynchronousTestCase):
         self.assertEqual(self.send(again, other), [ResponseCode.SUCCESS] * 2)
 
     def test_all_slaves_are_sent_what_was_appended(self) -> None:
-        """At once, each of them."""
+        """Each slave is sent the bytes immediately."""
         links = [self.connect(encode_slave_id(number), f"10.0.0.{number}")
                  for number in range(1, 5)]
         self.box.kernel.append([message("T", body=b"for all of them")])
@@ -85,7 +85,7 @@ class SlavesTests(SynchronousTestCase):
             self.assertEqual(link.transport.value().count(b"for all of them"), 1)
 
     def test_its_health_is_bad_when_slaves_were_not_there_for_thirty_seconds(self) -> None:
-        """Sends wait for them, each for as long as it may; a master that waits for none is well."""
+        """Each send waits as long as it may; a master without synchronous slaves is healthy."""
         check = self.box.kernel.health_checks["replication"]
         self.connect(encode_slave_id(1))
         self.slaves.tick()
@@ -104,7 +104,7 @@ class SlavesTests(SynchronousTestCase):
         self.assertEqual(check(), "")
 
     def test_slaves_that_do_not_say_their_ids(self) -> None:
-        """They are told apart by their addresses."""
+        """Slaves without ids are distinguished by their addresses."""
         first, again = self.connect(b""), self.connect(b"")
         self.assertEqual(self.send(first, again), [])
         other = self.connect(b"", "10.0.0.3")
@@ -122,7 +122,7 @@ class SlavesTests(SynchronousTestCase):
                          {(link.peer,): 2.5, (other.peer,): 2.5})
 
     def test_lag_is_logged_once_a_minute(self) -> None:
-        """A line for each slave; a connection that has not reported is none."""
+        """There is one line for each slave; a connection without a report does not count."""
         link, other = self.connect(encode_slave_id(1)), self.connect(b"", "10.0.0.3")
         silent = self.slaves.connected(IPv4Address("TCP", "10.0.0.4", 40_000))
         assert silent is not None
@@ -139,21 +139,21 @@ class SlavesTests(SynchronousTestCase):
         self.assertEqual((task.first_ms, task.period_ms), (10_000, 60_000))
 
     def test_the_later_connection_says_how_far_it_is(self) -> None:
-        """The one that it left says nothing more."""
+        """Reports of the earlier connection no longer count."""
         left = self.connect(encode_slave_id(1))
         self.connect(encode_slave_id(1))
         other = self.connect(encode_slave_id(2))
         self.assertEqual(self.send(left, other), [])
 
     def lines(self, *ends: tuple[SlaveLink, str]) -> list[str]:
-        """The lines that ends of connections write."""
+        """Return the log lines about the ends of connections."""
         with capturedLogs() as events:
             for link, why in ends:
                 self.slaves._ended(link, why)
         return [formatEvent(event) for event in events]
 
     def test_two_slaves_of_one_id_are_told(self) -> None:
-        """Two brokers that were given the same brokerId, or a stranger."""
+        """Two brokers have the same brokerId, or one of them is a stranger."""
         first = self.connect(encode_slave_id(1))
         with capturedLogs() as events:
             self.connect(encode_slave_id(2))
@@ -165,14 +165,14 @@ class SlavesTests(SynchronousTestCase):
             "connected: only the later one counts"])
 
     def test_connections_of_one_host_have_a_bound(self) -> None:
-        """The oldest is closed; those of other hosts stay."""
+        """The oldest connection is closed; those of other hosts remain."""
         other = self.connect(encode_slave_id(1), "10.0.0.3")
         links = [self.connect(b"") for _ in range(33)]
         self.assertEqual([link.is_over for link in (other, *links)],
                          [False, True, *[False] * 32])
 
     def test_one_host_does_not_hide_the_lines_of_another(self) -> None:
-        """Each has a few a minute, of connections that come and of those that go."""
+        """Each host may cause a few lines a minute about new and lost connections."""
         with capturedLogs() as events:
             links = [self.connect(b"") for _ in range(30)]
         self.assertEqual(len(events), 10)

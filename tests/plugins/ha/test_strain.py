@@ -1,4 +1,4 @@
-"""What strangers, and slaves that do not read, cost a master that is a process of its own.
+"""The costs of strangers, and of slaves that do not read, for a master in its own process.
 
 ``python -m tests.long.replication stall``, ``slow`` and ``probe`` take a minute each, ``soak`` an
 hour.
@@ -39,7 +39,7 @@ class StrainTests(SynchronousTestCase):
         self.folder = Path(folder.name)
 
     def test_a_slave_that_is_stopped_costs_no_memory(self) -> None:
-        """Its link is closed after 20 s; it has all when it goes on.
+        """Its connection is closed after 20 s; when it continues, it gets everything.
 
         A master that kept what it cannot send would grow by all that.
         """
@@ -49,21 +49,21 @@ class StrainTests(SynchronousTestCase):
         self.assertLess(strain.figures["KiB more"], strain.figures["KiB it was sent"] / 3)
 
     def test_a_peer_that_reads_slowly_costs_no_memory(self) -> None:
-        """It keeps its link, and the sends that wait for the other slave are not late."""
+        """It stays connected, and the sends that wait for the other slave are not late."""
         strain = slow_peer(self.folder, 3, _FIRST_KIB)
         self.assertEqual(strain.problems, [])
         self.assertEqual(strain.figures["slaves"], 2)
 
     def test_nothing_of_a_pair_grows_while_it_works(self) -> None:
-        """No send is late, and the logs are the same at the end; the long form takes an hour."""
+        """No send is late, and the logs are equal at the end; the long form takes an hour."""
         self.assertEqual(soak(self.folder, 4, _FIRST_KIB).problems, [])
 
     def test_connections_that_come_and_go(self) -> None:
-        """The slave keeps its link; descriptors are bounded and given back."""
+        """The slave stays connected; the number of descriptors is limited, and they are closed."""
         self.assertEqual(probe(self.folder, 1, 500, 300, _FIRST_KIB).problems, [])
 
     def test_garbage_and_half_open_connections_leave_nothing(self) -> None:
-        """Random bytes, a part of a report, and connections that are reset at once."""
+        """Random bytes, an incomplete report, and connections that are reset immediately."""
         with Group(self.folder) as group:
             master = group.ours("master")
             master.start()
@@ -82,7 +82,7 @@ class StrainTests(SynchronousTestCase):
                               if any(mark in line for mark in BUG_MARKS)], [])
 
     def strangers(self, master: OurReplica) -> None:
-        """Connections of three kinds; all are closed in the end."""
+        """Make connections of three kinds; all are closed in the end."""
         chance, silent = random.Random(1), []
         for _ in range(_STRANGERS):
             made = self.connect(master)
@@ -103,5 +103,5 @@ class StrainTests(SynchronousTestCase):
 
     @staticmethod
     def connect(master: OurReplica) -> socket.socket:
-        """A connection to the port for slaves."""
+        """Return a connection to the port for slaves."""
         return socket.create_connection(("127.0.0.1", master.port + 1), 30)

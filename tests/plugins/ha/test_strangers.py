@@ -1,4 +1,4 @@
-"""Connections to the port for slaves that are no slaves."""
+"""Connections to the port for slaves that do not belong to slaves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StrangersTests(SynchronousTestCase):
         return slave
 
     def connect(self) -> socket.socket:
-        """A connection to the port for slaves."""
+        """Return a connection to the port for slaves."""
         port = self.master.kernel.identity.ha_port
         made = socket.create_connection(("127.0.0.1", port), 10)
         self.addCleanup(made.close)
@@ -74,7 +74,7 @@ class StrangersTests(SynchronousTestCase):
         return heard
 
     def test_bogus_reports_count_for_nothing(self) -> None:
-        """They are closed without a byte, and sends still wait for the slave there is."""
+        """They are closed without a byte, and sends still wait for the real slave."""
         self.start()
         late = ResponseCode.FLUSH_SLAVE_TIMEOUT
         self.assertEqual(self.send(), late)
@@ -89,7 +89,7 @@ class StrangersTests(SynchronousTestCase):
         self.assertEqual(self.send(), ResponseCode.SUCCESS)
 
     def test_an_acknowledgement_of_what_was_not_sent(self) -> None:
-        """A slave that reports more than it got is no slave."""
+        """A slave that reports more bytes than it got is disconnected."""
         self.start()
         stranger = self.connect()
         stranger.sendall(bytes(8))
@@ -100,7 +100,7 @@ class StrangersTests(SynchronousTestCase):
         self.assertEqual(self.send(), ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
     def test_garbage_and_silence(self) -> None:
-        """Random bytes are closed, half a report is kept; no failure is logged."""
+        """Random bytes are closed, an incomplete report waits, and no failure is logged."""
         self.start()
         chance = random.Random(1)
         for _ in range(10):
@@ -115,7 +115,9 @@ class StrangersTests(SynchronousTestCase):
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_connections_that_say_nothing(self) -> None:
-        """Some hundreds are closed as others come; the slave keeps its link, another one comes."""
+        """Some hundreds are closed for new ones; the slave stays connected, and another can
+        connect.
+        """
         self.start()
         self.slave()
         [link] = self.slaves.links
@@ -137,7 +139,7 @@ class StrangersTests(SynchronousTestCase):
         wait_until(lambda: not self.slaves._links, "all are gone")
 
     def test_only_listed_addresses_get_bytes(self) -> None:
-        """Others are closed before the first one, whatever they say."""
+        """Others are closed before their first byte, whatever they send."""
         self.start(**{"ha.peers": "10.0.0.0/8"})
         stranger = self.connect()
         stranger.sendall(bytes(8))

@@ -1,4 +1,4 @@
-"""Locks of queues that most brokers of a group give."""
+"""Locks of queues that a majority of the brokers of a group must grant."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ class StrictCase(GroupCase):
 
 
 class StrictTests(StrictCase):
-    """Two brokers are more than half of two."""
+    """Two of two brokers are needed for a majority."""
 
     def test_both_give_it(self) -> None:
-        """Another client gets it of neither, and the same one as often as it asks."""
+        """Another client gets the lock from neither, and the same one gets it again."""
         for _ in range(2):
             self.assertEqual(self.lock("one", *QUEUES[:2]), QUEUES[:2])
         self.assertEqual(self.lock("two", *QUEUES, box=self.slave), QUEUES[2:])
         self.assertEqual(self.lock("one", *QUEUES), QUEUES[:2])
 
     def test_one_that_the_other_has_given_away(self) -> None:
-        """As by a slave that stood in."""
+        """A slave that acted as master may have granted it."""
         self.lock("two", QUEUES[0], box=self.slave, only_this_broker=True)
         self.assertEqual(self.lock("one", *QUEUES[:2]), QUEUES[1:2])
 
@@ -81,7 +81,7 @@ class StrictTests(StrictCase):
         self.assertEqual(self.asked, [])
 
     def test_the_other_is_not_there_or_refuses(self) -> None:
-        """No lock is given then; the log says why."""
+        """The lock is not granted, and the log gives the reason."""
         with capturedLogs() as events:
             for answer in (BrokerError("it is away"), RemotingCommand(2, remark="busy")):
                 self.answers[SLAVE, RequestCode.LOCK_BATCH_MQ] = answer
@@ -92,7 +92,7 @@ class StrictTests(StrictCase):
             f"the broker at {SLAVE} does not lock queues: it answered 2: busy"])
 
     def test_both_unlock(self) -> None:
-        """The client does not wait for the other one."""
+        """The client does not wait for the other broker."""
         self.lock("one", *QUEUES)
         self.unlock("one", *QUEUES[:1], only_this_broker=True)
         self.assertEqual(self.lock("two", QUEUES[0]), ())
@@ -106,7 +106,7 @@ class StrictTests(StrictCase):
                       [formatEvent(event) for event in events])
 
     def test_two_of_three(self) -> None:
-        """A third one may be away."""
+        """The third broker may be away."""
         plugin = self.master.kernel.hooks.find(ha.Plugin)
         assert plugin is not None
         plugin.acting.members = {0: MASTER, 1: SLAVE, 2: OTHER}
@@ -115,7 +115,7 @@ class StrictTests(StrictCase):
         self.assertEqual([address for address, _ in self.asked], [SLAVE, OTHER])
 
     def test_without_the_setting(self) -> None:
-        """It may be changed while the broker runs."""
+        """The setting may be changed while the broker runs."""
         self.master.kernel.settings.put("lockInStrictMode", False)
         self.assertEqual(self.lock("one", *QUEUES), QUEUES)
         self.unlock("one", *QUEUES)

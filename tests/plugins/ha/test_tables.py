@@ -43,7 +43,7 @@ class CopyTests(GroupCase):
         self.master.kernel.consumer_offset.commit("peer", "g", topic, queue_id, offset)
 
     def lines(self, events: list[Any]) -> list[str]:
-        """The lines above debug, of the slave's copies."""
+        """Return the log lines of the copies above the level debug."""
         return [formatEvent(event) for event in events
                 if event["log_level"] > LogLevel.debug and "replica" in event["log_namespace"]]
 
@@ -96,7 +96,7 @@ class CopyTests(GroupCase):
         self.assertEqual(kernel.consumer_offset.query("g", "T", 0), 1)
 
     def test_a_topic_that_is_seen_deleted_and_made_again(self) -> None:
-        """The slave removes its queues, and the new messages begin at 0 there as well."""
+        """The slave deletes its queues, and the new messages begin at 0 there as well."""
         for body in (b"old 0", b"old 1"):
             self.send(body=body)
         self.copy_log()
@@ -113,7 +113,7 @@ class CopyTests(GroupCase):
         self.assertEqual([each.body for each in self.slave.stored("T", 0)], [b"new 0"])
 
     def test_an_unchanged_minute_writes_no_file(self) -> None:
-        """Nor is any table's version another one."""
+        """The versions of the tables do not change either."""
         self.send()
         self.commit(1)
         self.copy_log()
@@ -134,7 +134,7 @@ class CopyTests(GroupCase):
         self.assertEqual(self.slave.kernel.topic_config.data_version.encode(), version)
 
     def test_a_change_on_the_slave_is_undone(self) -> None:
-        """Its tables are the master's."""
+        """The tables of a slave are those of its master."""
         self.pass_time()
         self.slave.kernel.topic_config.update(TopicConfig("Mine", 4, 4), {})
         self.slave.kernel.subscription_group.update(SubscriptionGroupConfig("mine"), {})
@@ -143,7 +143,7 @@ class CopyTests(GroupCase):
         self.assertNotIn("mine", self.slave.kernel.subscription_group.table)
 
     def test_offsets_wait_for_their_messages(self) -> None:
-        """An offset of messages that the slave does not have would skip those that it gets."""
+        """The offset of a message that the slave does not have yet would skip that message."""
         self.send()
         self.copy_log()
         self.pass_time()
@@ -158,7 +158,7 @@ class CopyTests(GroupCase):
                          self.master.kernel.consumer_offset.data_version)
 
     def test_a_master_moves_offsets_back(self) -> None:
-        """As an operator there told it to."""
+        """An operator has reset the offsets there."""
         for _ in range(3):
             self.send()
         self.commit(3)
@@ -169,7 +169,7 @@ class CopyTests(GroupCase):
         self.assertEqual(self.offsets(), {"T@g": {0: 1}})
 
     def test_tables_of_plugins(self) -> None:
-        """Delay offsets follow the log too."""
+        """The offsets of delays follow the log as well."""
         self.send(DELAY="1")
         self.copy_log()
         self.pass_time()
@@ -196,7 +196,7 @@ class CopyTests(GroupCase):
         self.assertIn("T", self.slave.kernel.topic_config.table)
 
     def test_a_table_that_an_older_master_lacks_is_said_once(self) -> None:
-        """It is asked for seldom; the others are copied."""
+        """The table is requested seldom; the others are copied."""
         code = RequestCode.GET_ALL_DELAY_OFFSET
         self.answers[MASTER, code] = RemotingCommand(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=" request type 45 not supported")
@@ -209,7 +209,7 @@ class CopyTests(GroupCase):
         self.assertIn("T", self.slave.kernel.topic_config.table)
 
     def test_a_master_that_does_not_answer_is_said_once(self) -> None:
-        """When it is there again, copying goes on."""
+        """The copies continue when the master is back."""
         self.pass_time()
         servers = dict(self.servers)
         self.servers.clear()
@@ -222,7 +222,7 @@ class CopyTests(GroupCase):
         self.assertIn("T", self.slave.kernel.topic_config.table)
 
     def test_answers_that_are_no_tables_change_nothing(self) -> None:
-        """Each is said once, and the others are copied."""
+        """Each is logged once, and the others are copied."""
         self.pass_time()
         before = dict(self.slave.kernel.topic_config.table)
         self.answers[VIP, RequestCode.GET_ALL_TOPIC_CONFIG] = RemotingCommand(
@@ -237,7 +237,7 @@ class CopyTests(GroupCase):
         self.assertIn("new", self.slave.kernel.subscription_group.table)
 
     def test_nothing_is_taken_of_a_master_that_lost_its_log(self) -> None:
-        """Its tables may be lost as well: the slave would delete all topics."""
+        """Its tables may be lost too, and the slave would delete all topics."""
         self.send()
         self.copy_log()
         self.pass_time()
@@ -252,7 +252,7 @@ class CopyTests(GroupCase):
         self.assertIn("T", self.slave.kernel.topic_config.table)
 
     def test_a_log_whose_end_is_not_told_takes_nothing(self) -> None:
-        """The runtime table may lack the row, or not come."""
+        """The row may be missing in the runtime table, or the table may not arrive."""
         for answer in (RemotingCommand(0, body=b'{"table":{}}'), RemotingTimeout("no reply")):
             self.answers[MASTER, RequestCode.GET_BROKER_RUNTIME_INFO] = answer
             self.master.kernel.topic_config.update(TopicConfig("T", 4, 4), {})
@@ -260,7 +260,7 @@ class CopyTests(GroupCase):
             self.assertNotIn("T", self.slave.kernel.topic_config.table)
 
     def test_an_end_of_the_log_that_is_no_offset_is_one_line(self) -> None:
-        """A master may report any text; the slave says so once, and takes nothing."""
+        """A master may report any text; the slave logs it once and copies nothing."""
         self.master.kernel.topic_config.update(TopicConfig("T", 4, 4), {})
         for text in ("x", "-1", "1" + "0" * 5000, str(1 << 70), str((1 << 62) + 1)):
             self.answers[MASTER, RequestCode.GET_BROKER_RUNTIME_INFO] = RemotingCommand(
@@ -272,7 +272,9 @@ class CopyTests(GroupCase):
             self.assertNotIn("T", self.slave.kernel.topic_config.table)
 
     def test_a_promoted_broker_copies_nothing_more(self) -> None:
-        """It takes what waits for the log, and was reached; then it asks once more."""
+        """It copies the tables once more if the master can be reached, and asks no
+        more as master.
+        """
         self.send()
         self.commit(1)
         self.pass_time()
@@ -296,13 +298,13 @@ class CopyTests(GroupCase):
         self.assertEqual(self.asked, [])
 
     def test_a_broker_does_not_copy_from_itself(self) -> None:
-        """A name server may still tell it its own address."""
+        """A name server may still name the broker's own address."""
         self.slave.kernel.settings.put("ha.master", self.slave.kernel.broker_address)
         self.pass_time()
         self.assertEqual(self.asked, [])
 
     def test_ages(self) -> None:
-        """Of each table, since it was last as the master's."""
+        """Return the age of each table, since it was equal to the master's."""
         ages = self.slave.plugin(ha.Plugin).tables.ages_ms
         self.assertEqual(ages(), {})
         self.pass_time(3000)
@@ -316,7 +318,7 @@ class CopyTests(GroupCase):
                          {(name,): age / 1000 for name, age in ages().items()})
 
     def test_a_large_table_is_read_on_a_thread(self) -> None:
-        """In Apache's dialect, as a Java master writes offsets: with numbers as bare keys."""
+        """The table is in Apache's dialect, whose offsets have bare numbers as keys."""
         rows = ",".join(f'"T@group-{number}":{{0:1,1:2}}' for number in range(12_000))
         body = b'{"offsetTable":{%b}}' % rows.encode()
         self.assertGreater(len(body), 256 * 1024)
@@ -327,7 +329,7 @@ class CopyTests(GroupCase):
         self.assertEqual(len(self.offsets()), 12_000)
 
     def test_offsets_of_light_queues(self) -> None:
-        """A broker with enableLmq tells them apart."""
+        """A broker with enableLmq distinguishes them."""
         body = LmqConsumerOffsetSerializeWrapper(
             {"T@g": {1: 5}}, DataVersion(), {}, {"%LMQ%a@g": 7})
         self.assertEqual(offsets_of(body), {"T@g": {1: 5}, "%LMQ%a@g": {0: 7}})

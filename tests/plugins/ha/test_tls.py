@@ -9,7 +9,7 @@ from tests.plugins.ha.test_pair import PairCase, wait_until
 
 
 class TlsTests(PairCase):
-    """``ha.tls``."""
+    """The setting ``ha.tls``."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -24,7 +24,7 @@ class TlsTests(PairCase):
             "tls.client.trustCertPath": str(self.authority.cert)}
 
     def test_a_slave_has_what_its_master_has(self) -> None:
-        """What was there before it came, and each message that waits for it."""
+        """It has the messages from before its connection, and each one that waits for it."""
         self.start_master(brokerRole="SYNC_MASTER", inSyncReplicas="2", slaveTimeout="20000",
                           **self.master_files)
         slave = self.slave(**self.slave_files)
@@ -39,7 +39,7 @@ class TlsTests(PairCase):
         self.assertGreater(self.end, 5 * 2**20)
 
     def test_a_backlog_of_many_pieces(self) -> None:
-        """More than a transport holds, to a slave that comes later."""
+        """A slave that connects later gets more bytes than a transport can hold."""
         self.start_master(**self.master_files)
         with self.master.client() as client:
             for _ in range(200):
@@ -47,7 +47,7 @@ class TlsTests(PairCase):
         self.caught_up(self.slave(**self.slave_files))
 
     def test_a_slave_without_tls_gets_nothing(self) -> None:
-        """Nor does a stranger; both are told of in the log of the master, by where they come."""
+        """A stranger gets nothing either; the log of the master names the addresses of both."""
         self.start_master(**self.master_files)
         self.send(10)
         slave = self.slave()
@@ -62,7 +62,7 @@ class TlsTests(PairCase):
         self.assertNotIn(b"x" * 100, said)
 
     def test_a_slave_that_does_not_trust_its_master(self) -> None:
-        """It says why, and has no byte."""
+        """It logs the reason, and gets no byte."""
         self.start_master(**self.master_files)
         self.send(10)
         other = Authority(self.folder, "other")
@@ -72,7 +72,7 @@ class TlsTests(PairCase):
         self.assertEqual(slave.end, 0)
 
     def test_a_master_that_asks_for_certificates(self) -> None:
-        """A slave with one that it trusts is let in, one without gets nothing."""
+        """A slave with a trusted certificate may connect; one without gets nothing."""
         self.start_master(**self.master_files, **{
             "tls.server.authClient": "true", "tls.server.trustCertPath": str(self.authority.cert)})
         self.send(10)
@@ -84,7 +84,7 @@ class TlsTests(PairCase):
         self.assertEqual(nameless.end, 0)
 
     def test_a_slave_that_expects_tls(self) -> None:
-        """A master without it is not followed."""
+        """It does not follow a master without TLS."""
         self.start_master()
         self.send(10)
         slave = self.slave(**self.slave_files)

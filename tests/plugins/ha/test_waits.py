@@ -13,7 +13,7 @@ from twistmq.protocol.codes import ResponseCode
 
 
 class ReplicaWaitsTests(SynchronousTestCase):
-    """The stage of a SYNC_MASTER with slaves that report what the test says."""
+    """The stage of a SYNC_MASTER, with reports of slaves that the test gives."""
 
     def start(self, replicas: int, role: str = "SYNC_MASTER") -> None:
         self.box = KernelBox([("ha", ha.Plugin)], {
@@ -54,7 +54,7 @@ class ReplicaWaitsTests(SynchronousTestCase):
         self.assertEqual(self.codes, [ResponseCode.SUCCESS])
 
     def test_one_report_answers_all_sends_below_it(self) -> None:
-        """And none above it."""
+        """Sends above it still wait."""
         self.start(2)
         ends = [self.send() for _ in range(3)]
         self.report(ends[0] - 1)
@@ -76,7 +76,7 @@ class ReplicaWaitsTests(SynchronousTestCase):
         self.assertEqual(self.codes, [ResponseCode.SUCCESS])
 
     def test_a_slave_that_left_has_nothing(self) -> None:
-        """Its reports do not count for later sends, nor for sends that wait."""
+        """Its reports count neither for later sends nor for waiting ones."""
         self.start(2)
         self.report(10_000)
         self.report()
@@ -84,7 +84,7 @@ class ReplicaWaitsTests(SynchronousTestCase):
         self.assertEqual(self.codes, [])
 
     def test_late_slaves(self) -> None:
-        """The client is told after slaveTimeout; the message stays, and nothing waits."""
+        """The client gets the code after slaveTimeout; the message remains, and no wait remains."""
         self.start(2)
         end = self.send()
         self.later(2999)
@@ -96,7 +96,7 @@ class ReplicaWaitsTests(SynchronousTestCase):
         self.assertEqual(self.codes, [ResponseCode.FLUSH_SLAVE_TIMEOUT])
 
     def test_a_change_of_the_role_ends_the_waits(self) -> None:
-        """They are answered as late: the messages are stored, and are on no slave perhaps."""
+        """They are answered as late, because the messages are stored but perhaps on no slave."""
         self.start(2)
         self.send()
         self.successResultOf(Deferred.fromCoroutine(

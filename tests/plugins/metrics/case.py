@@ -1,4 +1,4 @@
-"""A broker with metrics, and what a scrape of it says."""
+"""A broker with metrics, and the samples of a scrape."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMMON = {"cluster", "node_type", "node_id", "zone", "rack"}
 
 
 def samples_of(text: str) -> Samples:
-    """A page as the client library reads it."""
+    """Return the samples of a page as the client library reads them."""
     from prometheus_client.parser import text_string_to_metric_families
 
     return {
@@ -38,7 +38,7 @@ def samples_of(text: str) -> Samples:
 
 
 class MetricsTestCase(SynchronousTestCase):
-    """``broker`` is started by ``start``; it is stopped at the end."""
+    """A test starts ``broker`` by ``start``; it is stopped at the end."""
 
     if NO_LIBRARY:
         skip = NO_LIBRARY
@@ -65,7 +65,7 @@ class MetricsTestCase(SynchronousTestCase):
         return samples_of(self.page())
 
     def health(self) -> tuple[int, dict[str, Any]]:
-        """The status and the text of /health."""
+        """Return the status and the text of /health."""
         try:
             with urllib.request.urlopen(self.url + "/health", timeout=20) as answer:
                 return answer.status, json.load(answer)

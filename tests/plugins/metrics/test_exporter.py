@@ -1,4 +1,4 @@
-"""The pages of a broker that does a little of everything, beside what Apache's has."""
+"""The pages of a broker after a little of everything, compared with those of Apache's broker."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WorkloadTests(MetricsTestCase):
         return self.samples()[name, frozenset(labels.items())]
 
     def test_names_kinds_and_labels(self) -> None:
-        """Those of Apache's broker are there but for those said not to be, nothing else is."""
+        """The page has exactly Apache's metrics, except those that are documented as missing."""
         ours = {name: found for name, found in series_of(self.page()).items()
                 if name.startswith("rocketmq_")}
         golden = self.golden()
@@ -99,7 +99,7 @@ class WorkloadTests(MetricsTestCase):
         self.assertTrue(0 <= queueing <= latency < 60_000, msg=f"{queueing} {latency}")
 
     def test_each_request_of_the_workload_is_counted_once(self) -> None:
-        """What the workload did, each once."""
+        """Each request of the workload is counted once."""
         for name, value, labels in (
             ("rocketmq_messages_in_total", 7, {"topic": TOPIC, "is_system": "false"}),
             ("rocketmq_messages_out_total", 5,
@@ -135,7 +135,7 @@ class WorkloadTests(MetricsTestCase):
         self.assertGreater(self.value("process_resident_memory_bytes"), 1 << 20)
 
     def test_common_labels(self) -> None:
-        """Apache's metrics say which broker they are of; ours leave that to who scrapes."""
+        """Apache's metrics have labels that name the broker; ours leave that to the scraper."""
         text = self.page()
         common = ('cluster="DefaultCluster"', 'node_type="broker"', 'zone="a"', 'rack="b"',
                   f'node_id="{self.broker.kernel.broker_name}"')
@@ -146,10 +146,10 @@ class WorkloadTests(MetricsTestCase):
 
 
 class PagesTests(MetricsTestCase):
-    """What is answered, and to whom."""
+    """The requests for pages and their responses."""
 
     def test_scrapes_at_once(self) -> None:
-        """Many that come together are answered by one or few pages made."""
+        """Simultaneous requests share one page, or a few pages."""
         self.start()
         pages: list[str] = []
         threads = [threading.Thread(target=lambda: pages.append(self.page())) for _ in range(20)]
@@ -161,7 +161,7 @@ class PagesTests(MetricsTestCase):
         self.assertTrue(all("rocketmq_topic_number" in page for page in pages))
 
     def test_many_topics(self) -> None:
-        """Thousands of them are written in parts, each family's name once, each sample once."""
+        """Thousands of topics are written in parts, with each family name and each sample once."""
         self.start()
 
         def count() -> None:
@@ -178,7 +178,7 @@ class PagesTests(MetricsTestCase):
             self.assertTrue(line.endswith(f"}} {float(number)}"), msg=line)
 
     def test_other_pages(self) -> None:
-        """There are none, and nothing but GET."""
+        """No other pages exist, and no method but GET is served."""
         self.start()
         for path, data, code in (("/", None, 404), ("/metrics", b"x" * 200_000, 405),
                                  ("/metricsx", None, 404)):
@@ -212,7 +212,7 @@ class PagesTests(MetricsTestCase):
         self.assertEqual(self.health()[0], 200)
 
     def test_checks_that_are_added_later(self) -> None:
-        """A plugin may add them to either server when the exporter is there already."""
+        """A plugin may add checks to either server when the exporter already runs."""
         self.start()
         kernel = self.broker.kernel
         assert kernel.host.name_server is not None
@@ -224,7 +224,7 @@ class PagesTests(MetricsTestCase):
         self.assertEqual(page["reasons"], ["disk: is slow", "name server: quorum: is lost"])
 
     def test_a_plugin_that_raises(self) -> None:
-        """Its metrics are missing, the others are there."""
+        """Its metrics are missing, and the others are complete."""
         @hookimpl
         def collect_metrics() -> list[MetricFamily]:
             raise ZeroDivisionError
@@ -238,7 +238,7 @@ class PagesTests(MetricsTestCase):
 
 
 class SettingsTests(MetricsTestCase):
-    """What is asked for, and what is refused."""
+    """The settings and their errors."""
 
     def refused(self, **settings: str) -> str:
         def start() -> None:
@@ -254,19 +254,19 @@ class SettingsTests(MetricsTestCase):
             self.assertIn(f"metricsExporterType={kind}", self.refused(metricsExporterType=kind))
 
     def test_an_invalid_or_reserved_label_is_refused(self) -> None:
-        """A label that is none, or one that each sample has already."""
+        """A label that is invalid, or that every sample has already, is refused."""
         for label in ("zone", "zone=a", "my-zone:a", "cluster:c", "__x:y", ":a"):
             self.assertIn("metricsLabel=", self.refused(metricsLabel=label), msg=label)
 
     def test_port_in_use(self) -> None:
-        """It stops the start, and names the setting."""
+        """It stops the start, and the error names the setting."""
         self.start()
         port = self.url.rpartition(":")[2]
         self.assertIn(f"metricsPromExporterPort={port} ", self.refused(
             metricsPromExporterPort=port))
 
     def test_the_port_is_free_again(self) -> None:
-        """The port is free again, and a connection that says nothing is cut off."""
+        """After a stop the port is free, and a connection without a request is closed."""
         with running_broker({"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}) as (
                 broker):
             plugin = broker.kernel.hooks.find(Plugin)
@@ -285,10 +285,12 @@ class SettingsTests(MetricsTestCase):
 
 
 class OffTests(SynchronousTestCase):
-    """Without the setting, or without the library."""
+    """A broker without the setting or without the library."""
 
     def test_nothing_is_imported(self) -> None:
-        """Neither the client library nor twisted.web; so memory and start are what they were."""
+        """Neither the client library nor twisted.web is imported, which would cost
+        memory and time.
+        """
         code = ("import sys\n"
                 "from twistmq.broker.testing import running_broker\n"
                 "with running_broker() as broker:\n"
@@ -302,7 +304,7 @@ class OffTests(SynchronousTestCase):
         self.assertEqual((done.stdout, done.stderr), ("[]\n", ""))
 
     def test_library_is_missing(self) -> None:
-        """It is said what to install."""
+        """The error names the package to install."""
         code = ("import sys\n"
                 "sys.modules['prometheus_client'] = None\n"
                 "from twistmq.broker.testing import running_broker\n"

@@ -1,4 +1,4 @@
-"""Numbers of single families, on a kernel whose clock the test moves."""
+"""The numbers of single families, on a kernel with a clock of the test."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Values = dict[str, dict[tuple[str, ...], object]]
 
 
 def values(families: list[MetricFamily]) -> Values:
-    """By name, by the values of the labels."""
+    """Return the values of a family by the values of the labels."""
     return {family.name: dict(family.samples) for family in families}
 
 
 class FamiliesTestCase(SynchronousTestCase):
-    """A kernel with no plugin."""
+    """A kernel without plugins."""
 
     def setUp(self) -> None:
         self.box = KernelBox()
@@ -46,7 +46,7 @@ class FamiliesTestCase(SynchronousTestCase):
         return values(run_to_completion(lag_families.collecting(self.kernel)))
 
     def joins(self, group: str, *topics: str, version: int = 479) -> None:
-        """Let a consumer join."""
+        """Register a consumer."""
         peer = self.box.peer()
         self.kernel.clients.register_consumer(
             ConsumerData(group_name=group, consume_type=ConsumeType.CONSUME_PASSIVELY,
@@ -56,10 +56,10 @@ class FamiliesTestCase(SynchronousTestCase):
 
 
 class LagTests(FamiliesTestCase):
-    """What a group has not consumed."""
+    """The lag of a group."""
 
     def test_a_new_group(self) -> None:
-        """A group that consumed nothing yet is not behind."""
+        """A group that has consumed nothing yet has no lag."""
         self.sends(b"1")
         self.joins("g", "T")
         labels = ("g", "T", "false", "false")
@@ -70,7 +70,7 @@ class LagTests(FamiliesTestCase):
             "rocketmq_consumer_ready_messages"), 0))
 
     def test_committed_pulled_and_left(self) -> None:
-        """Committed, pulled, and left; and how old the first of what is left is."""
+        """The committed, pulled and remaining messages, and the age of the first remaining one."""
         for number in range(6):
             self.sends(b"%d" % number)
             self.box.now_ms += 100
@@ -86,13 +86,13 @@ class LagTests(FamiliesTestCase):
             "queueing_latency_milliseconds")], [4, 3, 1, 400, 100])
 
     def test_groups_without_members(self) -> None:
-        """They are not there: nobody knows what they subscribe to."""
+        """Groups without members are left out, because their subscriptions are unknown."""
         self.sends(b"1")
         self.kernel.consumer_offset.commit("here", "g", "T", 0, 0)
         self.assertEqual(set().union(*self.lag().values()), set())
 
     def test_the_lag_scan_pauses_after_each_queue(self) -> None:
-        """There is a pause after each queue."""
+        """The scan of lags pauses after each queue."""
         self.sends(b"1")
         self.joins("g", "T")
         count = sum(1 for _ in lag_families.collecting(self.kernel))
@@ -165,10 +165,12 @@ class QueueLagTests(FamiliesTestCase):
 
 
 class BrokerTests(FamiliesTestCase):
-    """What went in and out, who is connected."""
+    """The messages in and out, and the connections."""
 
     def test_traffic_is_counted_by_topic_without_retries(self) -> None:
-        """By topic; tries and dead letters are no messages in; system topics say so."""
+        """Traffic is counted by topic, without retries and dead letters; system
+        topics are marked.
+        """
         stats = self.kernel.stats
         count_put(stats, {"T": (2, 20), "%RETRY%g": (1, 1), "%DLQ%g": (1, 1),
                           "SCHEDULE_TOPIC_XXXX": (3, 30)})
@@ -185,7 +187,7 @@ class BrokerTests(FamiliesTestCase):
         self.assertEqual(rows["rocketmq_send_to_dlq_messages"], {("T", "g", "false"): 1})
 
     def test_apart_from_pulls(self) -> None:
-        """Apart from pulls; retries under the name of their topic, where pulls of them are not."""
+        """Pulls are excluded; retries count under their topic if their pulls do not."""
         stats = self.kernel.stats
         count_any(stats)
         stats.messages_got("g", "T", 5, 50)
@@ -214,7 +216,7 @@ class BrokerTests(FamiliesTestCase):
                          {("java", "push", "remoting", "false")})
 
     def test_storage_families_show_unflushed_bytes_and_message_age(self) -> None:
-        """What is not on disk yet, and how old the oldest message is."""
+        """The families show the bytes that are not flushed, and the age of the oldest message."""
         self.sends(b"1")
         self.box.now_ms += 5000
         rows = values(list(broker_families.collect(self.kernel)))
@@ -227,10 +229,10 @@ class BrokerTests(FamiliesTestCase):
 
 
 class ProcessTests(FamiliesTestCase):
-    """Ours."""
+    """The figures of the process."""
 
     def test_process_figures_are_read_at_each_scrape(self) -> None:
-        """Those that the process has are told, each is asked when it is wanted."""
+        """Each figure that the process has is read at each scrape."""
         self.kernel.figures["reactor_stalls"] = lambda: 7
         rows = values(list(process_families.collect(self.kernel)))
         self.assertEqual(rows["twistmq_reactor_stalls"], {(): 7})

@@ -1,4 +1,4 @@
-"""One page of metrics and one of health, made of those of several brokers."""
+"""One page of metrics and one of health, joined from those of several brokers."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ process_open_fds 12.0
 
 
 def page(name: str, count: float) -> PageAnswer:
-    """The metrics of a broker."""
+    """Return the metrics page of a broker."""
     return PageAnswer(200, PAGE.format(name=name, count=count).encode())
 
 
 def health(status: int, *reasons: str) -> PageAnswer:
-    """The health of a broker."""
+    """Return the health page of a broker."""
     return PageAnswer(status, json.dumps({
         "status": "broken" if reasons else "ok", "broker": "b", "reasons": reasons,
         "checks": {"store": "ok"}}).encode())
 
 
 class JoinedMetricsTests(SynchronousTestCase):
-    """/metrics."""
+    """The page /metrics."""
 
     def test_each_family_is_there_once_with_the_samples_of_all(self) -> None:
-        """A family has one type and all samples; those without a broker's name get it."""
+        """A family has one type and all samples; those without the name of a broker get it."""
         made = join_metrics({"b-0": page("b-0", 1.0), "b-1": page("b-1", 5.0)})
         self.assertEqual((made.status, made.text.decode()), (200, """\
 # HELP rocketmq_messages_in_total Messages.
@@ -95,7 +95,7 @@ process_open_fds{node_id="b-1"} 12.0
         self.assertEqual(join_metrics({"b-0": gone}), JoinedMetrics(503, b"", {}))
 
     def test_a_page_that_cannot_be_read_is_left_out(self) -> None:
-        """It is as no answer, also when only its end cannot be read; why is told."""
+        """A page whose content or end is invalid is left out, and the reason is logged."""
         for text in (b"# TYPE a counter\na_total{x=\n", b"process_open_fds 12.0\nb{ 1\n", b"\xff"):
             made = join_metrics({"b-0": PageAnswer(200, text), "b-1": page("b-1", 5.0)})
             self.assertEqual((made.status, list(made.unread)), (200, ["b-0"]))
@@ -104,7 +104,7 @@ process_open_fds{node_id="b-1"} 12.0
             self.assertEqual(join_metrics({"b-0": PageAnswer(200, text)}).status, 503)
 
     def test_restarts_are_told(self) -> None:
-        """How often each broker was started again is a counter."""
+        """A counter has the number of restarts of each broker."""
         text = join_metrics({}, {"b-0": 0, "b-1": 3}).text.decode()
         self.assertIn("# TYPE twistmq_broker_restarts_total counter\n"
                       'twistmq_broker_restarts_total{node_id="b-0"} 0.0\n'
@@ -112,7 +112,7 @@ process_open_fds{node_id="b-1"} 12.0
 
 
 class Brokers:
-    """Brokers whose answers the test gives."""
+    """Brokers whose responses the test gives."""
 
     restarts: Mapping[str, int] = {"b-0": 0}
 
@@ -126,12 +126,12 @@ class Brokers:
         return self.asked[-1]
 
     def on_thread(self, call: Callable[[], Any]) -> Deferred[Any]:
-        """Note a call, for ``run``."""
+        """Record a call for ``run``."""
         self.calls.append((call, Deferred()))
         return self.calls[-1][1]
 
     def run(self) -> None:
-        """Make the calls."""
+        """Make the recorded calls."""
         for call, made in self.calls:
             made.callback(call())
         self.calls.clear()
@@ -145,20 +145,20 @@ class JoinedPagesTests(SynchronousTestCase):
         self.root = joined_pages(self.brokers)
 
     def ask(self, name: bytes = b"metrics") -> DummyRequest:
-        """Ask for a page."""
+        """Request a page."""
         request = DummyRequest([name])
         request.path = b"/" + name
         self.assertEqual(self.root.children[name].render(request), NOT_DONE_YET)
         return request
 
     def lines_of(self, kind: type) -> list[str]:
-        """The lines that a class logs from now on."""
+        """Return the list to which the lines of a logger are added from now on."""
         lines: list[str] = []
         self.patch(kind, "log", Logger(observer=lambda event: lines.append(formatEvent(event))))
         return lines
 
     def test_requests_at_the_same_time_share_a_page(self) -> None:
-        """The brokers are asked once, and the pages joined once and not on the reactor."""
+        """The brokers are asked once, and their pages are joined once, outside the reactor."""
         first, second = self.ask(), self.ask()
         self.brokers.asked[0].callback({"b-0": page("b-0", 1.0)})
         third = self.ask()
@@ -180,7 +180,7 @@ class JoinedPagesTests(SynchronousTestCase):
         self.assertEqual([request.responseCode for request in requests], [200, 200])
 
     def test_a_page_that_cannot_be_read_is_one_line(self) -> None:
-        """The same fault of the same broker is not told at each scrape."""
+        """The same fault of the same broker is not logged at each scrape."""
         lines = self.lines_of(joined_pages_module._JoinedMetrics)
         for index in range(3):
             request = self.ask()
@@ -192,7 +192,7 @@ class JoinedPagesTests(SynchronousTestCase):
         self.assertIn("the metrics of the broker b-0 cannot be read: ", lines[0])
 
     def test_a_page_that_cannot_be_made_is_logged(self) -> None:
-        """The status is 500, and the log says why."""
+        """The status is 500, and the log has the reason."""
         lines = self.lines_of(MadePage)
         request = self.ask()
         self.brokers.asked[0].errback(ZeroDivisionError("none"))
@@ -201,10 +201,10 @@ class JoinedPagesTests(SynchronousTestCase):
 
 
 class JoinedHealthTests(SynchronousTestCase):
-    """/health."""
+    """The page /health."""
 
     def test_all_are_well(self) -> None:
-        """The status is 200 when all brokers are well."""
+        """The status is 200 if all brokers are healthy."""
         status, body = join_health({"b-0": health(200), "b-1": health(200)})
         found = json.loads(body)
         self.assertEqual((status, found["status"], found["reasons"]), (200, "ok", []))

@@ -35,18 +35,18 @@ from twistmq.protocol.headers.namesrv import (
 
 
 def of(samples: Samples, name: str, **labels: str) -> float | None:
-    """One sample of a name server's; None: it is not there."""
+    """Return one sample of a name server; None if it does not exist."""
     return samples.get((PREFIX + name, frozenset(labels.items())))
 
 
 def exporter_of(name_server: NameServer) -> Exporter | None:
-    """What serves its metrics, if anything does."""
+    """Return the exporter of its metrics, or None."""
     plugin = name_server.hooks.find(NameServerPlugin)
     assert plugin is not None
     return plugin.exporter
 
 class AloneTests(TestCase):
-    """A name server that has its process to itself."""
+    """A name server in its own process."""
 
     timeout = 60
     if NO_LIBRARY:
@@ -69,7 +69,7 @@ class AloneTests(TestCase):
         self.addCleanup(self.client.close)
 
     async def ask(self, code: int, header: CommandHeader | None = None) -> int:
-        """:returns: the code of the answer."""
+        """Send a request; :returns: the code of the response."""
         reply = await self.client.invoke(
             f"127.0.0.1:{self.service.port}", code, header, timeout_ms=5000)
         return reply.code
@@ -90,7 +90,7 @@ class AloneTests(TestCase):
         return samples_of((await self.page())[1])
 
     async def test_what_is_counted(self) -> None:
-        """Brokers that come and go, requests by code and answer, connections."""
+        """Registrations and losses of brokers, requests by code and result, and connections."""
         await self.start(metrics__rpc_latency="true", metricsLabel="zone:a")
         steady_ms = self.name_server.steady.awake_ms
         names = {"broker_name": "a", "broker_addr": "10.0.0.1:10911", "cluster_name": "C"}
@@ -162,7 +162,7 @@ class AloneTests(TestCase):
         return raises
 
     async def test_port_in_use(self) -> None:
-        """It stops the start, and names the setting; the port is free after a stop."""
+        """It stops the start, and the error names the setting; a stop frees the port."""
         await self.start()
         port = self.url.rpartition(":")[2]
         other = make_namesrv_service(reactor, boot.namesrv_settings(None, {
@@ -177,7 +177,7 @@ class AloneTests(TestCase):
         await self.start(metricsPromExporterPort=port)
 
     async def test_without_the_setting_nothing_is_counted_and_no_port_listens(self) -> None:
-        """Without the setting nothing is counted by request, and nothing listens."""
+        """Without the setting nothing is counted by request, and no port is opened."""
         found = boot.namesrv_settings(None, {
             "listenPort": "0", "bindAddress": "127.0.0.1",
             "kvConfigPath": f"{self.mktemp()}/kvConfig.json"})
@@ -191,7 +191,7 @@ class AloneTests(TestCase):
 
 
 class WithABrokerTests(MetricsTestCase):
-    """``twistmq up``: one port for both."""
+    """``twistmq up``: one port for both servers."""
 
     def test_one_page(self) -> None:
         """The name server's metrics and health are among the broker's."""
@@ -207,6 +207,6 @@ class WithABrokerTests(MetricsTestCase):
         self.assertIsNone(exporter_of(self.broker.service.namesrv.name_server))
 
     def test_without_the_plugin_neither_server_has_metrics(self) -> None:
-        """Who does without the plugin has neither."""
+        """Without the plugin neither server has metrics."""
         found = boot.namesrv_settings(None, {"plugins.disabled": "metrics"})
         self.assertEqual(make_namesrv_service(reactor, found).name_server.hooks.plugin_names, [])

@@ -18,7 +18,7 @@ from twistmq.plugins.metrics import Plugin
 
 
 class Collector:
-    """A collector on a thread of its own; ``stop`` ends it."""
+    """A collector on its own thread; ``stop`` ends it."""
 
     def __init__(self, port: int = 0) -> None:
         #: The headers and the body of each request.
@@ -30,10 +30,10 @@ class Collector:
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
-            """Takes one export."""
+            """Accepts one export."""
 
             def do_POST(self) -> None:
-                """Note it."""
+                """Record the export."""
                 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -45,7 +45,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, format: str, *arguments: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
@@ -54,7 +54,7 @@ class Collector:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self.may_answer.set()
         self._server.shutdown()
         self._server.server_close()
@@ -98,11 +98,11 @@ class OtlpCase(SynchronousTestCase):
         return broker
 
     def outage_lines(self) -> list[str]:
-        """The lines about the collector that were logged, which are no longer than one line."""
+        """Return the logged lines about the collector, none of which is too long."""
         return [event["fault"] for event in self.events if "fault" in event]
 
     def setUp(self) -> None:
-        """Note what the exporter logs."""
+        """Record the lines of the exporter."""
         from twistmq.plugins.metrics.otlp_exporter import OtlpExporter
 
         self.events: list[dict[str, Any]] = []
@@ -110,7 +110,7 @@ class OtlpCase(SynchronousTestCase):
 
 
 class Noted:
-    """A logger that notes the values of each line."""
+    """A logger that records the values of each line."""
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
         self._events = events
@@ -120,10 +120,10 @@ class Noted:
 
 
 class ExportTests(OtlpCase):
-    """What a collector gets."""
+    """The exports that a collector gets."""
 
     def test_the_samples_are_those_of_the_page_for_prometheus(self) -> None:
-        """With the same names and labels, from a broker that serves both."""
+        """A broker that does both gives the same names, labels and values."""
         collector = self.collector()
         broker = self.start(collector.port, metricsExporterType="PROM", metricsLabel="zone:a",
                             metricsPromExporterPort="0", metrics__rpc_latency="true",
@@ -172,7 +172,7 @@ class ExportTests(OtlpCase):
         self.assertEqual(len(latency.bucket_counts), len(latency.explicit_bounds) + 1)
 
     def test_nothing_is_served_for_prometheus_by_the_export_alone(self) -> None:
-        """And nothing is exported after the broker has stopped."""
+        """Nothing is exported after the broker has stopped."""
         collector = self.collector()
         with running_broker({"metrics.otlp.interval": "100", "metrics.otlp.endpoint":
                              f"http://127.0.0.1:{collector.port}/v1/metrics"}) as broker:
@@ -187,10 +187,10 @@ class ExportTests(OtlpCase):
 
 
 class OutageTests(OtlpCase):
-    """A collector that does not take the metrics."""
+    """A collector that does not accept the metrics."""
 
     def test_a_collector_that_is_away_costs_one_line(self) -> None:
-        """When it comes, it gets all counts; when it goes again, there is another line."""
+        """When it returns, it gets all counts; when it fails again, another line is logged."""
         first = Collector()
         first.stop()
         broker = self.start(first.port)
@@ -231,7 +231,7 @@ def _counted(collecting: Any, begun: list[float]) -> Any:
 
 
 class SettingTests(SynchronousTestCase):
-    """What is refused at the start."""
+    """Settings that are refused at the start."""
 
     if NO_OTLP:
         skip = NO_OTLP
@@ -247,7 +247,7 @@ class SettingTests(SynchronousTestCase):
         return str(self.assertRaises(SettingsError, start))
 
     def test_an_address_that_is_none_is_refused(self) -> None:
-        """It is named."""
+        """The error names the address."""
         for text in ("127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://", "http://a:x/",
                      "http://a b/", "http://a\u00e9/"):
             self.assertIn(f"metrics.otlp.endpoint={text}",
@@ -269,14 +269,14 @@ class SettingTests(SynchronousTestCase):
                       self.refused(metrics__otlp__headers="X-Key:secret,x-key:secret"))
 
     def test_a_header_that_is_none_is_refused_without_its_value(self) -> None:
-        """It may be a secret."""
+        """The value may be a secret."""
         for text in ("secret", "a b:secret", "a:", "a:b,secret"):
             why = self.refused(metrics__otlp__headers=text)
             self.assertIn("metrics.otlp.headers: the header", why)
             self.assertNotIn("secret", why)
 
     def test_a_label_is_checked_without_prometheus(self) -> None:
-        """As it is with it."""
+        """The check is the same as with Prometheus."""
         self.assertIn("metricsLabel=zone", self.refused(metricsLabel="zone"))
 
     def test_headers_are_secret(self) -> None:

@@ -1,4 +1,4 @@
-"""The pages of an exporter, asked without a connection."""
+"""The pages of an exporter, requested without a connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twistmq.plugins.metrics.pages import root_page
 
 
 class MetricsPageTests(SynchronousTestCase):
-    """GET /metrics."""
+    """The request GET /metrics."""
 
     def setUp(self) -> None:
         self.scrapes: list[Deferred[bytes]] = []
@@ -32,7 +32,7 @@ class MetricsPageTests(SynchronousTestCase):
         return request
 
     def test_too_many_wait(self) -> None:
-        """They are refused, so that they cannot be all who are connected; then others may wait."""
+        """Requests above a limit are refused, so that they cannot use all connections."""
         first, *_, last = [self.ask() for _ in range(32)]
         refused = self.ask()
         self.assertEqual((refused.responseCode, len(self.scrapes)), (503, 32))

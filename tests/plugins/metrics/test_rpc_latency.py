@@ -1,4 +1,4 @@
-"""How long requests took, by code and result."""
+"""The latency of requests, by code and result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twistmq.protocol.errors import RequestRefused
 
 
 class RpcLatencyTests(SynchronousTestCase):
-    """A server that answers as it is told."""
+    """A server whose responses the test gives."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -50,7 +50,9 @@ class RpcLatencyTests(SynchronousTestCase):
                 for labels, value in family.samples}
 
     def test_each_result_of_a_request_is_counted(self) -> None:
-        """Of a batch each, of a failure, a refusal, a one-way request, codes nobody serves."""
+        """Each request of a batch counts, and failures, refusals, one-way requests,
+        unknown codes.
+        """
         for code, oneway in ((310, False), (310, False), (310, True), (34, False), (30, False),
                              (40_001, False), (40_002, False)):
             self.client.says(encode_request(code, 1, oneway=oneway))
@@ -64,7 +66,7 @@ class RpcLatencyTests(SynchronousTestCase):
         })
 
     def test_latency_is_measured_from_the_read_in_milliseconds(self) -> None:
-        """From the read on, in milliseconds; what was held for a message says so."""
+        """The time begins with the read; a request that waited for a message is marked."""
         for milliseconds in (0, 2, 150):
             self.client.says(encode_request(RequestCode.PULL_MESSAGE, 1))
             self.clock.advance(milliseconds / 1000)

@@ -31,7 +31,7 @@ INVISIBLE_MS = 5000
 
 
 class Popped:
-    """A message that was popped, with what its acknowledgement needs."""
+    """A popped message, with the fields that its acknowledgement needs."""
 
     def __init__(self, message: StoredMessage, receipt: str, topic: str) -> None:
         self.message = message
@@ -49,7 +49,7 @@ class Popped:
 def popped_of(
     reply: RemotingCommand, topic: str = "T", group: str = "g", broker_name: str = "broker-a"
 ) -> list[Popped]:
-    """The messages of a reply, as a client takes them."""
+    """Return the messages of a response as a client reads them."""
     if reply.code != ResponseCode.SUCCESS:
         return []
     header = reply.header(PopMessageResponseHeader)
@@ -73,7 +73,7 @@ def popped_of(
 
 
 class PopTestCase(KernelTestCase):
-    """A test with a kernel that has the two plugins and nothing else."""
+    """A test with a kernel that has only the two plugins."""
 
     plugins = (("pop", pop.Plugin), ("timer", timer.Plugin))
 
@@ -123,7 +123,7 @@ class PopTestCase(KernelTestCase):
 
     def wait_pop(self, peer: Peer, poll_ms: int = 10_000, queue_id: int = -1,
                  **how: object) -> None:
-        """A pop that must wait."""
+        """Send a pop that must wait."""
         header = self.pop_header(queue_id, poll_ms=poll_ms, **how)  # type: ignore[arg-type]
         self.assertIsNone(self.box.send(peer, RequestCode.POP_MESSAGE, header))
 
@@ -141,7 +141,7 @@ class PopTestCase(KernelTestCase):
             self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
 
     def ask_batch_ack(self, *messages: Popped, group: str = "g") -> RemotingCommand:
-        """Acknowledge messages of one check point at once."""
+        """Acknowledge several messages of one check point."""
         receipt = Receipt.parse(messages[0].receipt)
         bits = sum(1 << popped.offset - receipt.start_offset for popped in messages)
         return self.box.ask(RequestCode.BATCH_ACK_MESSAGE, None, json.dumps({
@@ -178,13 +178,13 @@ class PopTestCase(KernelTestCase):
         return self.box.kernel.consumer_offset.query(group, topic, queue_id)
 
     def revived_to(self) -> dict[int, int]:
-        """The revive group's offsets."""
+        """Return the committed offsets of the revive group."""
         return self.box.kernel.consumer_offset.table.get(f"{REVIVE_TOPIC}@{REVIVE_GROUP}", {})
 
     # --- time
 
     def turn(self) -> None:
-        """Do all that is to be done now."""
+        """Do all work that is due."""
         self.run_all(TIMER_TURN)
         self.run_all(REVIVE)
         self.box.kernel.store.flush_step(self.box.now_ms)

@@ -1,4 +1,4 @@
-"""ACK_MESSAGE and BATCH_ACK_MESSAGE."""
+"""The requests ACK_MESSAGE and BATCH_ACK_MESSAGE."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from twistmq.protocol.topic_names import TIMER_TOPIC
 
 
 class AckTests(PopTestCase):
-    """What is acknowledged does not come again."""
+    """An acknowledged message is not delivered again."""
 
     def acks(self) -> list[tuple[str, dict[str, object]]]:
-        """Acknowledgements that wait: (tag, what they say)."""
+        """Return the stored acknowledgements as (tag, body)."""
         return [(message.properties_map()["TAGS"], json.loads(message.body))
                 for message in self.stored(TIMER_TOPIC)
                 if message.properties_map()["TAGS"] != "ck"]
 
     def test_unacknowledged_messages_of_a_pop_come_again(self) -> None:
-        """Of three messages one is acknowledged: the others come again."""
+        """One of three messages is acknowledged; the others are delivered again."""
         self.send_some(3, 1)
         popped = self.pop()
         self.ack(popped[1])
@@ -37,7 +37,7 @@ class AckTests(PopTestCase):
         self.assertEqual(self.retries(), [b"0", b"2"])
 
     def test_as_stored(self) -> None:
-        """As 5.3.3 writes it."""
+        """The record is that of 5.3.3."""
         self.send(b"x")
         [popped] = self.pop()
         self.ack(popped)
@@ -49,7 +49,7 @@ class AckTests(PopTestCase):
         self.assertEqual(properties["UNIQ_KEY"], f"T@0@0@g@{self.box.now_ms}@broker-a@ack")
 
     def test_acknowledgements_of_one_check_point_are_one_record(self) -> None:
-        """Those of one read that belong to one check point are one message, all are one append."""
+        """The acknowledgements of one check point in one read are one record, in one append."""
         self.send_some(6)
         popped = self.pop()
         peer = self.box.peer()
@@ -79,7 +79,7 @@ class AckTests(PopTestCase):
         self.assertEqual(self.retries(), [])
 
     def test_a_late_acknowledgement_counts_until_the_revive(self) -> None:
-        """One that comes after the time counts as long as the message is not revived."""
+        """A late acknowledgement counts until the message is revived."""
         self.send(b"x")
         self.send(b"y")
         popped = self.pop()
@@ -89,7 +89,7 @@ class AckTests(PopTestCase):
         self.assertEqual(self.retries(), [b"y"])
 
     def test_refusals_have_apaches_codes(self) -> None:
-        """In the codes of Apache's broker; a revive queue that is not there makes no queue."""
+        """Refusals have Apache's codes; an unknown revive queue is not created."""
         self.send(b"x")
         [popped] = self.pop()
         for change, code in (
@@ -112,7 +112,7 @@ class AckTests(PopTestCase):
         self.assertEqual(self.acks(), [])
 
     def test_an_acknowledgement_that_is_not_stored_is_refused(self) -> None:
-        """Whoever acknowledges learns that it is not stored. Apache's broker says all is well."""
+        """The client gets an error, while Apache's broker reports success."""
         self.send(b"x")
         [popped] = self.pop()
         self.box.kernel.store.log_retention.disk_full = True
@@ -127,7 +127,7 @@ class SyncFlushTests(PopTestCase):
     settings = {"flushDiskType": "SYNC_FLUSH"}  # noqa: RUF012
 
     def test_the_log_is_durable_to_its_end_when_the_answer_is_there(self) -> None:
-        """The log is durable to its end when the answer is there."""
+        """When the response is sent, the log is durable up to its end."""
         self.send(b"x")
         [popped] = self.pop()
         self.ack(popped)
@@ -136,10 +136,10 @@ class SyncFlushTests(PopTestCase):
 
 
 class RefusedTests(PopTestCase):
-    """Replicas that a plugin asks."""
+    """A plugin asks replicas."""
 
     def test_acknowledgements_that_replicas_refuse_are_refused_one_by_one(self) -> None:
-        """Those of one read wait together, and each is told."""
+        """The acknowledgements of one read wait together, and each has its own response."""
         self.send_some(3)
         popped = self.pop()
         refusal: Deferred[None] = Deferred()
@@ -158,10 +158,10 @@ class RefusedTests(PopTestCase):
 
 
 class BatchTests(PopTestCase):
-    """BATCH_ACK_MESSAGE."""
+    """The request BATCH_ACK_MESSAGE."""
 
     def test_the_messages_whose_bits_are_set(self) -> None:
-        """The messages whose bits are set."""
+        """The messages of the set bits are acknowledged."""
         self.send_some(4, 1)
         popped = self.pop()
         self.assertEqual(self.ask_batch_ack(popped[0], popped[2]).code, ResponseCode.SUCCESS)
@@ -169,7 +169,7 @@ class BatchTests(PopTestCase):
         self.assertEqual(self.retries(), [b"1", b"3"])
 
     def test_of_retries(self) -> None:
-        """Of a topic of retries."""
+        """The messages of a retry topic are acknowledged."""
         self.send_some(2, 1)
         self.pop()
         self.pass_time(8000)
@@ -180,7 +180,7 @@ class BatchTests(PopTestCase):
         self.assertEqual(len(self.retries()), 2)
 
     def test_long_names(self) -> None:
-        """Older clients write names out."""
+        """Older clients send the full names of the fields."""
         self.send(b"x")
         [popped] = self.pop()
         receipt = popped.receipt.split(" ")
@@ -194,7 +194,7 @@ class BatchTests(PopTestCase):
         self.assertEqual(self.retries(), [])
 
     def test_malformed_batches_of_acknowledgements_are_refused(self) -> None:
-        """Nothing, no list, bits that are none, a topic that is none."""
+        """Batches without content, with invalid bits, or with an invalid topic are refused."""
         ack = {"c": "g", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1,
                "b": "AQ=="}
         self.send(b"x")
@@ -217,7 +217,7 @@ class BatchTests(PopTestCase):
 
 
     def test_as_many_as_a_check_point_has(self) -> None:
-        """All of them at once; one bit more is of no check point."""
+        """All messages of a check point may be acknowledged at once; one more bit is invalid."""
         self.send_some(33, 1)
         popped = self.pop()
         self.assertEqual(len(popped), CHECK_POINT_MESSAGES_MAX)
@@ -228,7 +228,7 @@ class BatchTests(PopTestCase):
         self.assertEqual(self.retries(), [b"32"])
 
     def test_far_apart(self) -> None:
-        """What a filter left out lies between two messages of one check point."""
+        """Messages that a filter skipped lie between two messages of one check point."""
         for number in range(700):
             self.send(b"%d" % number, tag="a" if number in (0, 699) else "b")
         popped = self.pop(expression="a")
@@ -255,10 +255,10 @@ class BatchTests(PopTestCase):
 
 
 class OrderTests(PopTestCase):
-    """Acknowledgements of a group that keeps order."""
+    """Acknowledgements of a group with ordered consumption."""
 
     def offsets(self) -> dict[str, dict[int, int]]:
-        """All consumer offsets of groups that are somebody's."""
+        """Return the consumer offsets of all groups except the internal ones."""
         return {key: dict(queues) for key, queues in self.box.kernel.consumer_offset.table.items()
                 if REVIVE_GROUP not in key}
 
@@ -284,7 +284,7 @@ class OrderTests(PopTestCase):
         self.assertEqual(set(self.box.kernel.subscription_group.table), groups)
 
     def test_after_a_reset(self) -> None:
-        """What was given out before an administrator set the offset moves it no more."""
+        """Messages that were popped before a reset no longer move the offset."""
         self.send_some(3, 1)
         popped = self.pop(order=True)
         self.box.kernel.consumer_offset.reset("g", "T", 0, 1)
@@ -294,7 +294,7 @@ class OrderTests(PopTestCase):
         self.assertEqual(self.offset(), 1)
 
     def test_consumer_offset(self) -> None:
-        """It is that of the first message that is open."""
+        """The offset is that of the first message without an acknowledgement."""
         self.send_some(3, 1)
         popped = self.pop(order=True)
         self.assertEqual(popped[0].receipt.split(" ")[3], str(ORDER_REVIVE_QUEUE))
@@ -303,14 +303,14 @@ class OrderTests(PopTestCase):
             self.assertEqual(self.offset(), offset)
 
     def test_in_a_batch(self) -> None:
-        """The same by one request."""
+        """One request acknowledges several messages."""
         self.send_some(3, 1)
         popped = self.pop(order=True)
         self.assertEqual(self.ask_batch_ack(*popped).code, ResponseCode.SUCCESS)
         self.assertEqual(self.offset(), 3)
 
     def test_not_given_out(self) -> None:
-        """A message that was not given out is refused."""
+        """A message that was not popped is refused."""
         self.send_some(3, 1)
         [first] = self.pop(order=True, count=1)
         header = self.ack_header(first)
@@ -319,7 +319,9 @@ class OrderTests(PopTestCase):
         self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
 
     def test_of_an_older_pop(self) -> None:
-        """One whose message was given out again does not count."""
+        """The acknowledgement of an earlier pop does not count after the message
+        was popped again.
+        """
         self.send(b"x")
         [old] = self.pop(order=True)
         self.box.now_ms += 6000

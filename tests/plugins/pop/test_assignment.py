@@ -1,4 +1,4 @@
-"""QUERY_ASSIGNMENT."""
+"""The request QUERY_ASSIGNMENT."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def ids(queues: list[MessageQueue]) -> list[int]:
 
 
 class StrategyTests(SynchronousTestCase):
-    """Shares as Apache's clients compute them."""
+    """The shares that Apache's clients compute."""
 
     def test_allocate_averagely_gives_blocks_of_queues(self) -> None:
-        """Blocks; the first members have one more."""
+        """Members get blocks of queues, and the first members get one more."""
         self.assertEqual([ids(allocate_averagely(QUEUES, "abc", index)) for index in range(3)],
                          [[0, 1, 2], [3, 4, 5], [6, 7]])
         self.assertEqual([ids(allocate_averagely(QUEUES[:2], "abc", index)) for index in range(3)],
                          [[0], [1], []])
 
     def test_by_circle(self) -> None:
-        """In turn."""
+        """Members get queues in turn."""
         self.assertEqual([ids(allocate_by_circle(QUEUES, "abc", index)) for index in range(3)],
                          [[0, 3, 6], [1, 4, 7], [2, 5]])
 
     def test_every_member_gets_some_queue_to_pop(self) -> None:
-        """All queues, or those of some members more; nobody has none."""
+        """Each member gets all queues, or those of some members, and at least one."""
         for share in (0, -1, 2, 9):
             self.assertEqual(set(ids(allocate_for_pop(
                 allocate_averagely, QUEUES, "abc", 0, share))), {-1})
@@ -56,7 +56,7 @@ class StrategyTests(SynchronousTestCase):
 
 
 class AssignmentTests(PopTestCase):
-    """The request."""
+    """The request and its response."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -79,7 +79,7 @@ class AssignmentTests(PopTestCase):
         return self.box.ask(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode()).body
 
     def queues(self, client: str = "c1", **change: str) -> list[tuple[str, int, str]] | None:
-        """(broker, queue, mode) of a consumer; None: nobody can say."""
+        """Return (broker, queue, mode) for a consumer; None if there is no answer."""
         found = json.loads(self.query(client, **change)).get("messageQueueAssignments")
         return None if found is None else [
             (each["messageQueue"]["brokerName"], each["messageQueue"]["queueId"], each["mode"])
@@ -91,26 +91,26 @@ class AssignmentTests(PopTestCase):
             "popShareQueueNum": share}).encode())
 
     def test_each_member_gets_its_share_of_queues(self) -> None:
-        """Each member has its share."""
+        """Each member gets its share of the queues."""
         self.assertEqual(self.queues("c1"), [("broker-a", 0, "PULL"), ("broker-a", 1, "PULL")])
         self.assertEqual(self.queues("c2"), [("broker-a", 2, "PULL"), ("broker-a", 3, "PULL")])
 
     def test_all_members_pop_all_queues(self) -> None:
-        """All members pop all queues, in the words of 5.3.3."""
+        """All members pop all queues; the response is that of 5.3.3."""
         self.pop_mode()
         self.assertEqual(self.query(), (
             b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"broker-a","queueId":-1,'
             b'"topic":"T"},"mode":"POP"}]}'))
 
     def test_a_broadcast_member_gets_all_queues(self) -> None:
-        """Who gets all messages has all queues, and so has everybody when a setting says so."""
+        """A broadcast member gets all queues, and with a setting every member does."""
         self.assertEqual(len(self.queues(messageModel="BROADCASTING") or ()), 4)
         self.restart(serverLoadBalancerEnable="false")
         self.join("c1")
         self.assertEqual(len(self.queues() or ()), 4)
 
     def test_lines_of_the_log(self) -> None:
-        """Questions that have no answer, however many, fill no log."""
+        """Requests without an answer do not fill the log, however many they are."""
         with capturedLogs() as events:
             for _ in range(50):
                 self.assertIsNone(self.queues(strategyName="NOPE"))
@@ -118,16 +118,16 @@ class AssignmentTests(PopTestCase):
                               if event["log_level"] is LogLevel.warn]), LINES_A_MINUTE)
 
     def test_nobody_can_say(self) -> None:
-        """A topic, a group or a way to share that is not known: the client goes on as before."""
+        """For an unknown topic, group or strategy the client keeps its assignment."""
         for change in ({"topic": "no"}, {"consumerGroup": "no"}, {"strategyName": "no"}):
             self.assertEqual(self.query(**change), b"{}", msg=str(change))
 
     def test_not_a_member(self) -> None:
-        """Who is no member has nothing."""
+        """A client that is not a member gets no queues."""
         self.assertEqual(self.queues("stranger"), [])
 
     def test_queues_of_all_brokers(self) -> None:
-        """Queues of all brokers, from the name servers; kept for a while."""
+        """The queues of all brokers come from the name servers, and are kept for a while."""
         asked: list[str] = []
         answers: list[TopicRouteData | BrokerError | None] = [
             BrokerError("no name server"), None,
@@ -155,7 +155,7 @@ class AssignmentTests(PopTestCase):
         self.assertEqual(len(asked), 4)
 
     def test_only_topics_that_are_there(self) -> None:
-        """Of a topic that is not there nothing is kept; one that cannot be is not asked for."""
+        """Nothing is kept for a missing topic, and an invalid name is not looked up."""
         asked: list[str] = []
         routes: dict[str, TopicRouteData] = {}
 
@@ -184,7 +184,7 @@ class AssignmentTests(PopTestCase):
         return found
 
     def test_slow_name_server(self) -> None:
-        """The answer comes when its does."""
+        """The response waits for the response of the name server."""
         waiting: Deferred[TopicRouteData] = Deferred()
 
         async def find(topic: str) -> TopicRouteData | None:

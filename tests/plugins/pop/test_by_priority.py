@@ -1,4 +1,4 @@
-"""Pops from topics of the type PRIORITY take the highest priority first."""
+"""Pops from topics of the type PRIORITY return the highest priority first."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ByPriorityTests(PopTestCase):
         self.assertEqual(self.popped(count=3), [b"0", b"4", b"1"])
 
     def test_a_group_may_take_from_any_queue(self) -> None:
-        """With the factor 0, pops begin anywhere, so that low priorities are not starved."""
+        """With the factor 0, pops begin at any queue, so that low priorities are not starved."""
         self.assertEqual(self.set_factor("0"), ResponseCode.SUCCESS)
         firsts = set()
         for _ in range(30):
@@ -61,7 +61,7 @@ class ByPriorityTests(PopTestCase):
         self.assertEqual(self.set_factor("101"), ResponseCode.SYSTEM_ERROR)
 
     def test_retries_wait_for_higher_priorities(self) -> None:
-        """By default, a pop looks for retries only when the queues have too few messages."""
+        """By default, a pop looks for retries only if the queues have too few messages."""
         for chance, first in (("0", b"new"), ("100", b"old")):
             self.restart(popFromRetryProbabilityForPriority=chance,
                          popFromRetryProbability=str(100 - int(chance)))
@@ -73,7 +73,7 @@ class ByPriorityTests(PopTestCase):
             self.assertEqual(self.popped(count=1, group=group), [first], msg=chance)
 
     def test_other_topics_begin_anywhere(self) -> None:
-        """A topic of another type has no priorities, whatever its messages say."""
+        """A topic of another type has no priorities, whatever properties its messages have."""
         firsts = set()
         for _ in range(30):
             for number in range(4):

@@ -1,4 +1,4 @@
-"""Pops over the end of the process, or of the power, at every change of the disk.
+"""The process or the power fails at every change of the disk during pops.
 
 Messages are sent, popped, acknowledged, hidden for another time and left alone, while timed
 messages are delivered and the revive topic is worked off; the process ends at the nth change of the
@@ -23,7 +23,7 @@ AGAIN_ACKNOWLEDGED, AGAIN_OPEN = 1, 3
 
 
 class CrashTests(EveryChangeCase, PopTestCase):
-    """The end comes at every change of the disk."""
+    """A failure at every change of the disk."""
 
     told = ("sent", "acked")
     settings = {  # noqa: RUF012
@@ -35,7 +35,7 @@ class CrashTests(EveryChangeCase, PopTestCase):
         super().setUp()
 
     def begin(self) -> None:
-        """A new store."""
+        """Create a store."""
         self.disk = PowerLossDisk()
         self.box = self.start()
         self.sent: set[bytes] = set()
@@ -59,7 +59,7 @@ class CrashTests(EveryChangeCase, PopTestCase):
                 self.box.kernel.persist((self.box.kernel.consumer_offset,))
 
     def live(self) -> None:
-        """The life of a broker, with every way that a message takes."""
+        """Run a broker through every course that a message can take."""
         self.box.now_ms += 300
         self.give(b"acked", b"hidden", b"left", b"hidden, acked", b"in order 0", b"in order 1")
         first, hidden, _, short = self.pop(count=4, invisible_ms=2000)
@@ -99,11 +99,11 @@ class CrashTests(EveryChangeCase, PopTestCase):
         return sum(count for body, count in came.items() if body in self.acked)
 
     def test_a_killed_process_keeps_all_it_wrote(self) -> None:
-        """All that the process wrote is there."""
+        """All that the process wrote remains."""
         self.killed_at_every_change()
 
     def test_power_is_cut(self) -> None:
-        """What was not synced is there in part."""
+        """Only a part of the data that was not synced remains."""
         self.cut_at_every_change()
 
 

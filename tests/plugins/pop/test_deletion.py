@@ -1,4 +1,4 @@
-"""A topic that is deleted: what groups popped of it goes with it."""
+"""A topic is deleted together with the state of its pops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHERS = (pop_retry_topic("T", "stranger", False), pop_retry_topic("U", "g", Fal
 
 
 class DeletionTests(PopTestCase):
-    """DELETE_TOPIC_IN_BROKER."""
+    """The request DELETE_TOPIC_IN_BROKER."""
 
     settings = {"enablePopMessageThreshold": "true"}  # noqa: RUF012
 
@@ -24,7 +24,7 @@ class DeletionTests(PopTestCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
 
     def test_retry_topics(self) -> None:
-        """Both forms of the retry topics of groups that have offsets in it."""
+        """Both forms of the retry topics are deleted, for groups that have offsets in the topic."""
         self.send_some(2, 1)
         self.pop()
         self.pass_time(8000)
@@ -62,7 +62,7 @@ class DeletionTests(PopTestCase):
         self.assertNotIn(b'"T@in_order"', saved)
 
     def test_of_a_retry_topic(self) -> None:
-        """A retry topic that is deleted takes no other with it."""
+        """The deletion of a retry topic deletes no other topic."""
         self.send_some(1, 1)
         self.pop()
         self.pass_time(8000)

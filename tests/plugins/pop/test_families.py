@@ -1,4 +1,4 @@
-"""What a scrape of the metrics is told of pops."""
+"""The metrics of pops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Samples = dict[tuple[str, ...], Any]
 
 
 class FamiliesTests(PopTestCase):
-    """The numbers, while messages go their ways."""
+    """The numbers while messages are popped, acknowledged and revived."""
 
     def samples(self, name: str) -> Samples:
         """Samples of one metric, by the values of its labels."""
@@ -34,7 +34,7 @@ class FamiliesTests(PopTestCase):
                 for (queue,), count in self.samples("revive_lag_milliseconds").items() if count}
 
     def test_nothing_yet(self) -> None:
-        """Each revive queue is done, nothing waits."""
+        """Each revive queue has no lag, and nothing waits."""
         self.turn()
         self.assertEqual(set(self.samples("revive_lag_milliseconds").values()), {0})
         self.assertEqual(len(self.samples("revive_latency_milliseconds")), 8)
@@ -44,7 +44,7 @@ class FamiliesTests(PopTestCase):
             self.assertEqual(self.samples(name), {})
 
     def test_one_comes_again(self) -> None:
-        """Of three messages two are acknowledged: two kinds come and go, one is stored again."""
+        """Two of three messages are acknowledged; the third one is stored again."""
         self.send_some(3, 1)
         popped = self.pop()
         self.assertEqual(self.value("offset_buffer_size"), 1)
@@ -90,7 +90,7 @@ class FamiliesTests(PopTestCase):
                          {("g", "T", "CK", "SERVICE_NOT_AVAILABLE"): 1})
 
     def test_in_memory(self) -> None:
-        """What waits in memory is counted there, and each look at it is timed."""
+        """Check points in memory are counted, and each scan of them is timed."""
         self.restart(enablePopBufferMerge="true")
         self.send_some(2, 2)
         popped = self.pop(invisible_ms=60_000)

@@ -23,10 +23,10 @@ from twistmq.protocol.headers.pop import (
 
 
 class HoldTests(PopTestCase):
-    """A pop waits until there is something for it."""
+    """A pop waits until a message for it exists."""
 
     def count_read(self, peer: Peer) -> list[bytes]:
-        """The messages that came to a peer late."""
+        """Return the messages that a peer got in late responses."""
         return [each.body for reply in self.box.late_replies(peer) for each in popped_of(reply)]
 
     def waiting(self, queue_id: int = -1) -> int:
@@ -40,7 +40,7 @@ class HoldTests(PopTestCase):
         self.pop()
 
     def test_a_message_in_any_queue_wakes_a_pop(self) -> None:
-        """By a message, whichever queue it is in."""
+        """The message may be in any queue."""
         peer = self.box.peer()
         self.wait_pop(peer)
         self.assertEqual(self.waiting(), 1)
@@ -62,7 +62,7 @@ class HoldTests(PopTestCase):
         self.assertEqual(self.count_read(peers[1]), [b"y"])
 
     def test_what_it_keeps_counts(self) -> None:
-        """A long expression counts as it stands in the request and in its header."""
+        """A long expression counts twice, for the request and for its header."""
         plain, long = self.box.peer(), self.box.peer()
         self.wait_pop(plain, expression="a")
         self.wait_pop(long, expression="a || " + "b" * 50_000)
@@ -75,7 +75,7 @@ class HoldTests(PopTestCase):
         self.assertGreater(told.held_bytes, HELD_REQUEST_BYTES + 50_000)
 
     def test_an_ended_wait_is_dropped_before_its_deadline(self) -> None:
-        """A wait that ended is not kept until its time would have come."""
+        """A wait that has ended is not kept until its deadline."""
         peer = self.box.peer()
         for number in range(500):
             self.wait_pop(peer, poll_ms=10**12)
@@ -105,7 +105,7 @@ class HoldTests(PopTestCase):
             self.assertTrue(handlers[code].waits, msg=code.name)
 
     def test_cost_of_other_tags(self) -> None:
-        """A message that none of hundreds of pops wants costs no more than where few wait."""
+        """The cost of a message that no pop wants does not depend on the number of pops."""
         self.patch(waiting_by_tag, "_SALT", 0x9E3779B97F4A7C15)
         numbers = count()
 
@@ -126,7 +126,7 @@ class HoldTests(PopTestCase):
         self.assertEqual(self.service.state.hold.waiting(("T0", "g0", -1)), 125)
 
     def test_own_queue(self) -> None:
-        """A pop of one queue waits for that."""
+        """A pop of one queue waits for a message in that queue."""
         peer = self.box.peer()
         self.wait_pop(peer, queue_id=1)
         self.send(b"x", queue_id=0)
@@ -144,7 +144,7 @@ class HoldTests(PopTestCase):
         self.assertEqual(self.count_read(peer), [b"y"])
 
     def test_clock_jumps(self) -> None:
-        """How long it waits is what was asked for, also when the clock is set meanwhile."""
+        """The time-out is the requested one, even if the clock is set in the meantime."""
         peer = self.box.peer()
         self.wait_pop(peer, poll_ms=2000)
         self.box.jump_ms = -3_600_000
@@ -154,7 +154,7 @@ class HoldTests(PopTestCase):
         self.assertEqual(len(peer.written), 1)
 
     def test_time_is_up(self) -> None:
-        """It is told so, a moment before the client gives up."""
+        """The client gets a response just before it gives up."""
         peer = self.box.peer()
         self.wait_pop(peer, poll_ms=2000)
         self.pass_time(1900, 100)
@@ -165,14 +165,14 @@ class HoldTests(PopTestCase):
                          (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"))
 
     def test_a_retry_ends_the_wait_at_once(self) -> None:
-        """A retry ends the wait at once; in Apache's broker the client's next pop finds it."""
+        """The retry is delivered immediately; with Apache's broker the client must pop again."""
         peer = self.box.peer()
         self.wait_pop(peer, poll_ms=20_000)
         self.pass_time(8000)
         self.assertEqual(self.count_read(peer), [b"first"])
 
     def test_polls_beyond_the_limit_are_refused(self) -> None:
-        """More than may wait are told so."""
+        """Polls above the limit get a response that says so."""
         self.restart(popPollingSize="1")
         for _ in range(2):
             self.wait_pop(self.box.peer())
@@ -183,7 +183,7 @@ class HoldTests(PopTestCase):
         self.assertEqual(self.ask_pop(poll_ms=5000, queue_id=1).code, ResponseCode.POLLING_FULL)
 
     def test_no_wait_is_longer_than_the_bound(self) -> None:
-        """A client that names a time without an end, or a birth in the future, is answered."""
+        """A time-out without an end, or a born time in the future, is limited."""
         self.ack(*self.pop(group="quiet"), group="quiet")
         for poll_ms, born_ms in ((2**62, self.box.now_ms), (2**62, 2**61), (1000, 2**61),
                                  (2**62, self.box.now_ms - 2**60)):
@@ -206,7 +206,7 @@ class HoldTests(PopTestCase):
             self.assertFalse(told.header(NotificationResponseHeader).has_msg)
 
     def full(self, **settings: str) -> Peer:
-        """A connection whose pops and notifications take all the room there is."""
+        """Return a connection whose pops and notifications use the whole limit."""
         self.restart(**settings)
         stranger = self.box.peer()
         notify = NotificationRequestHeader(consumer_group="g", topic="T", queue_id=-1,
@@ -217,7 +217,7 @@ class HoldTests(PopTestCase):
         return stranger
 
     def test_one_connection_does_not_keep_others_from_waiting(self) -> None:
-        """Its oldest waits end and make room; it gets no more itself."""
+        """Its oldest waits end and make room; it gets no more room itself."""
         for settings in ({"popPollingSize": "3"}, {"maxPopPollingSize": "4"}):
             stranger = self.full(**settings)
             peers = [self.box.peer() for _ in range(2)]
@@ -250,7 +250,7 @@ class HoldTests(PopTestCase):
             self.assertEqual(self.service.state.hold.count, 0)
 
     def test_equal_shares_are_left_alone(self) -> None:
-        """Where no connection has more than the newcomer would have, nothing is pushed out."""
+        """If no connection has more than its share, no wait is ended for a new one."""
         self.restart(popPollingSize="2")
         peers = [self.box.peer() for _ in range(3)]
         for peer in peers:
@@ -259,7 +259,7 @@ class HoldTests(PopTestCase):
         self.assertEqual([peer.written for peer in peers], [[], [], []])
 
     def test_client_is_lost(self) -> None:
-        """Nothing is given out to who is gone."""
+        """A client that has disconnected gets no messages."""
         peer = self.box.peer()
         self.wait_pop(peer)
         peer.active = False
@@ -279,7 +279,7 @@ class HoldTests(PopTestCase):
                          [ResponseCode.POLLING_TIMEOUT])
 
     def test_cost_of_many(self) -> None:
-        """The next to be looked at is found at once, however many were looked at."""
+        """The next pop is found in constant time, however many were examined before."""
         hold = self.service.state.hold
         later: list[Callable[[], None]] = []
         self.box.host.run_soon = later.append
@@ -295,7 +295,7 @@ class HoldTests(PopTestCase):
         self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
     def test_others_have_their_turn(self) -> None:
-        """With a reactor what is woken is looked at when others had their turn."""
+        """With a reactor, pops that were woken are served after other events."""
         later: list[object] = []
         self.box.host.run_soon = later.append
         peers = [self.box.peer() for _ in range(2)]

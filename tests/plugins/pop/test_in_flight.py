@@ -1,4 +1,4 @@
-"""enablePopMessageThreshold."""
+"""The setting enablePopMessageThreshold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ThresholdTests(PopTestCase):
                 "popInflightMessageThreshold": "2"}
 
     def test_a_queue_over_the_threshold_gives_out_no_message(self) -> None:
-        """Until some is acknowledged, or is to be tried again."""
+        """The queue is open again when messages are acknowledged or revived."""
         self.send_some(8, 1)
         popped = self.pop(count=3)
         reply = self.ask_pop()
@@ -26,13 +26,13 @@ class ThresholdTests(PopTestCase):
         self.assertEqual(len(self.pop(0, count=2)), 2)
 
     def test_a_group_that_keeps_order_has_its_own_limit(self) -> None:
-        """A group that keeps order has its own limit: the queue is closed."""
+        """For a group with ordered consumption the limit is that its queue is locked."""
         self.send_some(8, 1)
         self.ack(*self.pop(order=True, count=4))
         self.assertEqual(len(self.pop(order=True)), 4)
 
     def test_what_was_popped_before_the_start(self) -> None:
-        """Nobody counts it."""
+        """Messages from before the start are not counted."""
         self.send_some(8, 1)
         popped = self.pop(count=3)
         self.box.now_ms += 1

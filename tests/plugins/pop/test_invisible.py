@@ -1,4 +1,4 @@
-"""CHANGE_MESSAGE_INVISIBLETIME."""
+"""The request CHANGE_MESSAGE_INVISIBLETIME."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from twistmq.protocol.headers.pop import ChangeInvisibleTimeRequestHeader
 
 
 class ChangeTests(PopTestCase):
-    """A message is hidden for another time."""
+    """The time for which a message is invisible is changed."""
 
     def test_a_message_hidden_shorter_comes_again_sooner(self) -> None:
-        """It comes again before the others."""
+        """The message is delivered again before the others."""
         self.send_some(2, 1)
         popped = self.pop(invisible_ms=20_000)
         self.hide(popped[0], 2000)
@@ -21,7 +21,7 @@ class ChangeTests(PopTestCase):
         self.assertEqual(self.retries(), [b"0", b"1"])
 
     def test_a_message_hidden_longer_comes_again_once(self) -> None:
-        """It comes again after the others, once."""
+        """The message is delivered again after the others, and once."""
         self.send_some(2, 1)
         popped = self.pop()
         self.hide(popped[0], 20_000)
@@ -31,7 +31,9 @@ class ChangeTests(PopTestCase):
         self.assertEqual(self.retries(), [b"1", b"0"])
 
     def test_acknowledged_then(self) -> None:
-        """Its new receipt counts; a try does not."""
+        """The new receipt is valid for an acknowledgement, and the change does not
+        count as a try.
+        """
         self.send(b"x")
         [popped] = self.pop()
         again = self.hide(popped, 10_000)
@@ -50,7 +52,7 @@ class ChangeTests(PopTestCase):
         self.assertEqual(self.retries(), [b"x"])
 
     def test_refusals_have_apaches_codes(self) -> None:
-        """In the codes of Apache's broker."""
+        """The codes are those of Apache's broker."""
         self.send(b"x")
         [popped] = self.pop()
         for change, code in (
@@ -75,7 +77,7 @@ class ChangeTests(PopTestCase):
         self.assertEqual(self.retries(), [])
 
     def test_not_given_out(self) -> None:
-        """A message that nobody popped is not hidden, and comes once."""
+        """A message that was not popped stays visible, and is delivered once."""
         self.send_some(3, 1)
         [first] = self.pop(count=1)
         self.pop(order=True, group="in_order", count=1)
@@ -93,7 +95,7 @@ class ChangeTests(PopTestCase):
         self.assertIsNone(info.offset_next_visible_time)
 
     def test_in_order(self) -> None:
-        """The queue stays closed until then."""
+        """The queue stays locked for that time."""
         self.send_some(2, 1)
         [first] = self.pop(order=True, count=1)
         again = self.hide(first, 2000)

@@ -7,16 +7,18 @@ from twistmq.protocol.topic_names import TIMER_TOPIC
 
 
 class BufferTests(PopTestCase):
-    """enablePopBufferMerge."""
+    """The setting enablePopBufferMerge."""
 
     settings = {"enablePopBufferMerge": "true"}  # noqa: RUF012
 
     def tags(self) -> list[str]:
-        """What is written."""
+        """Return the tags of the stored records."""
         return [message.properties_map()["TAGS"] for message in self.stored(TIMER_TOPIC)]
 
     def test_never_written(self) -> None:
-        """What is acknowledged soon is never written, and the offset follows."""
+        """A check point whose messages are acknowledged soon is never stored; the
+        offset advances.
+        """
         self.send_some(3, 1)
         self.ack(*self.pop(invisible_ms=60_000))
         self.turn()
@@ -25,13 +27,13 @@ class BufferTests(PopTestCase):
         self.assertEqual((self.tags(), self.retries()), ([], []))
 
     def test_in_a_batch(self) -> None:
-        """The same by one request."""
+        """One request acknowledges several messages."""
         self.send_some(3, 1)
         self.ask_batch_ack(*self.pop(invisible_ms=60_000))
         self.assertEqual(len(self.service.state.buffer), 0)
 
     def test_offset_in_order(self) -> None:
-        """The offset does not pass what is open."""
+        """The offset does not pass a message without an acknowledgement."""
         self.send_some(2, 1)
         first, second = (self.pop(invisible_ms=60_000, count=1) for _ in range(2))
         self.ack(*second)
@@ -42,7 +44,7 @@ class BufferTests(PopTestCase):
         self.assertEqual(self.offset(), 2)
 
     def test_stays_too_long(self) -> None:
-        """It is written with its acknowledgements; later ones are written themselves."""
+        """The check point is stored with its acknowledgements; later ones are stored separately."""
         self.send_some(3, 1)
         popped = self.pop(invisible_ms=60_000)
         self.ack(popped[0])
@@ -66,7 +68,7 @@ class BufferTests(PopTestCase):
         self.assertEqual(self.retries(), [b"2"])
 
     def test_visible_soon(self) -> None:
-        """It is written three seconds before its messages become visible."""
+        """It is stored three seconds before its messages become visible."""
         self.send(b"x")
         self.pop(invisible_ms=6000)
         self.pass_time(2500)
@@ -75,13 +77,13 @@ class BufferTests(PopTestCase):
         self.assertEqual(self.tags(), ["ck"])
 
     def test_no_time(self) -> None:
-        """One whose messages become visible too soon is written at once."""
+        """A check point whose messages become visible too soon is stored immediately."""
         self.send(b"x")
         self.pop(invisible_ms=4499)
         self.assertEqual(self.tags(), ["ck"])
 
     def test_check_points_without_room_are_written_at_once(self) -> None:
-        """So are those for which there is no room."""
+        """Check points without room in memory are stored immediately."""
         self.restart(popCkMaxBufferSize="0")
         self.send_some(2, 1)
         for tags in ([], ["ck"]):
@@ -93,7 +95,7 @@ class BufferTests(PopTestCase):
         self.assertEqual(len(self.service.state.buffer), 0)
 
     def test_a_killed_broker_gives_open_messages_out_again(self) -> None:
-        """A broker that is killed gives out again what was open, and what was not passed."""
+        """After a kill, messages without an acknowledgement are delivered again."""
         self.send_some(4, 1)
         self.ack(*self.pop(count=1, invisible_ms=60_000))
         self.turn()
@@ -104,7 +106,7 @@ class BufferTests(PopTestCase):
         self.assertEqual([each.body for each in self.pop()], [b"1", b"2", b"3"])
 
     def test_a_stopped_broker_writes_its_buffer(self) -> None:
-        """A broker that stops writes what it has; nothing comes twice."""
+        """A broker that stops stores its buffer, and no message is delivered twice."""
         self.send_some(3, 1)
         popped = self.pop(invisible_ms=60_000)
         self.ack(popped[0])
@@ -126,7 +128,7 @@ class BufferTests(PopTestCase):
         self.assertEqual((self.offset(), self.retries()), (1, [b"x"]))
 
     def test_full_disk(self) -> None:
-        """What cannot be written stays, and is written later."""
+        """A check point that cannot be stored stays in memory and is stored later."""
         self.send(b"x")
         self.pop(invisible_ms=60_000)
         store = self.box.kernel.store

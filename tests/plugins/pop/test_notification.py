@@ -1,4 +1,4 @@
-"""NOTIFICATION."""
+"""The request NOTIFICATION."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twistmq.protocol.headers.pop import NotificationRequestHeader, Notification
 
 
 class NotificationTests(PopTestCase):
-    """Whoever asks is told whether there is something to pop."""
+    """A client learns whether messages are available for a pop."""
 
     def header(self, poll_ms: int = 0, queue_id: int = -1, order: bool = False
                ) -> NotificationRequestHeader:
@@ -27,7 +27,7 @@ class NotificationTests(PopTestCase):
                 for reply in self.box.late_replies(peer)]
 
     def test_available_messages_are_notified_at_once(self) -> None:
-        """Of all queues or of one; nothing is taken."""
+        """All queues or one are checked; no message is popped."""
         self.send(b"x", queue_id=1)
         self.assertEqual([self.has_message(queue_id) for queue_id in (-1, 0, 1, 1)],
                          [True, False, True, True])
@@ -46,7 +46,7 @@ class NotificationTests(PopTestCase):
         return reply.header(NotificationResponseHeader).has_msg
 
     def test_messages_count_by_their_tag(self) -> None:
-        """A message that a group does not want is not announced, as long as it has few of them."""
+        """A message with an unwanted tag is not announced while few messages wait."""
         self.send(b"x", tag="red")
         self.assertEqual([self.counts(each) for each in ("red", "blue", "blue || red", "*")],
                          [True, False, True, True])
@@ -64,7 +64,7 @@ class NotificationTests(PopTestCase):
             "The broker does not support consumer to filter message by SQL92"))
 
     def test_a_wait_ends_with_a_message_that_matches(self) -> None:
-        """A message with another tag does not end it."""
+        """A message with another tag does not end the wait."""
         peer = self.box.peer()
         self.send(b"w", tag="blue")
         self.box.send(peer, RequestCode.NOTIFICATION, self.filtered("red", 20_000))
@@ -74,14 +74,14 @@ class NotificationTests(PopTestCase):
         self.assertEqual(self.told(peer), [True])
 
     def test_retries_count(self) -> None:
-        """Retries count."""
+        """Retries count as messages."""
         self.send(b"x")
         self.pop()
         self.pass_time(8000)
         self.assertTrue(self.has_message())
 
     def test_a_queue_that_is_closed_has_nothing(self) -> None:
-        """A queue that is closed has nothing."""
+        """A locked queue has no available messages."""
         self.send(b"x")
         self.pop(order=True)
         self.assertFalse(self.has_message(order=True))
@@ -89,7 +89,7 @@ class NotificationTests(PopTestCase):
         self.assertTrue(self.has_message(order=True))
 
     def test_a_notification_waits_for_a_message_a_retry_or_its_time(self) -> None:
-        """Until a message comes, a retry does, or the time is up."""
+        """The wait ends with a message, a retry, or the time-out."""
         self.send(b"x")
         self.pop()
         peers = [self.box.peer() for _ in range(3)]
@@ -105,7 +105,7 @@ class NotificationTests(PopTestCase):
         self.assertEqual(self.told(peers[2]), [True])
 
     def test_the_newest_first(self) -> None:
-        """Of those that wait for the same the last one is told."""
+        """Among several equal waits the newest one is notified."""
         self.send(b"x")
         self.pop()
         peers = [self.box.peer() for _ in range(2)]
@@ -115,7 +115,7 @@ class NotificationTests(PopTestCase):
         self.assertEqual([self.told(peer) for peer in peers], [[], [True]])
 
     def test_polls_beyond_the_limit_are_refused(self) -> None:
-        """More than may wait are told so."""
+        """Polls above the limit get a response that says so."""
         self.send(b"x")
         self.pop()
         self.restart(popPollingSize="0")
@@ -124,6 +124,6 @@ class NotificationTests(PopTestCase):
         self.assertTrue(reply.header(NotificationResponseHeader).polling_full)
 
     def test_a_notification_has_the_refusals_of_a_pop(self) -> None:
-        """As a pop is."""
+        """Its refusals are those of a pop."""
         self.assertEqual(self.box.ask(RequestCode.NOTIFICATION, self.header()).code,
                          ResponseCode.TOPIC_NOT_EXIST)

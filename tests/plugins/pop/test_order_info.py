@@ -1,4 +1,4 @@
-"""Groups that keep order."""
+"""Groups with ordered consumption."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FILE = "/store/config/consumerOrderInfo.json"
 
 
 class OrderTests(PopTestCase):
-    """A queue gives out no more until what it gave out is acknowledged."""
+    """A queue is locked until its popped messages are acknowledged."""
 
     def test_a_queue_in_order_is_closed_to_its_group_only(self) -> None:
-        """It is closed to the group, whoever asks; other groups are not touched."""
+        """The queue is locked for every member of the group, and not for other groups."""
         self.send_some(4, 1)
         popped = self.pop(order=True, count=2)
         self.assertEqual([each.body for each in popped], [b"0", b"1"])
@@ -34,13 +34,13 @@ class OrderTests(PopTestCase):
         self.assertEqual([each.body for each in self.pop(order=True)], [b"2", b"3"])
 
     def test_queues_apart(self) -> None:
-        """One queue is closed, the others are not."""
+        """Only one queue is locked."""
         self.send_some(4)
         self.pop(0, order=True)
         self.assertEqual([each.body for each in self.pop(order=True)], [b"1", b"3"])
 
     def test_after_the_time_all_that_is_open_comes_again(self) -> None:
-        """After the time all that is open comes again, in order, with the count of its tries."""
+        """After the time-out all open messages are delivered again in order, with their tries."""
         self.send_some(3, 1)
         popped = self.pop(order=True)
         self.ack(popped[0])
@@ -52,7 +52,7 @@ class OrderTests(PopTestCase):
         self.assertEqual(self.retries(), [])
 
     def test_new_ones_with_old_ones(self) -> None:
-        """New messages have no tries, and so the queue has none."""
+        """New messages have no tries, so the queue has none."""
         self.send(b"0")
         self.pop(order=True)
         self.send(b"1")
@@ -61,7 +61,7 @@ class OrderTests(PopTestCase):
         self.assertEqual(reply.header(PopMessageResponseHeader).order_count_info, "0 qo0%0 1;0 0 0")
 
     def test_same_attempt(self) -> None:
-        """A pop that is sent again gets the same, and that is no try."""
+        """A repeated pop with the same attempt id gets the same messages, without a new try."""
         self.send_some(2, 1)
         self.pop(order=True, attempt="a")
         self.assertEqual(self.pop(order=True, attempt="b"), [])
@@ -107,7 +107,7 @@ class OrderTests(PopTestCase):
         self.assertEqual([each.body for each in self.pop(order=True)], [b"0", b"1"])
 
     def test_long_attempt(self) -> None:
-        """An id that is longer than any client's is refused: it would be kept, and saved."""
+        """A very long attempt id is refused, because it would be kept and saved."""
         self.send_some(2, 1)
         long = "a" * (ATTEMPT_ID_LENGTH_MAX + 1)
         self.assertEqual(self.ask_pop(order=True, attempt=long).code,
@@ -119,7 +119,7 @@ class OrderTests(PopTestCase):
         self.assertEqual(len(self.pop(order=True, attempt=long[1:])), 2)
 
     def test_saved_on_a_thread(self) -> None:
-        """The reactor writes the text of what changed; a thread puts it together and saves it."""
+        """The reactor encodes the changed rows; a thread joins and saves them."""
         jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
 
         def in_thread(job: Callable[[], None]) -> Deferred[None]:
@@ -138,7 +138,7 @@ class OrderTests(PopTestCase):
         done.callback(None)
 
     def test_the_order_info_survives_a_stop_and_a_kill(self) -> None:
-        """It is closed after a stop, and after a kill once that was saved."""
+        """The queue is locked after a stop, and after a kill if the lock was saved."""
         self.send_some(2, 1)
         popped = self.pop(order=True, count=1)
         self.restart()
@@ -153,7 +153,7 @@ class OrderTests(PopTestCase):
         self.assertEqual([each.body for each in self.pop(order=True)], [b"1"])
 
     def test_the_order_file_has_the_form_of_5_3_3(self) -> None:
-        """As 5.3.3 writes it."""
+        """The file has the form of 5.3.3."""
         self.send_some(3, 1)
         now_ms = self.box.now_ms
         popped = self.pop(order=True, attempt="a")
@@ -177,7 +177,7 @@ class OrderTests(PopTestCase):
         self.box = self.start()
 
     def test_topics_groups_and_queues_that_are_gone(self) -> None:
-        """Topics, groups and queues that are gone, and who is gone for a day."""
+        """Rows of deleted topics, groups and queues are removed, and those unused for a day."""
         for number in range(3):
             self.send(b"x", queue_id=number)
         self.pop(order=True)
@@ -200,7 +200,7 @@ class OrderTests(PopTestCase):
         self.assertEqual([each.body for each in self.pop(order=True)], [b"2"])
 
     def test_woken_when_visible(self) -> None:
-        """A pop that waits gets what becomes visible again, and what an acknowledgement frees."""
+        """A waiting pop gets messages that become visible, or that an acknowledgement unlocks."""
         self.send_some(2, 1)
         self.pop(order=True, count=1)
         peer = self.box.peer()

@@ -1,4 +1,4 @@
-"""POP_MESSAGE and PEEK_MESSAGE."""
+"""The requests POP_MESSAGE and PEEK_MESSAGE."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from twistmq.protocol.topic_names import TIMER_TOPIC
 
 
 class RollBackTests(PopTestCase):
-    """POP_ROLLBACK."""
+    """The setting POP_ROLLBACK."""
 
     def test_is_done(self) -> None:
-        """What was popped is in the timer's and the revive topic, before and after."""
+        """The popped message is in the timer topic and in the revive topic, before and after."""
         self.send(b"x")
         self.pop()
         before = [each.body for each in self.stored(TIMER_TOPIC)]
@@ -31,17 +31,17 @@ class RollBackTests(PopTestCase):
 
 
 class PopTests(PopTestCase):
-    """What a pop gets."""
+    """The messages that a pop returns."""
 
     def test_all_queues(self) -> None:
-        """All messages of all queues, and nothing a second time."""
+        """All messages of all queues are returned, and none is returned twice."""
         bodies = self.send_some(8)
         popped = self.pop()
         self.assertEqual(sorted(each.body for each in popped), bodies)
         self.assertEqual(self.pop(), [])
 
     def test_one_queue(self) -> None:
-        """Those of the queue that is asked for, as many as are wanted; the rest is counted."""
+        """A pop of one queue returns the requested number; the remaining messages are counted."""
         self.send_some(8)
         reply = self.ask_pop(1, count=3)
         self.assertEqual([each.body for each in popped_of(reply)], [b"1", b"3", b"5"])
@@ -55,7 +55,7 @@ class PopTests(PopTestCase):
             self.assertEqual([each.body for each in self.pop(group=group)], bodies)
 
     def test_the_reply_header_equals_that_of_5_3_3(self) -> None:
-        """It says what an acknowledgement needs, as 5.3.3 does."""
+        """The header has the fields that an acknowledgement needs, as in 5.3.3."""
         self.send_some(4)
         header = self.ask_pop().header(PopMessageResponseHeader)
         self.assertEqual(header.pop_time, self.box.now_ms)
@@ -67,7 +67,7 @@ class PopTests(PopTestCase):
         self.assertIsNone(header.order_count_info)
 
     def test_check_point(self) -> None:
-        """What is given out is covered by a message that comes a second before its time is up."""
+        """A check point for the popped messages becomes due one second before their time."""
         self.send(b"x")
         self.send(b"y")
         self.pop()
@@ -91,7 +91,7 @@ class PopTests(PopTestCase):
         self.assertEqual(queues, set(range(8)))
 
     def test_where_a_group_begins(self) -> None:
-        """At the oldest message, or at the last one when the first is not in memory any more."""
+        """The group begins at the oldest message, or at the last one if that is not in memory."""
         self.send_some(4, 1)
         self.assertEqual(len(self.pop(group="oldest", init=0)), 4)
         self.assertEqual(len(self.pop(group="in_memory", init=1)), 4)
@@ -100,7 +100,7 @@ class PopTests(PopTestCase):
         self.assertEqual(self.offset(group="newest"), 3)
 
     def test_only_messages_with_the_tags_come(self) -> None:
-        """Those with the tags that are asked for; others are passed for good."""
+        """Only messages with the requested tags are returned; others are skipped for good."""
         for number in range(6):
             self.send(b"%d" % number, tag="ab"[number % 2])
         popped = self.pop(expression="b || c")
@@ -109,7 +109,7 @@ class PopTests(PopTestCase):
         self.assertEqual(self.offset(), 6)
 
     def test_nothing_wanted(self) -> None:
-        """The consumer offset goes past what a filter does not want."""
+        """The consumer offset passes messages that the filter excludes."""
         for _ in range(3):
             self.send(b"x", tag="a")
         self.assertEqual(self.pop(expression="b"), [])
@@ -117,13 +117,13 @@ class PopTests(PopTestCase):
         self.assertEqual(self.offset(), 3)
 
     def test_wrong_expression(self) -> None:
-        """An expression without meaning is refused."""
+        """An invalid expression is refused."""
         self.send(b"x")
         self.assertEqual(self.ask_pop(expression="||").code,
                          ResponseCode.SUBSCRIPTION_PARSE_FAILED)
 
     def test_refusals_have_apaches_words(self) -> None:
-        """In the words of Apache's broker."""
+        """The remarks are those of Apache's broker."""
         self.send(b"x")
         for how, code, words in (
             ({"count": 33}, ResponseCode.INVALID_PARAMETER, "pop message's num is greater than 32"),
@@ -143,7 +143,7 @@ class PopTests(PopTestCase):
         self.assertIn("batch queues", reply.remark or "")
 
     def test_too_late(self) -> None:
-        """One whose client has given up is not served."""
+        """A request whose client has given up is not served."""
         self.send(b"x")
         header = self.pop_header()
         self.box.now_ms += 501
@@ -151,7 +151,7 @@ class PopTests(PopTestCase):
                          ResponseCode.POLLING_TIMEOUT)
 
     def test_without_timer(self) -> None:
-        """Nothing is given out when nothing could be revived."""
+        """Without a timer no message could be revived, so none is returned."""
         self.send(b"x")
         self.restart(timerWheelEnable="false")
         reply = self.ask_pop()
@@ -159,14 +159,14 @@ class PopTests(PopTestCase):
         self.assertIn("timerWheelEnable is false", reply.remark or "")
 
     def test_no_check_point_no_message(self) -> None:
-        """When the check point is refused nothing is taken. Apache's broker gives it out."""
+        """If the check point is refused, no message is returned; Apache's broker returns it."""
         self.send(b"x")
         reply = self.ask_pop(invisible_ms=4 * 86_400_000)
         self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
         self.assertEqual([each.body for each in self.pop()], [b"x"])
 
     def test_full_disk(self) -> None:
-        """Nor when it cannot be written."""
+        """If the check point cannot be stored, no message is returned."""
         self.send(b"x")
         self.box.kernel.store.log_retention.disk_full = True
         self.assertEqual(self.ask_pop().code, ResponseCode.SERVICE_NOT_AVAILABLE)
@@ -174,7 +174,7 @@ class PopTests(PopTestCase):
         self.assertEqual([each.body for each in self.pop()], [b"x"])
 
     def test_offset_follows_durable_check_points(self) -> None:
-        """The consumer offset stays until the check point cannot be lost."""
+        """The consumer offset does not advance until the check point is durable."""
         self.send_some(2, 1)
         self.pop()
         self.assertEqual(self.offset(), 0)
@@ -190,7 +190,7 @@ class PopTests(PopTestCase):
         self.assertEqual([each.body for each in self.pop()], [b"1", b"2", b"3"])
 
     def test_offset_beyond_the_queue(self) -> None:
-        """A group that was further than the queue goes on at its end."""
+        """A group beyond the end of the queue continues at the end."""
         self.send_some(2, 1)
         self.box.kernel.consumer_offset.commit("", "g", "T", 0, 100)
         self.assertEqual(self.pop(), [])
@@ -198,11 +198,11 @@ class PopTests(PopTestCase):
         self.assertEqual([each.body for each in self.pop()], [b"new"])
 
     def test_no_client_sends_to_the_revive_topic(self) -> None:
-        """What is in it decides who gets what."""
+        """The content of the topic decides which messages are delivered again."""
         self.assertRaises(self.failureException, self.send, b"x", REVIVE_TOPIC)
 
     def test_revive_queue_num(self) -> None:
-        """The revive topic has as many queues as the setting says, and never fewer than before."""
+        """The number of queues is that of the setting, and never decreases."""
         self.restart(reviveQueueNum="12")
         config = self.box.kernel.topic_config.table[REVIVE_TOPIC]
         self.assertEqual((config.read_queue_nums, config.write_queue_nums), (12, 12))
@@ -242,7 +242,7 @@ class HookTests(PopTestCase):
         super().setUp()
 
     def test_hooks_see_a_pop_and_what_each_queue_gave(self) -> None:
-        """The first sees the request, the second each queue; a refusal is the answer."""
+        """One hook gets the request, the other each queue; a refusal becomes the response."""
         self.send_some(5)
         self.assertEqual(len(self.pop()), 5)
         self.assertEqual(self.pop(), [])
@@ -255,10 +255,10 @@ class HookTests(PopTestCase):
 
 
 class RetryTests(PopTestCase):
-    """What comes a second time."""
+    """Messages that are delivered a second time."""
 
     def test_long_names(self) -> None:
-        """A group whose retries no topic could hold pops nothing, but in order: those have none."""
+        """A group whose retry topic would have an invalid name pops nothing, except in order."""
         topic, group = "t" * 120, "g" * 130
         self.send(b"x", topic=topic)
         self.assertEqual(self.ask_pop(topic=topic, group=group).code,
@@ -297,7 +297,7 @@ class RetryTests(PopTestCase):
             self.assertEqual(bodies, [b"0"] if chance == "100" else [b"new"])
 
     def test_second_version(self) -> None:
-        """Under enableRetryTopicV2 retries go elsewhere; those of before are still popped."""
+        """With enableRetryTopicV2 new retries have another topic; old ones are still popped."""
         self.send(b"old")
         self.pop()
         self.pass_time(8000)
@@ -315,7 +315,7 @@ class RetryTests(PopTestCase):
         self.assertEqual(self.retries(), [b"old", b"old"])
 
     def test_retries_count_under_their_topic(self) -> None:
-        """Retries count under their topic, told apart."""
+        """Retries count under their topic, and are marked."""
         self.send_some(3, 1)
         self.pop()
         self.pass_time(8000)
@@ -338,7 +338,7 @@ class RetryTests(PopTestCase):
         self.ack(again)
 
     def test_tags_of_retries(self) -> None:
-        """A retry is filtered as its topic is."""
+        """A retry passes the filter of its topic."""
         self.send(b"a", tag="a")
         self.send(b"b", tag="b")
         self.pop()
@@ -355,7 +355,7 @@ class RetryTests(PopTestCase):
 
 
 class PeekTests(PopTestCase):
-    """PEEK_MESSAGE."""
+    """The request PEEK_MESSAGE."""
 
     def peek(self, queue_id: int = -1, count: int = 32) -> list[bytes]:
         reply = self.box.ask(RequestCode.PEEK_MESSAGE, PeekMessageRequestHeader(
@@ -367,7 +367,7 @@ class PeekTests(PopTestCase):
         return [message.body for message in records_of(reply.body)]
 
     def test_takes_nothing(self) -> None:
-        """The messages a pop would get; it gets them still."""
+        """The messages that a pop would return are returned, and can still be popped."""
         bodies = self.send_some(4, 1)
         for _ in range(2):
             self.assertEqual(self.peek(count=3), bodies[:3])

@@ -1,4 +1,4 @@
-"""Public bug reports about messages that are popped, tried here. See ``tests/REPORTS.md``."""
+"""Public bug reports about popped messages, reproduced here; see ``tests/REPORTS.md``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
 
 
 class ReportTests(PopTestCase):
-    """Check points, and what becomes of the messages that they name."""
+    """Check points, and the messages that they name."""
 
     settings = {"reviveQueueNum": "1"}  # noqa: RUF012
 

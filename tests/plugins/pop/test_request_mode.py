@@ -1,4 +1,4 @@
-"""Does a group pull or pop?"""
+"""The mode of a group, pull or pop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = "/store/config/messageRequestMode.json"
 
 
 class ModeTests(PopTestCase):
-    """SET_MESSAGE_REQUEST_MODE and what it leaves."""
+    """The request SET_MESSAGE_REQUEST_MODE and its effects."""
 
     def set_mode(
         self, topic: str = "T", group: str = "g", mode: str = "POP", share: int = 8
@@ -29,7 +29,7 @@ class ModeTests(PopTestCase):
         return found.mode, found.pop_share_queue_num
 
     def test_a_mode_holds_at_once_and_after_a_kill(self) -> None:
-        """It holds at once, after a kill, and until it is set again."""
+        """A mode applies immediately and after a kill, until it is set again."""
         self.send(b"x")
         self.assertEqual(self.mode(), (RequestMode.PULL, 0))
         self.assertEqual(self.set_mode(), ResponseCode.SUCCESS)
@@ -41,7 +41,7 @@ class ModeTests(PopTestCase):
         self.assertEqual(self.mode(), (RequestMode.PULL, 0))
 
     def test_file_and_answer(self) -> None:
-        """As 5.3.3 writes them."""
+        """The file and the response are those of 5.3.3."""
         self.send(b"x")
         self.set_mode()
         self.assertEqual(self.disk.read_file(FILE).decode(), (
@@ -53,7 +53,7 @@ class ModeTests(PopTestCase):
                                      b'"mode":"POP","popShareQueueNum":8,"topic":"T"}}}}')
 
     def test_a_slave_has_the_modes_of_its_master(self) -> None:
-        """It saves what differs, and takes nothing that is no such table."""
+        """A slave saves modes that differ, and refuses an invalid table."""
         self.send(b"x")
         self.set_mode()
         [table] = [table for table in self.box.kernel.hooks.collect_synced_tables()
@@ -72,7 +72,7 @@ class ModeTests(PopTestCase):
         self.assertEqual(self.mode(), (RequestMode.POP, 8))
 
     def test_refusals_have_apaches_codes(self) -> None:
-        """In the codes of Apache's broker."""
+        """The codes are those of Apache's broker."""
         self.send(b"x")
         self.assertEqual(self.set_mode("no"), ResponseCode.TOPIC_NOT_EXIST)
         self.assertEqual(self.set_mode("%RETRY%g"), ResponseCode.NO_PERMISSION)
@@ -81,13 +81,13 @@ class ModeTests(PopTestCase):
         self.assertEqual(self.set_mode(group="no"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
     def test_without_a_mode_the_default_holds_and_retry_topics_are_pulled(self) -> None:
-        """What holds where nobody set it; retry topics are pulled."""
+        """A default applies to groups without a mode; retry topics are pulled."""
         self.restart(defaultMessageRequestMode="POP", defaultPopShareQueueNum="3")
         self.assertEqual(self.mode(), (RequestMode.POP, 3))
         self.assertEqual(self.mode("%RETRY%g"), (RequestMode.PULL, 0))
 
     def test_topics_and_groups_that_are_gone_are_forgotten_with_the_next(self) -> None:
-        """Topics and groups that are gone are forgotten with the next change."""
+        """Deleted topics and groups are removed with the next change."""
         for topic in ("T", "U"):
             self.send(b"x", topic)
             for group in ("g", "h"):
@@ -100,7 +100,7 @@ class ModeTests(PopTestCase):
         self.assertNotIn(b'"h"', self.disk.read_file(FILE))
 
     def test_all_modes_together_have_a_limit(self) -> None:
-        """A mode beyond the limit is refused; one that is set again, or after one is gone, not."""
+        """A new mode above the limit is refused, unless it replaces another one."""
         self.send(b"x")
         self.patch(request_mode, "MODES_SIZE_MAX", 350)
         self.assertEqual([self.set_mode(group=group) for group in ("a", "b", "c", "d")],
@@ -114,7 +114,7 @@ class ModeTests(PopTestCase):
         self.assertEqual(self.set_mode(group="d", share=5), ResponseCode.SUCCESS)
 
     def test_a_change_encodes_the_modes_of_its_topic_only(self) -> None:
-        """The rows of other topics are kept as they were written."""
+        """The rows of other topics are kept as they were encoded."""
         for topic in ("T", "U", "V"):
             self.send(b"x", topic)
             self.set_mode(topic)
@@ -127,7 +127,7 @@ class ModeTests(PopTestCase):
         self.assertEqual([self.mode(topic)[1] for topic in ("T", "U", "V")], [8, 2, 8])
 
     def test_a_mode_that_cannot_be_saved_is_refused(self) -> None:
-        """Whoever set it is told that a restart may forget it."""
+        """The tool gets an error, because a restart would lose the mode."""
         self.send(b"x")
         self.set_mode()
         self.disk.fail_write_in = 1

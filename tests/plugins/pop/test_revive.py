@@ -1,4 +1,4 @@
-"""The revive topic is worked off."""
+"""The processing of the revive topic."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from twistmq.protocol.topic_names import TIMER_TOPIC
 
 
 class ReviveTests(PopTestCase):
-    """What was not acknowledged in time comes again."""
+    """Messages that are not acknowledged in time are delivered again."""
 
     settings = {"reviveQueueNum": "1"}  # noqa: RUF012
 
     def test_not_before_its_time(self) -> None:
-        """Within two ticks after it."""
+        """The message is delivered within two ticks after its time."""
         self.send(b"x")
         self.pop()
         self.pass_time(5000)
@@ -31,7 +31,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.retries(), [b"x"])
 
     def test_again_and_again(self) -> None:
-        """As often as it is popped; each time is counted."""
+        """The message is delivered after each pop, and each time is counted."""
         self.send(b"x")
         for tries in range(4):
             [popped] = self.pop()
@@ -50,7 +50,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(len(self.stored(REVIVE_TOPIC, 0)), 3)
 
     def test_progress_is_durable(self) -> None:
-        """It does not pass what a loss of power could take away."""
+        """The saved offset does not pass data that a loss of power could remove."""
         self.send(b"x")
         self.pop()
         self.pass_time(5000)
@@ -64,7 +64,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.revived_to(), before)
 
     def test_the_next_broker_goes_on(self) -> None:
-        """The next broker goes on; nothing comes twice."""
+        """The next broker continues, and no message is delivered twice."""
         self.send_some(4, 1)
         popped = [self.pop(count=1)[0] for _ in range(4)]
         self.ack(popped[0])
@@ -74,7 +74,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.retries(), [b"1", b"2", b"3"])
 
     def test_kill_before_it_is_saved(self) -> None:
-        """What was revived since comes again, the acknowledged does not."""
+        """Messages revived since the last save are delivered again; acknowledged ones are not."""
         self.send_some(2, 1)
         popped = self.pop()
         self.ack(popped[0])
@@ -87,7 +87,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.retries(), [b"1", b"1"])
 
     def test_message_is_gone(self) -> None:
-        """A check point of what is not there any more is passed."""
+        """A check point of messages that no longer exist is skipped."""
         self.send(b"x")
         self.pop()
         self.box.kernel.store.delete_topic("T")
@@ -96,7 +96,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.revived_to(), {0: 0})
 
     def test_topic_is_gone(self) -> None:
-        """So is that of a topic, or a group, that is not there any more."""
+        """A check point of a deleted topic or group is skipped."""
         self.restart(autoCreateSubscriptionGroup="true")
         self.send(b"x")
         self.pop()
@@ -106,7 +106,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.revived_to(), {0: 0})
 
     def test_forgotten_topic(self) -> None:
-        """A topic whose settings a kill made forgotten has its messages: they come again."""
+        """The messages of a topic whose settings were lost by a kill are delivered again."""
         self.send(b"x")
         self.pop()
         self.box.kernel.topic_config.delete("T")
@@ -122,7 +122,7 @@ class ReviveTests(PopTestCase):
         self.assertNotIn("DELAY", again.properties_map())
 
     def test_without_meaning(self) -> None:
-        """Messages of the revive topic that say nothing are passed with a log line."""
+        """Invalid messages of the revive topic are skipped with a log line."""
         host = self.box.kernel.store_host
         bodies = [(b"x", "ck"), (b"[]", "ck"), (b'{"t":"T"}', "ck"), (b"{}", "ack"),
                   (b'{"t":"T","c":"g","q":0,"so":0,"pt":1,"aol":["x"]}', "bAck"),
@@ -137,7 +137,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.revived_to(), {0: len(bodies)})
 
     def test_check_points_of_older_brokers(self) -> None:
-        """Brokers before 5.0 did not list offsets; nor did all name themselves."""
+        """Brokers before 5.0 did not list offsets, and some did not write their names."""
         self.send_some(4, 1)
         now_ms = self.box.now_ms
         host = self.box.kernel.store_host
@@ -157,7 +157,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.retries(), [b"1", b"3"])
 
     def test_twice_the_same_check_point(self) -> None:
-        """One that timed messages delivered twice has the acknowledgements of the first."""
+        """A check point that the timer delivered twice has the acknowledgements of the first."""
         self.send(b"x")
         [popped] = self.pop()
         self.ack(popped)
@@ -169,7 +169,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.retries(), [])
 
     def test_full_disk(self) -> None:
-        """It waits, and goes on when there is room; nothing is lost."""
+        """The revival waits for room on the disk, and no message is lost."""
         self.send_some(3, 1)
         self.pop()
         self.pass_time(5500)
@@ -181,7 +181,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual(self.retries(), [b"0", b"1", b"2"])
 
     def test_many_messages_are_revived_in_several_reads(self) -> None:
-        """More than are read, or stored, at once."""
+        """More messages than one read returns, or one append stores, are revived."""
         for number in range(400):
             self.send(b"%d" % number)
         for _ in range(400):
@@ -192,7 +192,7 @@ class ReviveTests(PopTestCase):
 
 
 class DamagedTests(PopTestCase):
-    """One record is damaged: of the revive topic, or of what was popped."""
+    """One record is damaged, in the revive topic or among the popped messages."""
 
     settings = {"reviveQueueNum": "1", "enablePopBufferMerge": "false"}  # noqa: RUF012
 
@@ -217,7 +217,9 @@ class DamagedTests(PopTestCase):
         return flip(self.box, REVIVE_TOPIC, 0, 1, part)
 
     def test_a_check_point(self) -> None:
-        """One error names it, and all messages come again, whatever part of it is damaged."""
+        """One error names it, and all its messages are delivered again, whatever
+        part is damaged.
+        """
         for part in (*DAMAGED_PARTS, "tag"):
             self.pop_three()
             place = self.damage(part)
@@ -234,7 +236,7 @@ class DamagedTests(PopTestCase):
             self.setUp()
 
     def test_a_check_point_without_a_copy(self) -> None:
-        """Its unique key names its first message; what was popped with that is said to be lost."""
+        """Its unique key names its first message; the error says that the others are lost."""
         for number in range(4):
             self.send(b"%d" % number)
         self.pop(count=1)
@@ -253,7 +255,7 @@ class DamagedTests(PopTestCase):
                                "unless they were acknowledged$")
 
     def test_an_acknowledgement(self) -> None:
-        """It counts as well."""
+        """A damaged acknowledgement counts as well."""
         self.send(b"x")
         [popped] = self.pop()
         self.ack(popped)
@@ -268,7 +270,7 @@ class DamagedTests(PopTestCase):
         self.assertEqual(len(error_lines(events)), 1)
 
     def test_a_record_that_is_not_there(self) -> None:
-        """Nothing can be known of it, and that is said."""
+        """Its content is unknown, and an error says so."""
         self.pop_three()
         store = self.box.kernel.store
         [(place, size, _)] = store.queues.entries(REVIVE_TOPIC, 0, 1, 1)
@@ -283,7 +285,7 @@ class DamagedTests(PopTestCase):
         self.assertIn("not in the commit log; the popped messages that it names are unknown", line)
 
     def test_an_offset_out_of_range(self) -> None:
-        """What is there is read, and the others are counted; apache/rocketmq#1869."""
+        """Existing messages are read, and the others are counted; apache/rocketmq#1869."""
         for saved, least, retries, start in (
                 (99, 0, [b"one", b"two", b"three"], f"{REVIVE_TOPIC}-0 is read from its beginning "
                  "at 0, 3 messages: the saved offset 100 "),
@@ -303,7 +305,7 @@ class DamagedTests(PopTestCase):
             self.setUp()
 
     def test_a_popped_message(self) -> None:
-        """One error names it, whatever part of it is damaged; the others come again."""
+        """One error names it, whatever part is damaged; the others are delivered again."""
         for part in DAMAGED_PARTS:
             self.pop_three()
             place = flip(self.box, "T", 0, 1, part)
@@ -318,12 +320,12 @@ class DamagedTests(PopTestCase):
 
 
 class RoleTests(PopTestCase):
-    """A slave revives nothing."""
+    """A slave revives no messages."""
 
     settings = {"enablePopBufferMerge": "true"}  # noqa: RUF012
 
     def test_a_slave_revives_nothing_and_a_new_master_starts_fresh(self) -> None:
-        """It writes nothing and forgets what waits in memory; as master it begins anew."""
+        """A slave writes nothing and discards its memory; as a master it starts again."""
         self.send_some(2, 1)
         self.pop(count=1)
         # Its check point has to be written by then.
@@ -342,7 +344,7 @@ class RoleTests(PopTestCase):
 
 
     def test_a_broker_that_is_master_again_goes_on_where_the_other_one_was(self) -> None:
-        """While it was a slave, it copied how far the other broker had come."""
+        """The slave has copied the progress of the other broker."""
         self.send(b"x")
         self.pop()
         self.pass_time(8000)
@@ -357,7 +359,7 @@ class RoleTests(PopTestCase):
 
 
 class AgreedTests(PopTestCase):
-    """Replicas have a say in what the log contains."""
+    """Replicas must confirm the log."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -370,7 +372,7 @@ class AgreedTests(PopTestCase):
         dispatch.advance_confirm_offset(self.box.kernel.store.commit_log.max_offset)
 
     def test_offsets_wait_for_the_check_point(self) -> None:
-        """Until replicas have it, another master would not give the messages out again."""
+        """Until then another master would not deliver the messages again."""
         self.assertEqual([each.body for each in self.pop()], [b"x"])
         self.pass_time(2000)
         self.assertEqual((self.offset(), self.pop()), (0, []))
@@ -394,7 +396,7 @@ class AgreedTests(PopTestCase):
         self.assertNotEqual(self.revived_to(), {})
 
     def test_a_check_point_that_is_cut(self) -> None:
-        """Its messages are given out again, also by a broker that is a master again at once."""
+        """Its messages are delivered again, also by a broker that becomes master again soon."""
         end = self.box.kernel.store.commit_log.max_offset
         self.pop()
         self.box.kernel.step_down(1)
@@ -434,7 +436,7 @@ class RefusedTests(PopTestCase):
         return [json.loads(each.body) for each in self.stored(TIMER_TOPIC)]
 
     def test_tried_again(self) -> None:
-        """It gets a check point of its own, later each time; others do not wait for it."""
+        """It gets its own check point, with a growing delay; others do not wait for it."""
         self.send(b"bad")
         self.send(b"good")
         self.pop()

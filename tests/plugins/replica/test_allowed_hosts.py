@@ -14,7 +14,7 @@ class AllowedHostsTests(SynchronousTestCase):
     """Lists of addresses and networks."""
 
     def hosts(self, text: str) -> AllowedHosts:
-        """The list in a setting."""
+        """Return the list in a setting."""
         settings = Settings(SETTINGS)
         settings.put(PEERS, tuple(text.split(", ")) if text else ())
         return AllowedHosts.read(settings, PEERS)
@@ -25,7 +25,7 @@ class AllowedHostsTests(SynchronousTestCase):
             self.assertTrue(self.hosts("").allows_host(host))
 
     def test_addresses_and_networks(self) -> None:
-        """An IPv4 address may come as one that is mapped to IPv6."""
+        """An IPv4 address may arrive as a mapped IPv6 address."""
         hosts = self.hosts("10.1.0.0/16, 127.0.0.1, fd00::/8")
         for host in ("10.1.2.3", "::ffff:10.1.2.3", "127.0.0.1", "fd00::1"):
             self.assertTrue(hosts.allows_host(host), msg=host)

@@ -1,4 +1,4 @@
-"""Log lines about hosts, which one host cannot use up for the others."""
+"""Log lines about hosts, with a limit for each host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HostLinesTests(SynchronousTestCase):
         self.lines.write(keep, peer, text)
 
     def test_ten_lines_a_minute_of_each_kind_and_host(self) -> None:
-        """All ports of a host share one limit, and the next line counts the missing ones."""
+        """All ports of a host share one limit, and the next line counts the omitted ones."""
         for port in range(15):
             self.write(f"10.0.0.1:{port}")
         self.assertEqual(len(self.written), 10)
@@ -36,7 +36,7 @@ class HostLinesTests(SynchronousTestCase):
         self.assertEqual(self.written[-1], "10.0.0.1:1 came (5 lines left out)")
 
     def test_few_hosts_are_remembered(self) -> None:
-        """A host that was forgotten may write again."""
+        """A host that was forgotten has its whole limit again."""
         for _ in range(11):
             self.write("10.0.0.1:1")
         for number in range(256):

@@ -8,7 +8,7 @@ from twistmq.plugins.replica.offset_waits import OffsetWaits
 
 
 class OffsetWaitsTests(SynchronousTestCase):
-    """Waits that end as the offset moves, that are late, or that fail together."""
+    """Waits that end when the offset advances, that are late, or that fail together."""
 
     def setUp(self) -> None:
         self.waits = OffsetWaits()
@@ -27,7 +27,7 @@ class OffsetWaitsTests(SynchronousTestCase):
         self.assertNoResult(self.third)
 
     def test_late_waits_are_dropped_without_a_result(self) -> None:
-        """Their senders have been answered; they are counted."""
+        """Their senders have had their responses; the waits are counted."""
         self.assertEqual(self.waits.drop_late(2), 2)
         self.waits.end_up_to(100)
         self.assertNoResult(self.first)

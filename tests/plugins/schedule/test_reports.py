@@ -1,4 +1,4 @@
-"""Public bug reports about delayed messages, tried here. See ``tests/REPORTS.md``."""
+"""Public bug reports about delayed messages, reproduced here; see ``tests/REPORTS.md``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twistmq.protocol.errors import StoreDamaged
 
 
 class ReportTests(DelayTestCase):
-    """How far levels have come."""
+    """The progress of the levels."""
 
     def test_messages_behind_a_saved_offset_that_is_too_large_come(self) -> None:
         """apache/rocketmq#1869: a level whose saved offset is beyond its queue delivers nothing.
@@ -36,7 +36,7 @@ class ReportTests(DelayTestCase):
         self.assertEqual(len(self.bodies()), 71, "all of them were due")
 
     def test_offsets_are_not_saved_before_they_are_read(self) -> None:
-        """apache/rocketmq#6881: a save at a slow start replaces the file of the offsets by nothing.
+        """apache/rocketmq#6881: a save during a slow start empties the file of the offsets.
 
         A start that cannot read the file ends, and the file is as it was.
         """
@@ -55,7 +55,7 @@ class ReportTests(DelayTestCase):
         self.assertEqual(self.disk.read_file(OFFSETS), saved)
 
     def read_nothing_of_config(self, path: str) -> bytes:
-        """A disk whose files of the tables cannot be read."""
+        """A disk whose table files cannot be read."""
         if "/config/" in path:
             raise PermissionError(13, "Permission denied", path)
         return type(self.disk).read_file(self.disk, path)

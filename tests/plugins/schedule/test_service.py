@@ -1,4 +1,4 @@
-"""Delayed messages on their way: into the schedule topic, out of it, over restarts and faults."""
+"""Delayed messages in the schedule topic, and their delivery over restarts and faults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OFFSETS = "/store/config/delayOffset.json"
 
 
 class DelayTestCase(SynchronousTestCase):
-    """A test with a kernel that has the plugin and nothing else."""
+    """A test with a kernel that has only the plugin."""
 
     def setUp(self) -> None:
         self.disk = FaultyDisk()
@@ -66,7 +66,7 @@ class DelayTestCase(SynchronousTestCase):
         return reply.header(SendMessageResponseHeader)
 
     def let_pass(self, elapsed_ms: int) -> None:
-        """Let time pass and deliver what is due then."""
+        """Let time pass and deliver the messages that are due."""
         self.box.now_ms += elapsed_ms
         for task in self.box.kernel.periodic_tasks:
             if task.name == "deliver delayed messages":
@@ -80,7 +80,7 @@ class DelayTestCase(SynchronousTestCase):
         task.run(self.box.now_ms)
 
     def stored(self, topic: str = "T", queue_id: int = 1) -> list[StoredMessage]:
-        """All messages of a queue."""
+        """Return all messages of a queue."""
         return self.box.stored(topic, queue_id)
 
     def bodies(self, topic: str = "T", queue_id: int = 1) -> list[bytes]:
@@ -88,10 +88,10 @@ class DelayTestCase(SynchronousTestCase):
 
 
 class DeliveryTests(DelayTestCase):
-    """When a delayed message comes, and as what."""
+    """The time and the form of the delivery."""
 
     def test_a_topic_that_lost_queues(self) -> None:
-        """A message goes to a queue that the topic has; one whose queue is there stays in it."""
+        """A message whose queue no longer exists goes to another one; the others keep theirs."""
         topics = self.box.kernel.topic_config
         topics.update(TopicConfig("T", 8, 8, 6), {})
         for queue_id in (1, 3, 6, 7):
@@ -106,7 +106,7 @@ class DeliveryTests(DelayTestCase):
                          [[], [b"1"], [b"6"], [b"3", b"7"], [], [], [], []])
 
     def test_deleted_topic(self) -> None:
-        """Its messages make no queue of it, and hold up no other."""
+        """Its messages do not create a queue, and do not block those of other topics."""
         self.send(b"gone", 1)
         self.send(b"late", 1, topic="U")
         self.box.kernel.tables.delete_topic("T")
@@ -131,7 +131,7 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"at once", b"late"])
 
     def test_levels_do_not_wait_for_each_other(self) -> None:
-        """What was sent first with a high level comes after what was sent later with a low one."""
+        """An earlier message with a high level is delivered after a later one with a low level."""
         self.send(b"5 s", 2)
         self.send(b"1 s", 1)
         self.let_pass(1000)
@@ -140,7 +140,7 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"1 s", b"5 s"])
 
     def test_levels_outside(self) -> None:
-        """A level above the highest is the highest; zero and less is no delay."""
+        """A level above the highest one is limited; zero and negative levels are no delay."""
         self.send(b"highest", 99)
         self.send(b"zero", 0)
         self.send(b"negative", -1)
@@ -152,7 +152,7 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(self.bodies()[2:], [b"highest"])
 
     def test_a_delivered_record_equals_the_message_sent(self) -> None:
-        """What comes is what was sent: topic, queue, tag, key, times; the reply names its queue."""
+        """Topic, queue, tag, key and times are those of the send; the response names its queue."""
         sent_ms = self.box.now_ms
         reply = self.send(b"body", 1, queue_id=3)
         self.assertEqual((reply.queue_id, reply.queue_offset), (3, 0))
@@ -172,7 +172,7 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(entry[2], message(tag="red").tags_code)
 
     def test_more_than_one_batch_is_delivered_in_order(self) -> None:
-        """More than one batch comes in one go, in order."""
+        """More messages than one batch are delivered in one step, in order."""
         bodies = [b"%d" % number for number in range(3 * BATCH_COUNT + 1)]
         for body in bodies:
             self.send(body, 1)
@@ -180,7 +180,7 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(self.bodies(), bodies)
 
     def test_clock_set_back(self) -> None:
-        """What was stored by a clock that was an hour ahead does not wait for that hour."""
+        """Messages stored by a clock that was an hour ahead do not wait for that hour."""
         self.box.now_ms += 3_600_000
         self.send(b"ahead", 1)
         self.box.now_ms -= 3_600_000
@@ -188,7 +188,7 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"ahead"])
 
     def test_bad_level(self) -> None:
-        """A level that is no number is refused, and the message beside it is stored."""
+        """An invalid level is refused, and another message of the same read is stored."""
         header = send_header("T", 0, properties={"DELAY": "soon"})
         reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"x")
         self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
@@ -197,14 +197,14 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"fine"])
 
     def test_half_messages_do_not_wait(self) -> None:
-        """A half message with a level stays where its transaction is."""
+        """A half message with a level is stored as a half message."""
         record = message("T", b"half", 1, sys_flag=SYS_TRANSACTION_PREPARED,
                          properties="DELAY\x011\x02")
         self.assertEqual(self.box.kernel.append([record]), {})
         self.assertEqual(record.topic, "T")
 
     def test_name_that_ends_alike(self) -> None:
-        """A property whose name only ends with DELAY delays nothing."""
+        """A property whose name only ends with DELAY has no effect."""
         record = message("T", b"x", 1, properties="MYDELAY\x013\x02")
         self.assertEqual(self.box.kernel.append([record]), {})
         self.assertEqual(self.bodies(), [b"x"])
@@ -223,7 +223,7 @@ class DeliveryTests(DelayTestCase):
 
 
 class EscapeTests(DelayTestCase):
-    """A slave that stands in for its master has other brokers store what falls due."""
+    """A slave that acts as master lets other brokers store the messages that are due."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -244,7 +244,7 @@ class EscapeTests(DelayTestCase):
         return self.box.plugin(schedule.Plugin)._service.offsets.get(1, 0)
 
     def test_only_while_it_stands_in(self) -> None:
-        """And once: another round waits for the answer."""
+        """Each message is sent once; another round waits for the response."""
         self.let_pass(5000)
         self.assertEqual(self.escaped, [])
         self.box.kernel.identity.is_acting = True
@@ -259,7 +259,7 @@ class EscapeTests(DelayTestCase):
         self.assertEqual((self.offset, len(self.escaped), self.bodies()), (2, 1, []))
 
     def test_what_is_refused_is_tried_again_alone(self) -> None:
-        """A second later at the earliest."""
+        """It is tried again after a second at the earliest."""
         self.box.kernel.identity.is_acting = True
         self.let_pass(2000)
         self.answers[0].callback({0: BrokerError("no other broker accepts messages of T")})
@@ -279,7 +279,7 @@ class EscapeTests(DelayTestCase):
         self.assertEqual(self.offset, 1)
 
     def test_without_an_escape_they_wait_for_the_master(self) -> None:
-        """As they do on a master that does not register yet."""
+        """They wait as on a master that is not registered yet."""
         self.box.kernel.use_escape(None)
         self.box.kernel.identity.is_acting = True
         self.let_pass(5000)
@@ -300,10 +300,10 @@ class EscapeTests(DelayTestCase):
 
 
 class ProgressTests(DelayTestCase):
-    """How far delivery has come."""
+    """The progress of the delivery."""
 
     def test_a_slave_is_as_far_as_its_master(self) -> None:
-        """A slave that is promoted delivers what the master had not delivered, and no more."""
+        """A promoted slave delivers exactly the messages that the master has not delivered."""
         for body in (b"1", b"2", b"3"):
             self.send(body, 1)
         self.box.kernel.set_role("SLAVE", 1)
@@ -322,7 +322,7 @@ class ProgressTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"3"])
 
     def test_what_a_lost_master_delivered_last_does_not_come_again(self) -> None:
-        """A slave finds it in its log, though the last copied offsets do not say so."""
+        """The slave finds the deliveries in its log, although the last copied offsets lack them."""
         self.send(b"before", 1)
         self.let_pass(500)
         for number in range(150):
@@ -353,7 +353,9 @@ class ProgressTests(DelayTestCase):
             [b"before", b"same", b"same", b"after"] + [b"%d" % number for number in range(150)]))
 
     def test_of_a_message_that_was_sent_twice_the_second_comes(self) -> None:
-        """The master had delivered the first, and had told its offset or not."""
+        """The master had delivered the first one, and its offset may or may not
+        have been copied.
+        """
         for is_told in (False, True):
             begin = len(self.stored())
             same = send_header("T", self.box.now_ms, queue_id=1, properties={
@@ -379,14 +381,14 @@ class ProgressTests(DelayTestCase):
                 [b"same", b"same"] + [b"%d" % number for number in range(BATCH_COUNT)]))
 
     def all_bodies(self) -> list[bytes]:
-        """Of the messages in three queues."""
+        """Return the bodies of the messages in three queues."""
         return [each.body for queue_id in range(3) for each in self.stored(queue_id=queue_id)]
 
     def saved(self) -> dict[int, int]:
         return DelayOffsetSerializeWrapper.decode_saved(self.disk.read_file(OFFSETS)).offset_table
 
     def test_stop_between(self) -> None:
-        """What waits when the broker stops comes after the next start, what came does not."""
+        """Waiting messages are delivered after the next start, and delivered ones are not."""
         self.send(b"first", 1)
         self.send(b"second", 2)
         self.let_pass(1000)
@@ -414,7 +416,7 @@ class ProgressTests(DelayTestCase):
             self.assertEqual((task.first_ms, task.period_ms()), (first_ms, interval_ms))
 
     def test_it_is_saved_once_the_deliveries_are_on_disk(self) -> None:
-        """A loss of power could take a delivery that the file counts."""
+        """Otherwise a loss of power could remove a delivery that the saved offset counts."""
         syncs: list[Callable[[None], None]] = []
 
         def run_sync(job: Callable[[], object], done: Callable[[None], None]) -> None:
@@ -430,7 +432,7 @@ class ProgressTests(DelayTestCase):
         self.assertEqual(self.saved(), {1: 1})
 
     def test_it_is_saved_and_copied_once_replicas_have_the_deliveries(self) -> None:
-        """Until then another master may remove them, and after a cut they are made again."""
+        """Until then another master may lack them, and after a cut they are repeated."""
         store = self.box.kernel.store
         self.send(b"first", 1)
         self.confirm()
@@ -463,12 +465,12 @@ class ProgressTests(DelayTestCase):
         dispatch.advance_confirm_offset(self.box.kernel.store.commit_log.max_offset)
 
     def copied(self) -> dict[int, int]:
-        """The offsets that another broker of the group gets."""
+        """Return the offsets that another broker of the group gets."""
         reply = self.box.ask(RequestCode.GET_ALL_DELAY_OFFSET)
         return DelayOffsetSerializeWrapper.decode(reply.body).offset_table
 
     def test_after_a_kill_everything_comes(self) -> None:
-        """After a kill everything comes, and nothing twice that was saved before."""
+        """After a kill every message is delivered, and none twice whose progress was saved."""
         self.send(b"first", 1)
         self.let_pass(1000)
         self.save()
@@ -493,7 +495,7 @@ class ProgressTests(DelayTestCase):
         self.assertEqual(before[0][2], self.box.now_ms + 5000)
 
     def test_offset_below(self) -> None:
-        """An offset before the queue goes on at its beginning, and says so."""
+        """A saved offset before the queue is moved to its beginning, and this is logged."""
         self.send(b"gone", 1)
         self.send(b"there", 1)
         queue = self.box.kernel.store.queues.find(SCHEDULE_TOPIC, 0)
@@ -509,7 +511,9 @@ class ProgressTests(DelayTestCase):
         self.assertEqual(self.saved()[1], 2)
 
     def test_offset_outside(self) -> None:
-        """An offset beyond the queue goes back to its end, and the next message comes."""
+        """A saved offset beyond the queue is moved to its end, and the next message
+        is delivered.
+        """
         for level, (beyond, tag) in enumerate(((7, "far"), (1, "near")), 1):
             self.box.stop()
             self.disk.write_file(OFFSETS, b'{"offsetTable":{%d:%d}}' % (level, beyond))
@@ -520,7 +524,7 @@ class ProgressTests(DelayTestCase):
             self.assertEqual(self.bodies(tag), [tag.encode()])
 
     def test_offset_beyond_messages_that_wait(self) -> None:
-        """It goes back to the first message that is not due, and so was never delivered."""
+        """It is moved to the first message that is not due, which cannot have been delivered."""
         self.send(b"due", 2)
         self.let_pass(4000)
         self.send(b"waits", 2)
@@ -533,7 +537,7 @@ class ProgressTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"waits"])
 
     def test_a_file_that_cannot_be_read_stops_the_start(self) -> None:
-        """A file that cannot be read stops the start: from 0 on everything would come again."""
+        """With offset 0 all messages would be delivered again."""
         self.save()
         self.box.stop()
         for path in (OFFSETS, OFFSETS + ".bak"):
@@ -554,7 +558,7 @@ class ProgressTests(DelayTestCase):
         update({"messageDelayLevel": "1s 2s"})
 
     def test_a_slave_and_an_operator_get_the_delay_progress(self) -> None:
-        """A slave and an operator are told how far each level has come."""
+        """A slave and an operator get the progress of each level."""
         self.send(b"1", 1)
         self.send(b"2", 1)
         self.let_pass(1000)
@@ -567,10 +571,12 @@ class ProgressTests(DelayTestCase):
 
 
 class FaultTests(DelayTestCase):
-    """What cannot be delivered now, or ever."""
+    """Messages that cannot be delivered now, or never."""
 
     def test_full_disk(self) -> None:
-        """While the disk is full nothing comes; then everything, once and in order."""
+        """While the disk is full, nothing is delivered; afterwards everything is, once and in
+        order.
+        """
         for number in range(3):
             self.send(b"%d" % number, 1)
         self.disk.room_bytes = 0
@@ -582,7 +588,7 @@ class FaultTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"0", b"1", b"2"])
 
     def test_one_refused(self) -> None:
-        """One message that is refused for a while holds up the others, which come once.
+        """A message that is refused for a while delays the later ones, which are delivered once.
 
         Here, and on a slave that takes over.
         """
@@ -616,7 +622,7 @@ class FaultTests(DelayTestCase):
         self.assertEqual((self.bodies("U"), self.bodies()), ([b"0"], [b"2", b"3", b"1"]))
 
     def test_one_damaged(self) -> None:
-        """One error names the record that is stepped over; those behind it come, and once."""
+        """One error names the record that is skipped; later ones are delivered once."""
         for number, part in enumerate(DAMAGED_PARTS):
             for body in (b"one", b"two", b"three"):
                 self.send(body, 1, topic=f"T{number}")
@@ -630,7 +636,7 @@ class FaultTests(DelayTestCase):
                           f"{place} of the commit log, cannot be delivered: ", line)
 
     def test_a_promoted_slave_passes_a_damaged_delivery(self) -> None:
-        """It still finds the other deliveries of the lost master, ahead of it and behind it."""
+        """It still finds the other deliveries of the lost master, before it and after it."""
         for number in range(4):
             self.send(b"%d" % number, 1)
         [table] = self.box.kernel.hooks.collect_synced_tables()
@@ -650,7 +656,8 @@ class FaultTests(DelayTestCase):
         self.assertIn(f"a message of T-1, at {place} of the commit log, cannot be read", line)
 
     def test_a_promoted_slave_counts_past_a_damaged_delayed_message(self) -> None:
-        """Deliveries that the offsets count are not taken for those of the same message sent again.
+        """Deliveries that the offsets count are not mistaken for those of the same message sent
+        again.
 
         Otherwise the second of two equal messages would never be delivered.
         """
@@ -675,7 +682,7 @@ class FaultTests(DelayTestCase):
         self.assertEqual(self.bodies().count(b"same"), 2)
 
     def test_not_a_delayed_message(self) -> None:
-        """What is in the schedule topic and does not say where it belongs is passed over."""
+        """A message in the schedule topic without its real topic is skipped."""
         self.assertEqual(self.box.kernel.append([message(SCHEDULE_TOPIC, b"stray", 0)]), {})
         self.send(b"late", 1)
         self.let_pass(1000)

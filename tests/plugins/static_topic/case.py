@@ -1,4 +1,4 @@
-"""Two brokers with static topics that ask each other, without sockets."""
+"""Two brokers with static topics that send requests to each other, without sockets."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ A, B, TOPIC = "broker-a", "broker-b", "S"
 
 def item(gen: int, bname: str, queue_id: int, logic_offset: int, **fields: int
          ) -> LogicQueueMappingItem:
-    """A part of a logical queue."""
+    """Return a part of a logical queue."""
     return LogicQueueMappingItem(gen, queue_id, bname, logic_offset, **fields)
 
 
 def part_lists(*lists: list[LogicQueueMappingItem]) -> dict[int, list[LogicQueueMappingItem]]:
-    """Parts by number of the queue."""
+    """Return the parts of each queue."""
     return dict(enumerate(lists))
 
 
 class ClusterCase(SynchronousTestCase):
-    """Has ``boxes`` by broker name; what one asks of the other is in ``asked``."""
+    """Has ``boxes`` by broker name; ``asked`` has the requests from one broker to the other."""
 
     #: More plugins, and settings.
     plugins: Collection[tuple[str, object]] = ()
@@ -58,7 +58,7 @@ class ClusterCase(SynchronousTestCase):
         self.boxes = {name: self.start(name) for name in (A, B)}
 
     def start(self, name: str, disk: Any = None) -> KernelBox:
-        """A broker that finds the other."""
+        """Start a broker that finds the other one."""
         box = KernelBox([("admin", admin.Plugin), ("static_topic", plugin.Plugin), *self.plugins],
                         {"brokerName": name, **self.settings}, disk)
         box.host.has_name_servers = True
@@ -72,7 +72,7 @@ class ClusterCase(SynchronousTestCase):
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,
     ) -> RemotingCommand:
-        """What RemotingClient.invoke does: the address is a broker's name here."""
+        """Stand in for RemotingClient.invoke; the address is the name of a broker."""
         if address in self.silent:
             raise RemotingTimeout("no reply")
         peer = self.boxes[address].peer()
@@ -84,12 +84,12 @@ class ClusterCase(SynchronousTestCase):
         return reply
 
     async def find_route(self, topic: str) -> TopicRouteData:
-        """Where both are."""
+        """Return a route with both brokers."""
         return TopicRouteData(broker_datas=[
             BrokerData("C", name, {0: name}) for name in self.boxes])
 
     async def find_broker(self, broker_name: str) -> str | None:
-        """The name is the address."""
+        """Return the name as the address."""
         self.found.append(broker_name)
         return broker_name if broker_name in self.boxes else None
 
@@ -103,7 +103,7 @@ class ClusterCase(SynchronousTestCase):
         queues: int = 4, total: int = 4, force: bool = False, topic: str = TOPIC,
         body: bytes | None = None,
     ) -> RemotingCommand:
-        """513."""
+        """Send the request 513."""
         detail = TopicQueueMappingDetail(topic=topic, total_queues=total, bname=name, epoch=epoch,
                                          hosted_queues=hosted)
         return self.boxes[name].ask(
@@ -113,14 +113,14 @@ class ClusterCase(SynchronousTestCase):
             detail.encode() if body is None else body)
 
     def updated(self, name: str, *lists: list[LogicQueueMappingItem], epoch: int = 1) -> None:
-        """513 that succeeds."""
+        """Send the request 513, which must succeed."""
         reply = self.update(name, part_lists(*lists), epoch=epoch)
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
 
     def ask(
         self, code: int, header: CommandHeader, name: str = A, **extra: str
     ) -> RemotingCommand:
-        """Any request whose reply does not wait."""
+        """Send any request whose response does not wait."""
         box = self.boxes[name]
         reply = box.send(box.peer(), code, header, extra_fields=extra)
         assert reply is not None, "the reply waits"
@@ -150,7 +150,9 @@ class ClusterCase(SynchronousTestCase):
     def pulled(
         self, offset: int, queue_id: int = 0, name: str = A, **extra: str
     ) -> tuple[int, PullMessageResponseHeader, list[bytes]]:
-        """Code, header and bodies of a pull's answer; messages lie where the client has them."""
+        """Return the code, the header and the bodies of a pull, with the offsets
+        that clients see.
+        """
         reply = self.pull(offset, queue_id, name, **extra)
         assert reply is not None, "the reply waits"
         return self.taken_apart(reply, offset)

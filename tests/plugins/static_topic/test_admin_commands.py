@@ -29,7 +29,7 @@ A, B, TOPIC = "broker-a", "broker-b", "S"
 
 
 class CommandTests(SynchronousTestCase):
-    """The commands, and what they do to two brokers."""
+    """The commands, and their effects on two brokers."""
 
     def setUp(self) -> None:
         stack = ExitStack()
@@ -67,7 +67,7 @@ class CommandTests(SynchronousTestCase):
         return reply.header(SendMessageResponseHeader).queue_offset
 
     def read(self, queue: int) -> list[bytes]:
-        """All messages of a queue, as a consumer reads them."""
+        """Return all messages of a queue, as a consumer reads them."""
         bodies: list[bytes] = []
         offset = 0
         with self.brokers[self.leads()[queue]].client() as client:
@@ -104,7 +104,9 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(self.brokers[A].service.namesrv.name_server.routes.tables.mappings, {})
 
     def test_plans_are_files_and_an_interrupted_plan_is_resumed(self) -> None:
-        """What was, and what is to be, lies in files; what broke off is done by its file."""
+        """The state before and after is in files; an interrupted change is
+        completed from its file.
+        """
         self.update(2, A)
         with mock.patch.object(admin_commands, "_send_configs",
                                side_effect=BrokerError("broke off")):
@@ -124,7 +126,7 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(self.update(2, file=oldest, force=True)[A], (2, 2, 2))
 
     def test_an_impossible_plan_is_refused_and_sent_to_no_broker(self) -> None:
-        """What cannot be is said, and nothing is told to anybody."""
+        """The command reports the reason, and no broker gets a request."""
         for error, call in (
             (AdminError, lambda: self.update(2, None, "nowhere")),
             (AdminError, lambda: self.remap("broker-z")),

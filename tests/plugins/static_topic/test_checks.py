@@ -1,4 +1,4 @@
-"""What must hold of a mapping."""
+"""The rules for a mapping."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Parts = list[LogicQueueMappingItem]
 
 
 def detail(*lists: Parts, name: str = A, epoch: int = 1, **fields: str) -> TopicQueueMappingDetail:
-    """A broker's mapping."""
+    """Return the mapping of a broker."""
     return TopicQueueMappingDetail(topic=TOPIC, total_queues=len(lists), bname=name, epoch=epoch,
                                    hosted_queues=dict(enumerate(lists)), **fields)
 
 
 def configs() -> dict[str, TopicConfigAndQueueMapping]:
-    """Two queues on two brokers, one of which moved."""
+    """Return two queues on two brokers, one of which was moved."""
     first, second = [item(0, A, 0, 0), item(1, B, 1, 10_000)], [item(0, B, 0, 0)]
     found = {}
     for name, queues in ((A, {0: first}), (B, {0: first, 1: second})):
@@ -43,7 +43,7 @@ def configs() -> dict[str, TopicConfigAndQueueMapping]:
 
 
 class CheckCase(SynchronousTestCase):
-    """Says what is refused."""
+    """Tests of refusals."""
 
     def refused(self, why: str, function: Callable[..., object], *arguments: object) -> None:
         error = self.assertRaises(MappingError, function, *arguments)
@@ -54,13 +54,13 @@ class ItemsTests(CheckCase):
     """The parts of one queue."""
 
     def test_valid_parts_are_accepted(self) -> None:
-        """Nothing, one part, and parts with growing generations and offsets."""
+        """No part, one part, and parts with growing generations and offsets are valid."""
         for parts in ([], [item(0, A, 0, -1)], [item(0, A, 0, 0), item(3, B, 0, 10)],
                       [item(0, A, 0, 0, end_offset=9), item(1, B, 0, 10), item(2, A, 1, -1)]):
             check_items(parts)
 
     def test_each_fault_of_a_part_has_apaches_words(self) -> None:
-        """Each fault is told in Apache's words."""
+        """The error texts are those of Apache."""
         for why, parts in (
             ("should not be negative", [item(-1, A, 0, 0)]),
             ("should not be negative", [item(0, A, -1, 0)]),
@@ -75,24 +75,24 @@ class ItemsTests(CheckCase):
 
 
 class MergeTests(CheckCase):
-    """A new mapping and the one before."""
+    """A new mapping and the previous one."""
 
     def setUp(self) -> None:
         self.old = detail([item(0, A, 0, 0)], [item(0, A, 1, 0)])
 
     def test_a_first_mapping_is_accepted_if_it_is_consistent(self) -> None:
-        """Where there was none, any is taken that holds in itself."""
+        """Without a previous mapping any consistent one is valid."""
         self.assertEqual(merged(self.old, None, False), self.old)
         self.refused("negative", merged, detail([item(-1, A, 0, 0)]), None, True)
 
     def test_queues_that_are_left_out_stay(self) -> None:
-        """With a later epoch, or by force."""
+        """Queues that are left out are kept, for a later epoch or by force."""
         for new, force in ((detail([item(0, A, 0, 0)], epoch=2), False),
                            (detail([item(0, A, 0, 0)], epoch=0), True)):
             self.assertEqual(merged(new, self.old, force).hosted_queues, self.old.hosted_queues)
 
     def test_an_older_or_contradicting_mapping_is_refused(self) -> None:
-        """What is older, of another scope, or says other things of what was."""
+        """An older or contradicting mapping, or one of another scope, is refused."""
         for why, new in (
             ("Can't accept data with small epoch 0 < 1", detail(epoch=0)),
             ("Can't accept data with unmatched scope x != __global__", detail(scope="x")),
@@ -107,7 +107,7 @@ class MergeTests(CheckCase):
             self.refused(why, merged, new, self.old, False)
 
     def test_decided_once(self) -> None:
-        """Where a part begins may be said once, with the same epoch."""
+        """The beginning of a part may be decided once, with the same epoch."""
         old = detail([item(0, A, 0, 0), item(1, B, 0, -1)])
         new = detail([item(0, A, 0, 0), item(1, B, 0, 10_000)])
         self.assertEqual(merged(new, old, False), new)
@@ -115,7 +115,7 @@ class MergeTests(CheckCase):
         self.refused("must not change", merged, again, new, False)
 
     def test_first_part_may_be_gone(self) -> None:
-        """It was forgotten meanwhile, there or here."""
+        """The first part may have been removed in the meantime, in either mapping."""
         whole = [item(0, A, 0, 0), item(1, A, 1, 10_000)]
         for old, new in ((whole, whole[1:]), (whole[1:], whole)):
             self.assertEqual(merged(detail(new, epoch=2), detail(old), False).hosted_queues,
@@ -123,7 +123,7 @@ class MergeTests(CheckCase):
 
 
 class WholeTests(CheckCase):
-    """What all brokers say."""
+    """The mappings of all brokers."""
 
     def test_the_epoch_and_each_queue_as_its_leader_has_it(self) -> None:
         """The epoch, and each queue as its leader has it."""
@@ -132,7 +132,7 @@ class WholeTests(CheckCase):
                          (7, [(0, B, 2), (1, B, 1)]))
 
     def test_all_brokers_must_agree(self) -> None:
-        """They agree on all that is not their own."""
+        """The brokers must agree on everything except their own queues."""
         for why, field, value in (
             ("The broker name is not equal", "bname", "x"), ("is dirty", "dirty", True),
             ("topic name is inconsistent", "topic", "x"), ("scope does not match", "scope", "x"),
@@ -148,7 +148,7 @@ class WholeTests(CheckCase):
         self.refused("topic name is not match", check_brokers, "other", configs())
 
     def test_each_logical_queue_has_one_leader(self) -> None:
-        """Each number is led once, and no physical queue is used twice."""
+        """Each queue has one leader, and no physical queue is used twice."""
         def change(queues: dict[int, Parts]) -> dict[str, TopicConfigAndQueueMapping]:
             broken = configs()
             assert broken[B].mapping_detail is not None
@@ -168,7 +168,7 @@ class WholeTests(CheckCase):
         self.refused("The queue id is duplicated", logical_queues, twice)
 
     def test_physical_queues(self) -> None:
-        """Parts begin at 0, in queues that their brokers have."""
+        """Parts begin at 0, in queues that exist on their brokers."""
         def changed(**fields: int) -> dict[str, TopicConfigAndQueueMapping]:
             broken = configs()
             for name, value in fields.items():

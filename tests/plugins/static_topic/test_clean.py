@@ -1,4 +1,4 @@
-"""What is forgotten of static topics."""
+"""The removal of old parts of static topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLD, NEW = item(0, B, 2, 0), item(1, A, 1, 10_000)
 
 
 class CleanCase(ClusterCase):
-    """Runs the periodic task."""
+    """Tests that run the periodic task."""
 
     def step(self, name: str = A, hour: int = 4) -> Deferred[None] | None:
         box = self.boxes[name]
@@ -32,7 +32,7 @@ class CleanCase(ClusterCase):
 
 
 class EmptyPartTests(CleanCase):
-    """Parts that hold no message any more."""
+    """Parts without messages."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -43,7 +43,7 @@ class EmptyPartTests(CleanCase):
         return [part.bname for part in self.mappings().table[TOPIC].hosted_queues[0]]
 
     def test_the_broker_that_has_it_says_that_it_is_empty(self) -> None:
-        """The broker that has it says that it is empty; that is saved."""
+        """The broker of the part marks it as empty, and the mapping is saved."""
         self.clean()
         self.assertEqual(self.parts(), [A])
         self.assertEqual([code for _, code, _ in self.asked], [RequestCode.GET_TOPIC_STATS_INFO])
@@ -52,7 +52,7 @@ class EmptyPartTests(CleanCase):
         self.assertEqual(self.send(b"x"), (0, 10_000))
 
     def test_not_empty(self) -> None:
-        """It stays, and so does one of a broker that does not answer."""
+        """A part with messages remains, and so does one whose broker does not answer."""
         self.send(b"x", name=B)
         self.clean()
         self.assertEqual(self.parts(), [B, A])
@@ -61,12 +61,12 @@ class EmptyPartTests(CleanCase):
         self.assertEqual(self.parts(), [B, A])
 
     def test_other_hours(self) -> None:
-        """Nobody is asked."""
+        """At other hours no broker is asked."""
         self.assertIsNone(self.step(hour=5))
         self.assertEqual(self.asked, [])
 
     def test_next_is_not_decided(self) -> None:
-        """The only part with an offset stays."""
+        """The only part with an offset remains."""
         self.updated(A, [OLD, item(2, A, 3, -1)], epoch=2)
         self.clean()
         self.assertEqual(self.parts(), [B, A])
@@ -91,7 +91,7 @@ class LedOnTests(CleanCase):
         self.updated("broker-c", [first, second, third], epoch=3)
 
     def test_went_on(self) -> None:
-        """It is forgotten here: nobody looks for it here any more."""
+        """The part is removed here, because no consumer needs it any more."""
         self.clean()
         self.assertEqual(self.mappings().table[TOPIC].hosted_queues, {})
         [(address, code, fields)] = self.asked
@@ -99,7 +99,7 @@ class LedOnTests(CleanCase):
                          ("broker-c", RequestCode.GET_TOPIC_CONFIG, True))
 
     def test_still_there(self) -> None:
-        """Where it was handed to; or the leader has another epoch."""
+        """The part remains on the next leader, or the leader has another epoch."""
         self.updated("broker-c", [item(2, "broker-c", 0, 200)], epoch=4)
         self.clean()
         self.assertEqual(set(self.mappings().table[TOPIC].hosted_queues), {0})
@@ -111,10 +111,10 @@ class LedOnTests(CleanCase):
 
 
 class RouteTests(SynchronousTestCase):
-    """Who leads what, as a route says."""
+    """The leaders of queues, as a route shows them."""
 
     def test_newest_counts(self) -> None:
-        """By epoch, in the scope that is asked for."""
+        """The newest epoch counts, in the requested scope."""
         def info(name: str, epoch: int, *queues: int, scope: str = "__global__"
                  ) -> TopicQueueMappingInfo:
             return TopicQueueMappingInfo(bname=name, epoch=epoch, scope=scope,

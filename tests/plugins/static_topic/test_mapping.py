@@ -22,7 +22,7 @@ class ItemTests(SynchronousTestCase):
     """One part."""
 
     def test_a_physical_offset_is_counted_from_where_the_part_begins(self) -> None:
-        """A physical offset is counted from where the part begins, and never before it."""
+        """A physical offset is counted from the beginning of its part, and is never before it."""
         part = item(1, B, 2, 10_000, start_offset=5, end_offset=25)
         self.assertEqual([part.logical(offset) for offset in (0, 5, 6, 25, 30)],
                          [10_000, 10_000, 10_001, 10_020, 10_025])
@@ -32,7 +32,7 @@ class ItemTests(SynchronousTestCase):
         self.assertEqual((part.logical_end, part.offset_delta), (10_020, 9_995))
 
     def test_a_part_without_logical_offset_decides_nothing(self) -> None:
-        """A part without logical offset tells none; one without end ends where it begins."""
+        """A part without a logical offset has none; a part without an end ends where it begins."""
         self.assertEqual((LAST.is_decided, LAST.logical_inside(7)), (False, -1))
         self.assertEqual((SECOND.is_decided, SECOND.is_end_decided, SECOND.logical_end),
                          (True, False, 10_000))
@@ -44,7 +44,7 @@ class QueueTests(SynchronousTestCase):
     """All parts of a queue."""
 
     def test_an_offset_lies_in_the_last_decided_part_that_begins(self) -> None:
-        """An offset lies in the last decided part that begins at it or before."""
+        """An offset belongs to the last decided part that begins at it or before it."""
         for offset, expected in ((-5, FIRST), (0, FIRST), (9_999, FIRST), (10_000, SECOND),
                                  (2**62, SECOND)):
             self.assertIs(find_item(PARTS, offset), expected, msg=str(offset))
@@ -54,13 +54,13 @@ class QueueTests(SynchronousTestCase):
         self.assertIs(latest_item(PARTS), SECOND)
 
     def test_after_a_part_comes_the_one_of_the_next_generation(self) -> None:
-        """After a part comes the one of the next generation, once it is decided."""
+        """The next part is that of the next generation, once it is decided."""
         self.assertIs(next_item(PARTS, FIRST), SECOND)
         self.assertIsNone(next_item(PARTS, SECOND))
         self.assertIsNone(next_item(PARTS, LAST))
 
     def test_a_broker_leads_the_queues_whose_last_part_it_has(self) -> None:
-        """A broker leads the queues whose last part it has; name servers are told these."""
+        """A broker leads a queue if it has the last part; name servers get these queues."""
         detail = TopicQueueMappingDetail(
             topic="S", total_queues=3, bname=A, epoch=9,
             hosted_queues={0: PARTS, 1: PARTS[:2], 2: [FIRST], 3: []})

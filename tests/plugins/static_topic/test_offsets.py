@@ -1,4 +1,4 @@
-"""Offsets of static topics."""
+"""The offsets of static topics."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class OffsetCase(ClusterCase):
 
 
 class GroupTests(OffsetCase):
-    """14, 15."""
+    """The requests 14 and 15."""
 
     def commit(self, offset: int, name: str = A) -> int:
         header = headers.UpdateConsumerOffsetRequestHeader("g", TOPIC, 0, offset)
         return self.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header, name).code
 
     def query(self, name: str = A, zero: bool | None = None) -> int:
-        """The offset, or minus the code of the refusal."""
+        """Return the offset, or minus the code of the refusal."""
         reply = self.ask(RequestCode.QUERY_CONSUMER_OFFSET,
                          headers.QueryConsumerOffsetRequestHeader("g", TOPIC, 0, zero), name)
         return -reply.code if reply.code else reply.header(
@@ -50,7 +50,7 @@ class GroupTests(OffsetCase):
         return self.boxes[name].kernel.consumer_offset.query("g", TOPIC, queue_id)
 
     def test_over_parts(self) -> None:
-        """Each part's broker keeps what is about it; the last that knows the group counts."""
+        """The broker of each part keeps its offset; the last part with an offset counts."""
         self.assertEqual(self.query(), -ResponseCode.QUERY_NOT_FOUND)
         self.assertEqual((self.commit(2), self.kept(A, 1), self.kept(B, 2)), (0, -1, 2))
         self.assertEqual(self.query(), 2)
@@ -59,7 +59,7 @@ class GroupTests(OffsetCase):
         self.assertEqual([fields["lo"] for _, _, fields in self.asked], [False] * 3)
 
     def test_of_one_part(self) -> None:
-        """It is as with any queue: one with its first message at hand is consumed from it."""
+        """As for any queue, a group begins at the first message if that is in memory."""
         self.updated(A, self.parts, [item(0, A, 3, 0)], epoch=3)
         header = headers.QueryConsumerOffsetRequestHeader("g", TOPIC, 1)
         self.send(b"x", 1)
@@ -67,7 +67,7 @@ class GroupTests(OffsetCase):
         self.assertEqual(reply.header(headers.QueryConsumerOffsetResponseHeader).offset, 0)
 
     def test_led_elsewhere(self) -> None:
-        """501."""
+        """The code is 501."""
         self.assertEqual(self.commit(2, B), ResponseCode.NOT_LEADER_FOR_QUEUE)
         self.assertEqual(self.query(B), -ResponseCode.NOT_LEADER_FOR_QUEUE)
 
@@ -82,7 +82,7 @@ class GroupTests(OffsetCase):
 
 
 class BoundTests(OffsetCase):
-    """29, 30, 31, 32."""
+    """The requests 29, 30, 31 and 32."""
 
     def maximum(self) -> int:
         reply = self.ask(RequestCode.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader(TOPIC, 0))
@@ -95,7 +95,7 @@ class BoundTests(OffsetCase):
         return reply.header(headers.SearchOffsetResponseHeader).offset
 
     def test_the_queue_ends_where_its_last_part_does(self) -> None:
-        """The queue ends where its last part does, and begins where the first does."""
+        """The end is that of the last part, and the beginning is that of the first."""
         self.assertEqual(self.maximum(), 10_002)
         reply = self.ask(RequestCode.GET_MIN_OFFSET, headers.GetMinOffsetRequestHeader(TOPIC, 0))
         self.assertEqual(reply.header(headers.GetMinOffsetResponseHeader).offset, 0)
@@ -105,19 +105,19 @@ class BoundTests(OffsetCase):
         self.assertEqual(found.timestamp, self.begin_ms)
 
     def test_last_part_is_not_decided(self) -> None:
-        """Then the one before it tells the end, on the broker where it lies."""
+        """The end is that of the part before it, from its broker."""
         self.updated(A, [item(0, B, 2, 0), item(4, A, 3, -1)], epoch=3)
         self.assertEqual(self.maximum(), 3)
 
     def test_by_time(self) -> None:
-        """The first message then or later, in whichever part it is; or the last until then."""
+        """The offset is of the first message at the time or later, or the last one until then."""
         self.assertEqual([self.search(ms) for ms in (-1, 0, 500, 2000, 2500, 4000, 9000)],
                          [0, 0, 1, 2, 10_000, 10_001, 10_002])
         self.assertEqual([self.search(ms, "UPPER") for ms in (0, 500, 2500, 3500, 9000)],
                          [0, 0, 2, 10_000, 10_001])
 
     def test_led_elsewhere(self) -> None:
-        """501, in Apache's words."""
+        """The code is 501, with Apache's remark."""
         for code, header, remark in (
             (RequestCode.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader(TOPIC, 0),
              f"S-0 does not exit in request process of current broker {B}"),
@@ -129,7 +129,7 @@ class BoundTests(OffsetCase):
                              (ResponseCode.NOT_LEADER_FOR_QUEUE, remark))
 
     def test_the_physical_queues_end(self) -> None:
-        """The physical queue's end."""
+        """The response has the end of the physical queue."""
         reply = self.ask(RequestCode.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader(TOPIC, 2),
                          B, lo="false")
         self.assertEqual(reply.header(headers.GetMaxOffsetResponseHeader).offset, 3)

@@ -1,4 +1,4 @@
-"""Which broker gets which queue."""
+"""The plans that assign queues to brokers."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def moved(configs: Configs, targets: list[str], seed: int = 1) -> TopicRemapping
 
 
 def leaders(configs: Configs) -> dict[str, int]:
-    """How many queues each broker leads."""
+    """Return the number of queues that each broker leads."""
     return {name: len(config.mapping_detail.led()) for name, config in configs.items()
             if config.mapping_detail is not None}
 
 
 class GrowingTests(SynchronousTestCase):
-    """A topic is made, and gets more queues."""
+    """A topic is created, and gets more queues."""
 
     def test_the_queues_are_shared_evenly(self) -> None:
-        """The queues are shared evenly, each in a physical queue of its own."""
+        """The queues are spread evenly, each in its own physical queue."""
         plan = grown(7, [A, B, C])
         self.assertEqual(sorted(leaders(plan.broker_config_map).values()), [2, 2, 3])
         self.assertEqual((plan.type, plan.epoch), ("CREATE_OR_UPDATE", NOW_MS + 1000))
@@ -54,7 +54,7 @@ class GrowingTests(SynchronousTestCase):
                              (0, 0, 0, -1))
 
     def test_the_old_queues_stay_where_they_are(self) -> None:
-        """The old queues stay where they are, and the new ones even it out."""
+        """The old queues keep their brokers, and the new ones balance the numbers."""
         configs = grown(3, [A]).broker_config_map
         assert configs[A].mapping_detail is not None
         before = dict(configs[A].mapping_detail.hosted_queues)
@@ -66,7 +66,7 @@ class GrowingTests(SynchronousTestCase):
         self.assertEqual(grown(7, [A, B], configs, NOW_MS + 10**6).epoch, NOW_MS + 10**6)
 
     def test_fewer_queues_as_many(self) -> None:
-        """Fewer queues, as many, a broker left out, or an ordinary topic."""
+        """Fewer or equally many queues, a missing broker, and an ordinary topic are refused."""
         for total, targets, why in (
             (2, [A], "Cannot decrease the queue num for static topic 2 < 3"),
             (3, [A], "equal the existed queue num"),
@@ -81,10 +81,10 @@ class GrowingTests(SynchronousTestCase):
 
 
 class RemappingTests(SynchronousTestCase):
-    """Queues move."""
+    """Queues are moved."""
 
     def test_all_to_one(self) -> None:
-        """A broker that leads none any more keeps what it has, to be read."""
+        """A broker that no longer leads any queue keeps its parts for readers."""
         configs = grown(4, [A, B]).broker_config_map
         plan = moved(configs, [B])
         self.assertEqual(leaders(configs), {A: 0, B: 4})
@@ -98,7 +98,7 @@ class RemappingTests(SynchronousTestCase):
         self.assertEqual(configs[B].write_queue_nums, 4)
 
     def test_as_few_as_needed(self) -> None:
-        """Of any start and any brokers: evenly in the end, and nobody gives and gets."""
+        """From any start the result is even, and no broker both gives and gets queues."""
         for seed in range(40):
             rng = random.Random(seed)
             names = [A, B, C]
@@ -128,16 +128,16 @@ class RemappingTests(SynchronousTestCase):
 
 
 class DecidedTests(SynchronousTestCase):
-    """Where a new part begins."""
+    """The beginning of a new part."""
 
     def test_round_up(self) -> None:
-        """At the next block, and not so near that what is still sent would reach it."""
+        """It is rounded up to the next block, with a distance for messages that are still sent."""
         for offset, expected in ((0, 10_000), (4_999, 10_000), (5_000, 20_000), (9_999, 20_000),
                                  (10_000, 20_000)):
             self.assertEqual(round_up(offset, 10_000), expected, msg=str(offset))
 
     def test_behind_where_the_old_part_ended(self) -> None:
-        """Behind where the old part ended, told to who leads it and who led it."""
+        """It is after the end of the old part, and both leaders get it."""
         configs = grown(2, [A]).broker_config_map
         plan = moved(configs, [B])
         decided(plan, {(A, 0): 3, (A, 1): 7_000})
@@ -149,7 +149,7 @@ class DecidedTests(SynchronousTestCase):
             self.assertEqual(offsets, {0: 10_000, 1: 20_000}, msg=name)
 
     def test_what_left_long_ago(self) -> None:
-        """It went on from there, and who led it before knows nothing of that."""
+        """If the broker handed the queue on long ago, the old leader is not told."""
         configs = grown(1, [A]).broker_config_map
         RemappingTests.decide(moved(configs, [B]))
         RemappingTests.decide(moved(configs, [C]))
@@ -168,7 +168,7 @@ class DecidedTests(SynchronousTestCase):
         self.assertEqual([part.bname for part in detail.hosted_queues[0]], [A, B, C])
 
     def test_unknown_end(self) -> None:
-        """A broker that does not tell where a queue ends stops it."""
+        """A broker that does not report the end of a queue stops the plan."""
         plan = moved(grown(1, [A]).broker_config_map, [B])
         self.assertRaises(MappingError, decided, plan, {})
         self.assertRaises(MappingError, decided, plan, {(A, 0): -1})

@@ -1,4 +1,4 @@
-"""The plugin among others, and over restarts."""
+"""The plugin beside others, and over restarts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twistmq.protocol.codes import RequestCode
 
 
 class PluginTests(ClusterCase):
-    """Hooks."""
+    """The hooks of the plugin."""
 
     def test_mappings_are_in_registrations_and_in_the_reply_to_21(self) -> None:
         """21 tells the mappings, a registration, in either form, which queues are led."""
@@ -32,7 +32,7 @@ class PluginTests(ClusterCase):
                               infos[TOPIC].total_queues), ({0: 2}, A, 1, 4))
 
     def test_the_mapping_is_loaded_before_the_broker_answers(self) -> None:
-        """What was saved is loaded before the broker answers."""
+        """The saved mapping is loaded before the broker serves requests."""
         self.updated(A, [item(0, B, 0, 0), item(1, A, 2, 10_000)])
         self.send(b"x")
         self.boxes[A].stop()
@@ -40,7 +40,7 @@ class PluginTests(ClusterCase):
         self.assertEqual(self.send(b"y"), (0, 10_001))
 
     def test_without_others(self) -> None:
-        """A broker without the plugin admin has no rows of 208 and 351, and none are made."""
+        """Without the plugin admin the requests 208 and 351 do not exist, and none are added."""
         box = KernelBox([("static_topic", plugin.Plugin)])
         self.addCleanup(box.stop)
         handlers = box.kernel.dispatcher.handlers

@@ -1,4 +1,4 @@
-"""Pulls of static topics."""
+"""Pulls from static topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RewrittenTests(SynchronousTestCase):
         return found.code, found.next_begin, found.item.gen
 
     def test_first_part(self) -> None:
-        """Below it the client is moved up, at its end on to the next one."""
+        """Before the part the client is moved to its beginning, at its end to the next part."""
         self.assertEqual(self.answer(MOVED, 5, 0), (MOVED, 10, 0))
         self.assertEqual(self.answer(NOT_FOUND, 5, 0), (MOVED, 10, 0))
         self.assertEqual(self.answer(RETRY, 15, 0), (RETRY, 7, 0))
@@ -36,32 +36,32 @@ class RewrittenTests(SynchronousTestCase):
         self.assertEqual(self.answer(MOVED, 25, 0), (RETRY, 0, 1))
 
     def test_middle_part(self) -> None:
-        """It has no beginning that a client would be told of."""
+        """A middle part has no beginning that a client would see."""
         self.assertEqual(self.answer(MOVED, 5, 1), (RETRY, 10, 1))
         self.assertEqual(self.answer(RETRY, 15, 1), (RETRY, 7, 1))
         self.assertEqual(self.answer(NOT_FOUND, 20, 1), (RETRY, 0, 2))
 
     def test_the_leaders_end_has_no_message_yet(self) -> None:
-        """At its end there is nothing yet."""
+        """At the end of the leader's part no message exists yet."""
         self.assertEqual(self.answer(MOVED, 5, 2), (RETRY, 10, 2))
         self.assertEqual(self.answer(NOT_FOUND, 20, 2), (NOT_FOUND, 7, 2))
         self.assertEqual(self.answer(MOVED, 25, 2), (MOVED, 20, 2))
 
     def test_only_part(self) -> None:
-        """It is both first and last."""
+        """The only part is the first and the last one."""
         self.assertEqual(self.answer(MOVED, 5, 0, 1), (MOVED, 10, 0))
         self.assertEqual(self.answer(NOT_FOUND, 20, 0, 1), (NOT_FOUND, 7, 0))
         self.assertEqual(self.answer(MOVED, 25, 0, 1), (NOT_FOUND, 20, 0))
 
     def test_next_is_not_decided(self) -> None:
-        """The client has to wait for that."""
+        """The client must wait until it is decided."""
         items = [FIRST, item(1, A, 1, -1)]
         found = rewritten(Bounds(NOT_FOUND, 20, 10, 20, FIRST), 20, items)
         self.assertEqual((found.code, found.item), (NOT_FOUND, FIRST))
 
 
 class HeaderTests(SynchronousTestCase):
-    """What is asked of one part."""
+    """The header of the request for one part."""
 
     def header(self, part: int, offset: int, *, sys_flag: int = 0, commit: int = 0
                ) -> PullMessageRequestHeader:
@@ -73,13 +73,13 @@ class HeaderTests(SynchronousTestCase):
         return found
 
     def test_queue_and_offset_are_physical(self) -> None:
-        """Queue and offset are physical."""
+        """The queue and the offset are physical."""
         for part, offset, queue, physical in ((0, 7, 0, 7), (1, 107, 1, 7), (2, 200, 2, 0)):
             found = self.header(part, offset)
             self.assertEqual((found.queue_id, found.queue_offset), (queue, physical))
 
     def test_only_at_the_last_part_it_may_wait(self) -> None:
-        """Only at the last part it may wait; what is committed is of the part that is read."""
+        """Only the last part may wait; the committed offset is that of the part that is read."""
         self.assertEqual([self.header(part, 0, sys_flag=6).sys_flag for part in range(3)],
                          [4, 4, 6])
         found = self.header(2, 210, sys_flag=7, commit=205)
@@ -88,7 +88,7 @@ class HeaderTests(SynchronousTestCase):
         self.assertEqual(self.header(0, 5, sys_flag=7, commit=3).sys_flag, 4)
 
     def test_no_more_than_a_part_has_whose_end_is_known(self) -> None:
-        """No more than a part has whose end is known."""
+        """The request asks for no more messages than the part has, if its end is known."""
         ended = item(0, A, 0, 0, end_offset=4)
         detail = TopicQueueMappingDetail(topic=TOPIC, bname=A)
         place = LogicalPlace(0, detail, [ended, MIDDLE])
@@ -98,7 +98,7 @@ class HeaderTests(SynchronousTestCase):
 
 
 class PullTests(ClusterCase):
-    """11, over two brokers."""
+    """Pulls over two brokers."""
 
     def setUp(self) -> None:
         """Queue 0 was at broker-b with three messages, and is at broker-a, with two."""
@@ -121,7 +121,7 @@ class PullTests(ClusterCase):
         self.assertEqual(self.asked, [])
 
     def test_messages_of_a_remote_part_are_asked_for_without_waiting(self) -> None:
-        """Those of the other part are asked for there, without waiting."""
+        """The other broker is asked for the messages of its part, without a wait."""
         code, header, bodies = self.pulled(1)
         self.assertEqual((code, bodies), (FOUND, [b"old 1", b"old 2"]))
         self.assertEqual((header.next_begin_offset, header.min_offset, header.max_offset,
@@ -132,7 +132,7 @@ class PullTests(ClusterCase):
         self.assertEqual(fields["sys_flag"] & 3, 0)
 
     def test_from_one_to_the_other(self) -> None:
-        """At the end of the first part the client is sent to the second."""
+        """At the end of the first part the client is sent to the second one."""
         bodies, offset = [], 0
         for _ in range(3):
             _, header, found = self.pulled(offset)
@@ -142,7 +142,7 @@ class PullTests(ClusterCase):
                          ([b"old 0", b"old 1", b"old 2", b"new 0", b"new 1"], 10_002))
 
     def test_a_pull_at_the_end_waits_for_the_next_message(self) -> None:
-        """A pull at the end waits for the next message, which has its logical offset."""
+        """The response has the logical offset of the next message."""
         peer = self.boxes[A].peer()
         self.assertIsNone(self.pull(10_002, peer=peer, hold_ms=1000))
         self.send(b"late")
@@ -152,7 +152,7 @@ class PullTests(ClusterCase):
         self.assertEqual(peer.held_bytes, 0)
 
     def test_led_elsewhere(self) -> None:
-        """501, so that the client asks for the route."""
+        """The code 501 makes the client read the route again."""
         reply = self.pull(0, name=B)
         assert reply is not None
         self.assertEqual((reply.code, reply.remark), (
@@ -160,12 +160,12 @@ class PullTests(ClusterCase):
             f"S-0 cannot find mapping item in request process of current broker {B}"))
 
     def test_offsets_and_queue_of_a_forwarded_pull_are_taken_as_they_are(self) -> None:
-        """Offsets and queue of a forwarded pull are taken as they are."""
+        """The offsets and the queue of a forwarded pull are used unchanged."""
         code, header, bodies = self.pulled(0, 2, B, lo="false")
         self.assertEqual((code, len(bodies), header.offset_delta), (FOUND, 3, None))
 
     def test_the_other_is_gone(self) -> None:
-        """The pull fails; the next one asks name servers where it is."""
+        """The pull fails; the next one asks name servers for the broker."""
         self.silent = {B}
         reply = self.pull(0)
         assert reply is not None
@@ -178,7 +178,7 @@ class PullTests(ClusterCase):
         self.assertEqual(self.found, [B, B])
 
     def test_a_pulls_commit_is_kept_at_its_part(self) -> None:
-        """What a pull commits is kept beside the part it is about."""
+        """The offset that a pull commits is kept on the broker of its part."""
         header = pull_header(TOPIC, 10_001)
         header.sys_flag |= 1
         header.commit_offset = 10_001
@@ -187,7 +187,7 @@ class PullTests(ClusterCase):
         self.assertEqual(box.kernel.consumer_offset.query("test_consumer", TOPIC, 1), 1)
 
     def test_nothing_decided(self) -> None:
-        """Of a queue that just begins nothing can be read yet."""
+        """Nothing can be read from a queue whose beginning is not decided."""
         self.updated(A, [item(5, A, 3, -1)], epoch=3)
         reply = self.pull(0)
         assert reply is not None

@@ -18,14 +18,14 @@ class ForwardedTests(ClusterCase):
     """The fields of a forwarded request."""
 
     def test_its_own_and_how_it_is_forwarded(self) -> None:
-        """Its own, and how it is forwarded."""
+        """A forwarded request has its own fields and the mark of forwarding."""
         self.assertEqual(ext_fields_of(forwarded(GetMaxOffsetRequestHeader(TOPIC, 3), B)), {
             "topic": TOPIC, "queueId": "3", "committed": "true", "lo": "false", "bname": B})
         self.assertEqual(ext_fields_of(forwarded(
             GetMaxOffsetRequestHeader(TOPIC, 3), B, logical=True))["lo"], "true")
 
     def test_the_namespace_is_forwarded(self) -> None:
-        """What a request said of its namespace goes along."""
+        """The fields of the namespace are forwarded."""
         self.updated(A, [item(0, B, 0, 0), item(1, A, 1, -1)])
         self.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(TOPIC, 0), ns="n",
                  nsd="true")
@@ -34,7 +34,7 @@ class ForwardedTests(ClusterCase):
 
 
 class AskTests(ClusterCase):
-    """Who is asked, and what is done when that fails."""
+    """The address of a request, and its failures."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -46,21 +46,21 @@ class AskTests(ClusterCase):
             forwarded(GetMaxOffsetRequestHeader(TOPIC, 0), name)))
 
     def test_name_servers_are_asked_once(self) -> None:
-        """Name servers are asked once."""
+        """The name servers are asked once."""
         for _ in range(2):
             reply = self.successResultOf(self.asking())
             self.assertEqual(reply.header(GetMaxOffsetResponseHeader).offset, 0)
         self.assertEqual(self.found, [B])
 
     def test_a_broker_that_no_name_server_knows(self) -> None:
-        """A broker that no name server knows, and no name server at all."""
+        """No name server knows the broker, or no name server exists."""
         error = self.failureResultOf(self.asking("broker-z"), BrokerError).value
         self.assertEqual(str(error), "cannot find addr for broker broker-z")
         self.boxes[A].host.has_name_servers = False
         self.failureResultOf(self.asking(), BrokerError)
 
     def test_an_unexpected_code_is_an_error_that_names_it(self) -> None:
-        """Another code than those that are taken is an error that says which."""
+        """An unexpected code is an error whose text has the code."""
         asked = Deferred.fromCoroutine(self.others.ask(
             B, 30_000, forwarded(GetMaxOffsetRequestHeader(TOPIC, 0), B)))
         error = self.failureResultOf(asked, RequestRefused).value

@@ -25,10 +25,10 @@ from twistmq.protocol.headers.send import (
 
 
 class NoStaticTopicTests(SynchronousTestCase):
-    """A broker that has none."""
+    """A broker without static topics."""
 
     def test_nothing_is_looked_at(self) -> None:
-        """What is handled together is passed on as it is: these are no requests at all."""
+        """The requests of one read are passed on unchanged, even if they are no real requests."""
         row = RequestHandler(RequestCode.SEND_MESSAGE, mock.sentinel.handle,
                              handle_batch=lambda requests: [requests])
         found = wrapped_send(row, mock.Mock(table={})).handle_batch
@@ -38,7 +38,7 @@ class NoStaticTopicTests(SynchronousTestCase):
 
 
 class SendTests(ClusterCase):
-    """10, 310, 320."""
+    """The requests 10, 310 and 320."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -47,7 +47,7 @@ class SendTests(ClusterCase):
                      [item(0, B, 1, 0), item(1, A, 2, -1)])
 
     def test_to_the_physical_queue(self) -> None:
-        """The message lies there; the answer names the logical queue, and the offset in it."""
+        """The message is stored there; the response has the logical queue and its offset."""
         self.assertEqual([self.send(b"%d" % n) for n in range(3)], [(0, 0), (0, 1), (0, 2)])
         self.assertEqual(self.send(b"x", 2), (2, 10_000))
         stored = self.boxes[A].stored
@@ -73,7 +73,7 @@ class SendTests(ClusterCase):
         self.assertEqual([m.body for m in self.boxes[A].stored(TOPIC, 1)], [b"1", b"2", b"3"])
 
     def test_not_decided_yet(self) -> None:
-        """It is taken; where it is in the logical queue nobody knows."""
+        """The message is stored, but its logical offset is unknown."""
         self.assertEqual(self.send(b"x", 3), (3, -1))
         self.assertEqual([m.body for m in self.boxes[A].stored(TOPIC, 2)], [b"x"])
 
@@ -89,16 +89,16 @@ class SendTests(ClusterCase):
         self.assertEqual(box.stored(TOPIC, 0), [])
 
     def test_any_queue(self) -> None:
-        """A sender that names none gets one that is led here."""
+        """A sender that names no queue gets one that this broker leads."""
         self.assertEqual(self.send(b"x", -1), (0, 0))
 
     def test_a_forwarded_queue_is_the_physical_one(self) -> None:
-        """A queue is the physical one for who says so."""
+        """The queue of a forwarded send is the physical one."""
         self.assertEqual(self.send(b"x", 0, lo="false"), (0, 0))
         self.assertEqual([m.body for m in self.boxes[A].stored(TOPIC, 0)], [b"x"])
 
     def test_many_of_one_read(self) -> None:
-        """Sends of other topics, refused ones and batches keep their places among the answers."""
+        """Sends to other topics, refused sends and batches get their own responses."""
         headers = [send_header(TOPIC, 1, queue_id=2), send_header("Other", 1, queue_id=2),
                    send_header(TOPIC, 1, queue_id=1), send_header(TOPIC, 1, queue_id=0),
                    send_header(TOPIC, 1, queue_id=2)]
@@ -115,7 +115,7 @@ class SendTests(ClusterCase):
         self.assertEqual(places, [(2, 10_000), (2, 0), (0, 0), (2, 10_001)])
 
     def test_a_batch_has_one_answer(self) -> None:
-        """A batch has one answer."""
+        """A batch has one response."""
         header = send_header(TOPIC, 1, queue_id=2)
         header.batch = True
         reply = self.boxes[A].ask(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(
@@ -127,7 +127,7 @@ class SendTests(ClusterCase):
 
 
     def test_a_batch_that_is_taken_apart_in_slices(self) -> None:
-        """Its answer is a Deferred, and names the logical queue as well."""
+        """The response is a Deferred, and has the logical queue as well."""
         header = send_header(TOPIC, 1, queue_id=2)
         header.batch = True
         answer = self.boxes[A].ask(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(
@@ -137,12 +137,12 @@ class SendTests(ClusterCase):
 
 
 class SyncFlushTests(ClusterCase):
-    """Answers that wait for the disk."""
+    """Responses that wait for the disk."""
 
     settings: ClassVar = {"flushDiskType": "SYNC_FLUSH"}
 
     def test_answers_held_for_the_disk_name_the_logical_queue(self) -> None:
-        """They name the logical queue as well."""
+        """Responses that wait for the disk name the logical queue as well."""
         self.updated(A, [item(0, B, 0, 0), item(1, A, 2, 10_000)])
         box = self.boxes[A]
         peer = box.peer()
@@ -152,7 +152,7 @@ class SyncFlushTests(ClusterCase):
         self.assertEqual((answer.code, found.queue_id, found.queue_offset), (0, 0, 10_000))
 
     def test_not_safe_yet(self) -> None:
-        """So does one that another stage holds up, which goes out later."""
+        """A response that another stage delays names the logical queue, too."""
         self.updated(A, [item(0, B, 0, 0), item(1, A, 2, 10_000)])
         box = self.boxes[A]
         safe: Deferred[None] = Deferred()

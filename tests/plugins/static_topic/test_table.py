@@ -28,7 +28,7 @@ def _fail(*_: object, **__: object) -> None:
 
 
 class FileTests(SynchronousTestCase):
-    """topicQueueMapping.json."""
+    """The file topicQueueMapping.json."""
 
     def setUp(self) -> None:
         self.disk = MemoryDisk()
@@ -43,7 +43,7 @@ class FileTests(SynchronousTestCase):
         self.disk.write_file_atomically(PATH, data)
 
     def test_saved_and_loaded(self) -> None:
-        """All of it, with the version; the file before is kept."""
+        """The whole table with its version is saved; the previous file is kept."""
         first = self.mappings()
         self.assertFalse(first.dirty)
         detail = TopicQueueMappingDetail(
@@ -63,7 +63,7 @@ class FileTests(SynchronousTestCase):
                          ({"S": detail}, 1, 5))
 
     def test_a_change_writes_its_own_topic_only_and_on_the_thread(self) -> None:
-        """The rows of other topics are kept as they were written, also over a failed save."""
+        """The rows of other topics are kept as they were encoded, even after a failed save."""
         found = self.mappings()
         for name in ("S", "T", "U"):
             found.put(self.detail(name, 1))
@@ -93,7 +93,7 @@ class FileTests(SynchronousTestCase):
                                        hosted_queues=part_lists([item(0, A, 0, 0)]))
 
     def test_a_file_of_apaches_broker_is_read_and_written_alike(self) -> None:
-        """What Apache's broker wrote is read, and written again byte by byte."""
+        """A file of Apache's broker is read and written again byte by byte."""
         data = GOLDEN.read_bytes()
         self.write(data)
         found = self.mappings("broker-b")
@@ -110,7 +110,7 @@ class FileTests(SynchronousTestCase):
             b'"counter":%d,' % (counter - 1), b'"counter":%d,' % counter))
 
     def test_a_damaged_or_foreign_mapping_file_stops_the_start(self) -> None:
-        """What cannot be read stops the start, and so does what is another broker's."""
+        """A file that cannot be read, or belongs to another broker, stops the start."""
         for data in (b"{", b'{"topicQueueMappingInfoMap":{"S":{"topic":"T","bname":"broker-a"}}}',
                      b'{"topicQueueMappingInfoMap":{"S":null}}'):
             self.write(data)
@@ -121,7 +121,7 @@ class FileTests(SynchronousTestCase):
 
 
     def test_a_poisoned_file_does_not_keep_the_broker_from_starting(self) -> None:
-        """The topics that cannot be are left out with an error; the file is kept."""
+        """Invalid topics are left out with an error, and the file is kept."""
         part = (b'{"bname":"broker-a","endOffset":-1,"gen":0,"logicOffset":0,"queueId":%d,'
                 b'"startOffset":%d}')
         for number, queue_id, start in ((99_999_999_999, 0, 0), (7, 0, 0), (0, 2**40, 0),
@@ -155,7 +155,7 @@ class CopyTests(SynchronousTestCase):
             {}, DataVersion(0, 1, 1), DataVersion(0, 7, counter), None, {name: detail}).encode()
 
     def test_the_masters_mappings_and_version_are_taken(self) -> None:
-        """The same ones again change nothing; those that the master dropped go."""
+        """Equal mappings change nothing; mappings that the master has deleted are removed."""
         known = self.mappings.table
         self.mappings.take(self.body())
         self.assertEqual((list(known), self.mappings.data_version, self.mappings.dirty),
@@ -169,13 +169,13 @@ class CopyTests(SynchronousTestCase):
         self.assertEqual((known, self.mappings.dirty), ({}, True))
 
     def test_an_older_master_has_no_mappings(self) -> None:
-        """Those that are here stay."""
+        """The mappings of the slave remain."""
         self.mappings.take(self.body())
         self.mappings.take(TopicConfigSerializeWrapper({}, DataVersion()).encode())
         self.assertEqual(list(self.mappings.table), ["S"])
 
     def test_an_answer_with_numbers_that_cannot_be(self) -> None:
-        """A slave takes none of it, and reads keys that hash alike in no time."""
+        """A slave refuses all of it; keys with equal hashes are read fast."""
         self.mappings.take(self.body())
         for bad in (b'"7":[]', b'"-1":[]', b'"0":[{"queueId":1099511627776}]',
                     b'"0":[{"logicOffset":4611686018427387904}]',
@@ -187,7 +187,7 @@ class CopyTests(SynchronousTestCase):
         self.assertEqual(self.mappings.data_version.counter, 3)
 
     def test_a_bad_answer_changes_nothing(self) -> None:
-        """A mapping of another broker, under another name, or none."""
+        """A mapping of another broker, under another name, or none at all."""
         self.mappings.take(self.body())
         for bad in (b"", b"[]", self.body(bname="broker-b"), self.body(name="R"),
                     b'{"mappingDataVersion":{},"topicQueueMappingDetailMap":{"S":3}}'):

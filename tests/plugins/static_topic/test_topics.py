@@ -1,4 +1,4 @@
-"""Requests that make, change, delete and describe static topics."""
+"""Requests that create, change, delete and describe static topics."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ FIRST = item(0, A, 0, 0)
 
 
 class UpdateTests(ClusterCase):
-    """513, UPDATE_AND_CREATE_STATIC_TOPIC."""
+    """The request 513, UPDATE_AND_CREATE_STATIC_TOPIC."""
 
     def test_topic_and_mapping_are_there(self) -> None:
-        """Topic and mapping are there, saved, and name servers are told of both."""
+        """The topic and its mapping are saved, and the name servers get both."""
         told: list[dict[int, int]] = []
         kernel = self.boxes[A].kernel
 
@@ -52,7 +52,7 @@ class UpdateTests(ClusterCase):
         self.assertEqual(self.mappings().data_version.counter, 1)
 
     def test_refused_mapping(self) -> None:
-        """Nothing changes, the topic's settings neither."""
+        """Nothing changes, not even the settings of the topic."""
         self.updated(A, [FIRST], epoch=5)
         for hosted, epoch, queues, why in (
             ({0: [FIRST]}, 4, 4, "Can't accept data with small epoch 4 < 5"),
@@ -68,7 +68,7 @@ class UpdateTests(ClusterCase):
         self.assertEqual(config.write_queue_nums, 4)
 
     def test_numbers_that_nobody_could_read(self) -> None:
-        """They are refused: they would be saved, registered, and sent to clients."""
+        """They would be saved, registered and sent to clients."""
         long_name = "b" * 256
         for hosted, fields in (
             ({99_999_999_999: [FIRST]}, {}), ({4: [FIRST]}, {}), ({-1: [FIRST]}, {}),
@@ -96,7 +96,9 @@ class UpdateTests(ClusterCase):
         self.assertIsNone(self.boxes[A].kernel.topic_config.get(TOPIC))
 
     def test_no_more_than_a_registration_holds(self) -> None:
-        """The topic that would make it too long is refused; the others stay registered."""
+        """A topic that would make the registration too long is refused; the others
+        stay registered.
+        """
         count = 16_384
         hosted = {number: [item(0, A, number, 0)] for number in range(count)}
         kept = self.mappings()
@@ -112,7 +114,7 @@ class UpdateTests(ClusterCase):
         RegisterBrokerBody.decode(kernel.tables.registration(False)())
 
     def test_an_older_mapping_is_taken(self) -> None:
-        """An older mapping is taken; queues that it leaves out stay."""
+        """An older mapping is accepted, and queues that it leaves out remain."""
         self.updated(A, [FIRST], [item(0, A, 1, 0)], epoch=5)
         reply = self.update(A, {0: [item(3, A, 2, 0)]}, epoch=4, force=True)
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
@@ -136,7 +138,7 @@ class UpdateTests(ClusterCase):
         self.assertIsNone(self.boxes[A].kernel.topic_config.get(TOPIC))
 
     def test_bare_keys(self) -> None:
-        """The body as Java writes it."""
+        """The body is that of a Java client, with bare keys."""
         body = (b'{"bname":"broker-a","currIdMap":{},"dirty":false,"epoch":7,"hostedQueues":{1:[{'
                 b'"bname":"broker-a","endOffset":-1,"gen":0,"logicOffset":0,"queueId":2,'
                 b'"startOffset":0,"timeOfEnd":-1,"timeOfStart":-1}]},"scope":"__global__",'
@@ -147,14 +149,14 @@ class UpdateTests(ClusterCase):
 
 
 class OtherRequestTests(ClusterCase):
-    """215, 351, 208."""
+    """The requests 215, 351 and 208."""
 
     def setUp(self) -> None:
         super().setUp()
         self.updated(A, [FIRST])
 
     def test_the_mapping_goes_with_the_topic(self) -> None:
-        """The mapping goes with the topic, before name servers are told."""
+        """The mapping is deleted with its topic, before the name servers are informed."""
         tables: list[int] = []
         self.boxes[A].host.on_topic_change.append(
             lambda: tables.append(len(self.mappings().table)))
@@ -169,7 +171,7 @@ class OtherRequestTests(ClusterCase):
         self.assertEqual(self.send(b"x", 3), (3, 0))
 
     def test_the_configuration_shows_the_logical_queues(self) -> None:
-        """The logical queues are told who asks for them."""
+        """The response has the logical queues."""
         header = GetTopicConfigRequestHeader(topic=TOPIC)
         reply = self.ask(RequestCode.GET_TOPIC_CONFIG, header, lo="true")
         found = TopicConfigAndQueueMapping.decode(reply.body)
@@ -184,7 +186,7 @@ class OtherRequestTests(ClusterCase):
         self.assertEqual(missing.code, ResponseCode.TOPIC_NOT_EXIST)
 
     def test_1_where_a_group_has_no_offset(self) -> None:
-        """-1 where a group has no offset; of other topics it is 0 as ever."""
+        """The offset is -1 for a group without one; for other topics it is 0 as before."""
         kernel = self.boxes[A].kernel
         kernel.topic_config.update(TopicConfig("T", 1, 1), {})
         for topic in (TOPIC, "T"):

@@ -26,7 +26,7 @@ def shrink_wheel(case: TestCase) -> None:
 
 
 class TimerTestCase(KernelTestCase):
-    """A test with a kernel that has the plugin and nothing else."""
+    """A test with a kernel that has only the plugin."""
 
     plugins = (("timer", timer.Plugin),)
 
@@ -64,7 +64,7 @@ class TimerTestCase(KernelTestCase):
         return [each.body for each in self.stored(topic, queue_id)]
 
     def waiting(self) -> list[StoredMessage]:
-        """What is in the timer topic."""
+        """Return the messages of the timer topic."""
         return self.stored(TIMER_TOPIC, 0)
 
     # --- time

@@ -1,4 +1,4 @@
-"""A master and a slave with timers, of which the slave gets bytes and answers."""
+"""A master and a slave with timers; the slave gets bytes of the log and answers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FollowingCase(TimerTestCase):
         run_all(self.slave, TURN)
 
     def promote(self) -> None:
-        """The master is gone; the slave takes its place."""
+        """Remove the master and promote the slave."""
         self.slave.kernel.set_role("ASYNC_MASTER", 0)
 
     def slave_bodies(self) -> list[bytes]:

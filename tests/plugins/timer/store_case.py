@@ -1,4 +1,4 @@
-"""A store on the disk with timed messages in every state, to be looked at from outside."""
+"""A store on the disk with timed messages in every state, for tools that read it from outside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNITS_PER_FILE = 6
 
 
 def check(root: Path) -> tuple[list[str], Report]:
-    """Check a store with the plugin's files; the lines of what is wrong, and the report."""
+    """Check a store with the plugin's files; :returns: the lines about faults, and the report."""
     lines: list[str] = []
     report = Report(root, lines.append, 1000)
     files = StoreFiles(root)
@@ -83,7 +83,9 @@ class TimerStoreCase(TimerTestCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
 
     def fill(self) -> None:
-        """Messages of every kind: delivered, waiting, rolled, taken back; 22 units, 15 of 20 s."""
+        """Store messages in every state: delivered, waiting, rolled, recalled; 22 units, 15 of 20
+        s.
+        """
         self.timed(b"soon", 1500)
         self.turns(4000)
         for number in range(12):
@@ -99,12 +101,12 @@ class TimerStoreCase(TimerTestCase):
     # --- the files
 
     def log_place(self, position: int) -> tuple[Path, int]:
-        """File and byte of a place of the timer log."""
+        """Return the file and the byte of a position in the timer log."""
         at = position % LOG_FILE_SIZE
         return self.root / "timerlog" / f"{position - at:020d}", at
 
     def units(self) -> list[tuple[int, LogUnit]]:
-        """Every unit, and where it is."""
+        """Return every unit with its position."""
         found = []
         for path in sorted((self.root / "timerlog").iterdir()):
             data = path.read_bytes()

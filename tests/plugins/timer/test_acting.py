@@ -1,4 +1,4 @@
-"""Timers of a slave that stands in for its master, and of the master that returns."""
+"""The timers of a slave that acts as master, and of the master that returns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CODE = RequestCode.GET_TIMER_CHECK_POINT
 
 
 class ActingCase(FollowingCase):
-    """The slave may have other brokers store messages; ``escaped`` has what it gave them."""
+    """The slave may let other brokers store messages; ``escaped`` has those that it sent."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -45,13 +45,13 @@ class ActingCase(FollowingCase):
         return answer
 
     def stand_in(self, elapsed_ms: int = 0) -> None:
-        """The master is gone, and some time passes."""
+        """Remove the master, and let some time pass."""
         self.slave.now_ms = max(self.slave.now_ms, self.box.now_ms)
         self.slave.kernel.identity.is_acting = True
         self.slave_turns(elapsed_ms)
 
     def return_master(self) -> None:
-        """It is there again, asks the slave how far it is, and goes on."""
+        """Return the master, which asks the slave for its progress and continues."""
         self.slave.kernel.identity.has_master = True
         self.slave_turn()
         self.box.now_ms = self.slave.now_ms
@@ -69,10 +69,10 @@ class ActingCase(FollowingCase):
 
 
 class StandInTests(ActingCase):
-    """Messages that fall due on the slave."""
+    """Messages that become due on the slave."""
 
     def test_others_store_what_falls_due(self) -> None:
-        """Once, when it is due, as the master would; the slave's log stays as it is."""
+        """They are sent once when they are due; the log of the slave does not change."""
         bodies = self.send_each_second(6)
         self.turns(2500)
         self.copy()
@@ -90,7 +90,7 @@ class StandInTests(ActingCase):
         self.assertEqual(self.slave.kernel.store.commit_log.max_offset, end)
 
     def test_none_without_an_escape_or_beside_the_master(self) -> None:
-        """They wait; the master that is seen delivers by itself."""
+        """They wait; a master that is seen again delivers them itself."""
         bodies = self.send_each_second(3)
         self.turn()
         self.copy()
@@ -105,7 +105,7 @@ class StandInTests(ActingCase):
         self.assertEqual([body for each in self.escaped for body in each], bodies)
 
     def test_a_batch_that_cannot_be_sent_holds_up_no_other(self) -> None:
-        """What fails while a batch is made leaves nothing that would be waited for."""
+        """A batch that fails while it is built leaves no wait behind."""
         escaping = self.slave_service.due.escaping
         wrong: Any = [SimpleNamespace(topic=TIMER_TOPIC, properties="", body=b"wrong")]
         self.assertRaises(KeyError, escaping.store, wrong)
@@ -114,7 +114,7 @@ class StandInTests(ActingCase):
         self.assertEqual(self.escaped, [[b"good"]])
 
     def test_what_its_master_had_not_entered(self) -> None:
-        """It is in the copied log."""
+        """The slave enters it from the copied log."""
         self.send(b"a", TIMER_DELAY_MS="2000")
         self.copy()
         self.assertEqual(self.slave_service.wheel.count, 0)
@@ -122,7 +122,7 @@ class StandInTests(ActingCase):
         self.assertEqual(self.escaped, [[b"a"]])
 
     def test_what_was_late_already(self) -> None:
-        """A message that is due, and that the master had not entered, is stored at once."""
+        """A message that is due, and that the master had not entered, is sent immediately."""
         self.copy()
         self.send(b"a", TIMER_DELAY_MS="1000")
         self.turns(5000, 5000)
@@ -137,7 +137,7 @@ class StandInTests(ActingCase):
         self.assertEqual(self.escaped, [[b"late"]])
 
     def test_refusals_are_tried_again_alone(self) -> None:
-        """A second later; what comes after them waits, so that each comes once."""
+        """It is sent again after a second; later messages wait, so that each is delivered once."""
         self.at_once = False
         for body in (b"a", b"b"):
             self.send(body, TIMER_DELAY_MS="1000")
@@ -184,10 +184,10 @@ class StandInTests(ActingCase):
 
 
 class ReturnTests(ActingCase):
-    """The master is there again."""
+    """The master returns."""
 
     def test_it_delivers_the_rest_once(self) -> None:
-        """Messages that the slave delivered do not come again; those that it lacked come."""
+        """Messages that the slave delivered are not delivered again; missing ones are."""
         bodies = self.send_each_second(8)
         self.turns(1500)
         self.copy()
@@ -210,7 +210,7 @@ class ReturnTests(ActingCase):
                          [b"only here 3", b"only here 6"])
 
     def test_it_has_entered_less_than_the_slave(self) -> None:
-        """As after its kill: it enters what it takes from its log, and delivers none of it."""
+        """As after a kill, it enters messages from its log, and delivers none of these again."""
         bodies = self.send_each_second(4)
         self.copy()
         self.stand_in(2500)
@@ -221,7 +221,7 @@ class ReturnTests(ActingCase):
         self.assertEqual(escaped + self.bodies(), bodies)
 
     def test_the_slave_finishes_what_it_is_at(self) -> None:
-        """It answers how far it is when others have answered, and begins nothing new."""
+        """It reports its progress when the other brokers have answered, and begins no new batch."""
         self.at_once = False
         bodies = self.send_each_second(4)
         self.turn()
@@ -243,7 +243,7 @@ class ReturnTests(ActingCase):
         self.assertEqual(self.bodies(), bodies[1:])
 
     def test_a_slave_without_an_escape_delivered_nothing(self) -> None:
-        """Apache's gives messages up then and says that it is beyond them."""
+        """Apache's slave discards its messages then and reports that it has passed them."""
         bodies = self.send_each_second(3)
         self.turn()
         self.copy()
@@ -254,7 +254,7 @@ class ReturnTests(ActingCase):
         self.assertEqual(self.bodies(), bodies)
 
     def test_its_check_point_is_newer_than_its_masters(self) -> None:
-        """A master of Apache's takes the newer one only."""
+        """An Apache master accepts only the newer one."""
         self.send_each_second(3)
         self.turn()
         self.copy()
@@ -275,7 +275,7 @@ class ReturnTests(ActingCase):
 
 
 class RollTests(ActingCase):
-    """Messages that are due behind the roll window."""
+    """Messages whose times are after the roll window."""
 
     settings_of_both: ClassVar[dict[str, str]] = {"timerRollWindowSlot": "20"}
 
@@ -290,7 +290,7 @@ class RollTests(ActingCase):
         self.slave.now_ms = self.box.now_ms
 
     def test_another_broker_lets_them_wait(self) -> None:
-        """For the time that is left; the master that returns rolls them no more."""
+        """They wait there for the remaining time; the returned master does not roll them again."""
         due_ms = self.box.now_ms + 50_000
         self.send(b"far", TIMER_DELIVER_MS=str(due_ms))
         self.turn()

@@ -21,7 +21,7 @@ VALUES = TimerCheckpoint(1, 2, 3, 4, 5, 6, 7)
 
 
 class TimerCheckpointTests(SynchronousTestCase):
-    """The file, as Apache's broker knows it and as this one does."""
+    """The file in Apache's form, and with the fields of this broker."""
 
     def setUp(self) -> None:
         self.disk = FaultyDisk()
@@ -33,7 +33,7 @@ class TimerCheckpointTests(SynchronousTestCase):
         return file
 
     def test_a_file_of_apaches_broker_is_read(self) -> None:
-        """A file of Apache's broker is read, and is not taken for one of this broker's."""
+        """A file of Apache's broker is read, and is recognised as Apache's."""
         data = GOLDEN.read_bytes()
         self.disk.write_file(PATH, data)
         file = self.file()
@@ -43,11 +43,11 @@ class TimerCheckpointTests(SynchronousTestCase):
         self.assertGreater(file.values.last_read_ms, 1_700_000_000_000)
 
     def test_without_a_file_the_check_point_is_zero(self) -> None:
-        """All is zero."""
+        """All values are zero."""
         self.assertEqual((self.file().values, self.is_there), (TimerCheckpoint(), False))
 
     def test_written_and_read(self) -> None:
-        """The values first, each in eight bytes."""
+        """Each value has eight bytes."""
         for state in (RUNNING, CLEAN):
             self.file().write(VALUES, state)
             file = self.file()
@@ -57,7 +57,9 @@ class TimerCheckpointTests(SynchronousTestCase):
         self.assertEqual(data[:56], b"".join(bytes(7) + bytes([n]) for n in range(1, 8)))
 
     def test_written_over_by_another_broker(self) -> None:
-        """The mark behind does not count any more; nor with ticks of another length."""
+        """The mark after the values is no longer valid; the same is true for
+        another tick length.
+        """
         self.file().write(VALUES, CLEAN)
         self.assertEqual(self.file(tick_ms=100).state, 0)
         data = bytearray(self.disk.read_file(PATH))
@@ -67,6 +69,6 @@ class TimerCheckpointTests(SynchronousTestCase):
         self.assertEqual((file.values.counter, file.state), (8, 0))
 
     def test_short_file(self) -> None:
-        """What older brokers and crashes leave: what is missing is zero."""
+        """After a crash, or with an older broker, missing values are zero."""
         self.disk.write_file(PATH, VALUES.encode()[:32])
         self.assertEqual(self.file().values, TimerCheckpoint(1, 2, 3, 4))

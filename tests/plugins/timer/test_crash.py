@@ -1,4 +1,4 @@
-"""Timed messages over the end of the process, or of the power, at every change of the disk.
+"""The process or the power fails at every change of the disk while timed messages wait.
 
 Messages are sent, some of them for far ahead, some taken back, while others are entered and
 delivered; the process ends at the nth change of the disk, for each n. The next broker is left to
@@ -18,7 +18,7 @@ from twistmq.protocol.headers.send import RecallMessageRequestHeader
 
 
 class CrashTests(EveryChangeCase, TimerTestCase):
-    """The end comes at every change of the disk."""
+    """A failure at every change of the disk."""
 
     told = ("due", "back", "taken_back")
     settings = {  # noqa: RUF012
@@ -31,7 +31,7 @@ class CrashTests(EveryChangeCase, TimerTestCase):
         super().setUp()
 
     def begin(self) -> None:
-        """A new store."""
+        """Create a store."""
         self.disk = PowerLossDisk()
         self.box = self.start()
         #: When what was acknowledged may come, Unix ms.
@@ -63,7 +63,7 @@ class CrashTests(EveryChangeCase, TimerTestCase):
                 self.save()
 
     def live(self) -> None:
-        """The life of a broker, with every way that a message takes."""
+        """Run a broker through every course that a message can take."""
         self.box.now_ms += 300
         for number in range(3):
             self.timed(b"soon %d" % number, 1500)
@@ -103,9 +103,9 @@ class CrashTests(EveryChangeCase, TimerTestCase):
         return sum(count - 1 for count in seen.values())
 
     def test_the_process_ends(self) -> None:
-        """The process ends; all that it wrote is there."""
+        """The process ends; all that it wrote remains."""
         self.killed_at_every_change()
 
     def test_power_is_cut(self) -> None:
-        """The power ends; what was not synced is there in part."""
+        """The power fails; only a part of the data that was not synced remains."""
         self.cut_at_every_change()

@@ -1,4 +1,4 @@
-"""Timers of a slave: entered as far as the master's, delivered by none but the master."""
+"""The timers of a slave, which enters messages as its master does and delivers none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from twistmq.protocol.record import decode_record
 
 
 class FollowingTests(FollowingCase):
-    """A slave, and one that is promoted."""
+    """A slave, and a slave that is promoted."""
 
     def test_a_slave_enters_what_its_master_entered_and_delivers_nothing(self) -> None:
-        """It has the same slots, and its log has what the master stored, no more."""
+        """The slave has the same slots, and its log has only what the master stored."""
         for number in range(300):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1500 + number % 3 * 1000))
         self.turn()
@@ -32,7 +32,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_bodies(), [])
 
     def test_nothing_is_entered_that_the_master_has_not_entered(self) -> None:
-        """The queue offset in the check point is the end."""
+        """The queue offset in the check point is the limit."""
         self.send(b"a", TIMER_DELAY_MS="5000")
         self.copy()
         self.assertEqual(self.slave_service.wheel.count, 0)
@@ -41,7 +41,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_service.wheel.count, 1)
 
     def test_a_check_point_that_comes_before_the_load_is_kept(self) -> None:
-        """The load does not forget where the master is."""
+        """The load of the files does not overwrite the master's progress."""
         self.send(b"a", TIMER_DELAY_MS="5000")
         self.turn()
         run_task(self.box, SAVE)
@@ -53,7 +53,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_service.wheel.count, 1)
 
     def test_a_promoted_slave_delivers_the_rest_once(self) -> None:
-        """A message that the master delivered before the last copy does not come again."""
+        """A message that the master delivered before the last copy is not delivered again."""
         for number in range(10):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
         self.turns(4500)
@@ -67,7 +67,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_bodies(), [b"%d" % number for number in range(10)])
 
     def test_a_slave_is_given_the_check_point_of_the_moment(self) -> None:
-        """A message delivered since the master saved its own does not come again."""
+        """A message that was delivered since the last save is not delivered again."""
         for number in range(10):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
         run_task(self.box, SAVE)
@@ -82,7 +82,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_bodies(), [b"%d" % number for number in range(10)])
 
     def test_what_a_lost_master_delivered_last_does_not_come_again(self) -> None:
-        """The slave finds it in its log, though the last check point does not say so."""
+        """The slave finds the delivery in its log, although the last check point lacks it."""
         for number in range(10):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
         # Twice the same message: each of them comes.
@@ -103,7 +103,7 @@ class FollowingTests(FollowingCase):
             [b"%d" % number for number in range(10)] + [b"same", b"same", b"late"]))
 
     def test_a_damaged_delivery_of_a_lost_master(self) -> None:
-        """That message alone comes twice; the other deliveries are found all the same."""
+        """Only that message is delivered twice; the other deliveries are found."""
         for number in range(5):
             self.send(b"%d" % number, TIMER_DELAY_MS="1500")
         self.turn()
@@ -124,7 +124,7 @@ class FollowingTests(FollowingCase):
                       "may be delivered twice if it was a timed message", line)
 
     def test_what_a_lost_master_rolled_last_comes_once(self) -> None:
-        """It is in the timer topic again."""
+        """The message is in the timer topic again."""
         settings = {"timerRollWindowSlot": "20"}
         self.restart(**settings)
         self.slave.stop()
@@ -143,7 +143,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_bodies(), [b"far"])
 
     def test_a_promoted_slave_first_enters_what_its_master_had_entered(self) -> None:
-        """A message delivered there is not taken for late; a new one is entered."""
+        """A message that was delivered there does not count as late; a new one is entered."""
         for number in range(400):
             self.send(b"%d" % number, TIMER_DELAY_MS="1000" if number % 2 else "9000")
         self.turns(3000)
@@ -161,7 +161,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(len(set(bodies)), 401)
 
     def test_a_restarted_slave_goes_on(self) -> None:
-        """The wheel is there again, and no message is lost or comes twice."""
+        """The wheel is restored, and no message is lost or delivered twice."""
         for number in range(10):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
         self.turns(3000)
@@ -177,7 +177,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(sorted(self.slave_bodies()), sorted(b"%d" % n for n in range(10)))
 
     def test_rolled_messages_come_once(self) -> None:
-        """A slave rolls none before its master does, and knows those that were rolled."""
+        """A slave rolls no message before its master does, and recognises rolled messages."""
         settings = {"timerRollWindowSlot": "20"}
         self.restart(**settings)
         self.slave.stop()
@@ -194,7 +194,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_bodies(), [b"far"])
 
     def test_a_master_that_becomes_a_slave_puts_back_what_the_other_has_not_delivered(self) -> None:
-        """Its own deliveries may be gone with the tail of its log."""
+        """Its own deliveries may be removed with the end of its log."""
         for number in range(4):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
         self.turn()
@@ -209,7 +209,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_service.wheel.count, 4)
 
     def test_a_master_that_becomes_a_slave_tells_where_it_was(self) -> None:
-        """Its check point is saved at once: the new master delivers nothing twice."""
+        """Its check point is saved immediately, so the new master delivers nothing twice."""
         for number in range(4):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
         self.turns(500)
@@ -225,7 +225,9 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_bodies(), [b"0", b"1", b"2", b"3"])
 
     def test_a_check_point_that_is_behind_moves_nothing(self) -> None:
-        """Messages that only this broker entered stay, whatever time the other has reached."""
+        """Messages that only this broker has entered remain, whatever time the
+        other one reached.
+        """
         self.slave.kernel.set_role("ASYNC_MASTER", 0)
         self.send(b"x", TIMER_DELAY_MS="3000")
         self.copy_log()
@@ -238,7 +240,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_service.wheel.count, 1)
 
     def test_bad_answers_change_nothing(self) -> None:
-        """A body that is too short, or says what cannot be."""
+        """A body is too short, or has impossible values."""
         self.send(TIMER_DELAY_MS="3000")
         self.turn()
         self.copy()
@@ -270,7 +272,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(len(self.slave_bodies()), 1)
 
     def test_the_answer_of_a_slave_has_the_version_of_its_master(self) -> None:
-        """Its check point counts no change of its own."""
+        """The check point of a slave counts no changes of its own."""
         self.send(TIMER_DELAY_MS="3000")
         self.turn()
         self.copy()

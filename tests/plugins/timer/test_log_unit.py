@@ -1,4 +1,4 @@
-"""Units of the timer log as bytes."""
+"""The bytes of the units of the timer log."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ UNIT = LogUnit(-1, MAGIC_DEFAULT, 1_700_000_000_000, 5000, 4711, 321, -7)
 
 
 class LogUnitTests(SynchronousTestCase):
-    """What is written is read again, and nothing else is."""
+    """Units are read as they were written, and nothing else is read as a unit."""
 
     def test_each_field_has_its_offset(self) -> None:
-        """Each field has its place."""
+        """Each field has its own offset."""
         self.assertEqual(encode_unit(UNIT).hex(" ", 4), " ".join((
             "00000034", "ffffffff ffffffff", "00000001", "0000018b cfe56800", "00001388",
             "00000000 00001267", "00000141", "fffffff9", "00000000 00000000")))
 
     def test_a_blank_unit_has_its_size_and_apaches_magic(self) -> None:
-        """It says how much room it fills, and has Apache's magic number."""
+        """It contains its size and Apache's magic number."""
         self.assertEqual(encode_blank(60).hex(" ", 4), "0000003c 00000000 00000000 cbd43194")
 
     def test_every_kind_of_unit_is_written_and_read(self) -> None:
-        """For every kind of unit."""
+        """Every kind of unit is tested."""
         for magic in (1, 3, 5, 7):
             unit = UNIT._replace(magic=magic, previous=52)
             self.assertEqual(decode_unit(encode_unit(unit)), unit)
@@ -50,7 +50,7 @@ class LogUnitTests(SynchronousTestCase):
             self.assertIsNone(decode_unit(data), msg=name)
 
     def test_a_recall_counts_minus_one(self) -> None:
-        """One that takes back counts less than nothing, and waits first if it is rolled."""
+        """A unit that recalls a message counts minus one, or waits first if it is rolled."""
         kinds = {magic: (unit.is_rolled, unit.takes_back, unit.change)
                  for magic in (1, 3, 5, 7) for unit in (UNIT._replace(magic=magic),)}
         self.assertEqual(kinds, {

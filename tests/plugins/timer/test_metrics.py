@@ -1,4 +1,4 @@
-"""How many messages wait, by topic."""
+"""The number of waiting messages by topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE = "/store/config/timermetrics"
 
 
 class TimerMetricsTests(TimerTestCase):
-    """They follow the messages, and a stop."""
+    """The numbers follow the messages, also over a stop."""
 
     def test_a_file_of_apaches_broker_is_read(self) -> None:
         """A file of Apache's broker is read."""
@@ -23,7 +23,7 @@ class TimerMetricsTests(TimerTestCase):
                          {"dataVersion", "timingCount"})
 
     def test_waiting_messages_are_counted_over_a_restart(self) -> None:
-        """While they wait; also over a restart, and as a slave is told."""
+        """The numbers are kept over a restart, and are sent to a slave."""
         for number in range(3):
             self.send(b"%d" % number, TIMER_DELAY_MS="4500")
         self.send(b"other", "U", TIMER_DELAY_MS="4500")
@@ -39,7 +39,7 @@ class TimerMetricsTests(TimerTestCase):
         self.assertEqual(self.service.metrics.count("never"), 0)
 
     def test_topics_that_are_gone(self) -> None:
-        """They are forgotten once none of their messages waits; the system's are not."""
+        """Deleted topics are removed when none of their messages waits; system topics remain."""
         for topic in ("gone", "waits", "rmq_sys_x", "TBW102"):
             self.service.metrics.add(topic, 1)
         self.service.metrics.add("gone", -1)
@@ -49,7 +49,7 @@ class TimerMetricsTests(TimerTestCase):
         self.assertEqual(set(self.service.metrics.reported()), {"rmq_sys_x", "TBW102"})
 
     def test_damaged_file(self) -> None:
-        """It is said, and the messages that wait are counted in the timer log."""
+        """The damage is logged, and the waiting messages are counted in the timer log."""
         self.send(b"waits", TIMER_DELAY_MS="4500")
         self.send(b"other", "U", TIMER_DELAY_MS="4500")
         self.turn()
@@ -60,7 +60,7 @@ class TimerMetricsTests(TimerTestCase):
                           in self.service.metrics.saved.timing_count.items()}, {"T": 1, "U": 1})
 
     def test_wrong_counts_end_with_the_last_message(self) -> None:
-        """What a crash of another broker left in the file does not stay for ever."""
+        """A wrong count that a crash of another broker left ends with the last message."""
         self.service.metrics.add("T", -3)
         self.send(b"waits", TIMER_DELAY_MS="4500")
         self.turns(6000)

@@ -8,14 +8,14 @@ from twistmq.plugins.timer.rates import Rates
 
 
 class RatesTests(SynchronousTestCase):
-    """Two counts, a sample now and then."""
+    """Two counts, with a sample from time to time."""
 
     def test_without_samples(self) -> None:
-        """Nothing is known yet."""
+        """Without samples the rates are unknown."""
         self.assertEqual(Rates().update(1000, 7, 8), (0.0, 0.0))
 
     def test_counts_older_than_ten_seconds_are_forgotten(self) -> None:
-        """What is older than ten seconds does not count."""
+        """Samples that are older than ten seconds do not count."""
         rates = Rates()
         for second in range(20):
             rates.note(second * 1000, second * 10, 0 if second < 15 else (second - 15) * 100)

@@ -1,4 +1,4 @@
-"""Taking messages back: handles, the request, and what it refuses."""
+"""The recall of messages: its handles, its request and its refusals."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HANDLE = RecallHandle("T", "broker-a", "1700000009001", "KEY")
 
 
 class HandleTests(SynchronousTestCase):
-    """The text a client keeps."""
+    """The text that a client keeps."""
 
     def test_a_handle_has_apaches_text(self) -> None:
-        """As Apache's broker writes it."""
+        """The text is that of Apache's broker."""
         self.assertEqual(encode_handle(HANDLE), "djEgVCBicm9rZXItYSAxNzAwMDAwMDA5MDAxIEtFWQ==")
 
     def test_a_handle_is_read_with_padding_and_both_alphabets(self) -> None:
-        """Also without the signs that fill it, with more behind, and with the other alphabet."""
+        """Padding may be missing, more text may follow, and both alphabets are accepted."""
         text = encode_handle(HANDLE)
         self.assertEqual(decode_handle(text), HANDLE)
         self.assertEqual(decode_handle(text.rstrip("=")), HANDLE)
@@ -38,13 +38,13 @@ class HandleTests(SynchronousTestCase):
         self.assertEqual(decode_handle(encode_handle(odd)), odd)
 
     def test_what_is_none(self) -> None:
-        """No base64, another version, too little."""
+        """Text that is no base64, has another version, or is too short."""
         for text in ("", "*", "djI=", "djIgVCBiIDEgaw==", "djEgVCBiIDE=", "a", "\u00e4"):
             self.assertIsNone(decode_handle(text), msg=text)
 
 
 class RecallTests(TimerTestCase):
-    """A broker that lets messages be taken back."""
+    """A broker that permits recalls."""
 
     settings = {"recallMessageEnable": "true"}  # noqa: RUF012
 
@@ -63,7 +63,9 @@ class RecallTests(TimerTestCase):
         return handle
 
     def test_handle_of_a_send(self) -> None:
-        """It names topic, broker, time and unique key; what does not wait has none."""
+        """It has the topic, the broker, the time and the unique key; an ordinary
+        message has none.
+        """
         handle = decode_handle(self.handle_of(TIMER_DELAY_MS="4500", UNIQ_KEY="U"))
         self.assertEqual(handle, ("T", "broker-a", str(self.box.now_ms + 4001), "U"))
         self.assertIsNone(self.send(b"now").recall_handle)
@@ -73,7 +75,7 @@ class RecallTests(TimerTestCase):
         self.assertIsNone(self.send(b"was", TIMER_OUT_MS="5").recall_handle)
 
     def test_a_recalled_message_does_not_come(self) -> None:
-        """It does not come, others of the same tick do, and nothing is left."""
+        """The message is not delivered, others of the same tick are, and no data remains."""
         handle = self.handle_of(b"back", TIMER_DELAY_MS="4500", UNIQ_KEY="U")
         self.send(b"stays", TIMER_DELAY_MS="4500", UNIQ_KEY="V")
         self.turn()
@@ -90,7 +92,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual(self.stored(queue_id=0), [])
 
     def test_message_that_takes_back(self) -> None:
-        """Its record says which, and has what Apache's broker gives it."""
+        """The record of the recall names the message, and has the fields of Apache's broker."""
         handle = self.handle_of(TIMER_DELAY_MS="4500", UNIQ_KEY="U")
         self.recall(handle)
         [_, stored] = self.waiting()
@@ -119,7 +121,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual((self.bodies(), self.bodies("Other")), ([b"own"], [b"kept"]))
 
     def test_last_moment(self) -> None:
-        """As long as its time has not come it can be taken back, not a moment later."""
+        """A message can be recalled until its time, and not a millisecond later."""
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         self.turns(4000)
         self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
@@ -130,7 +132,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual(self.bodies(), [])
 
     def test_behind_with_entering(self) -> None:
-        """What was taken back in time does not come, though neither was entered yet."""
+        """A message that was recalled in time is not delivered, even if nothing was entered yet."""
         handle = self.handle_of(TIMER_DELAY_MS="900")
         self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
         self.after_kill()
@@ -139,7 +141,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual((self.bodies(), self.service.enqueue.backlog), ([], 0))
 
     def test_after_a_roll(self) -> None:
-        """What was rolled is found in its last slot."""
+        """A rolled message is found in its last slot."""
         self.restart(timerRollWindowSlot="4")
         handle = self.handle_of(b"back", TIMER_DELAY_MS="20000")
         self.send(b"stays", TIMER_DELAY_MS="20000")
@@ -150,7 +152,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual(self.service.metrics.count("T"), 0)
 
     def test_sent_by_hand(self) -> None:
-        """A client may send what takes back itself; it needs a time to come."""
+        """A client may send the recall message itself; it needs a time in the future."""
         self.send(b"back", TIMER_DELIVER_MS=str(self.box.now_ms + 4500), UNIQ_KEY="U")
         self.send(b"hand", TIMER_DELIVER_MS=str(self.box.now_ms + 4500), TIMER_DEL_UNIQKEY="T+U")
         self.turns(6000)
@@ -160,7 +162,7 @@ class RecallTests(TimerTestCase):
         self.assertTrue((remark or "").startswith("timer message illegal, the delay time"))
 
     def test_of_nothing(self) -> None:
-        """Nobody is taken back, and nothing is counted."""
+        """A recall without a message changes no count."""
         handle = encode_handle(RecallHandle("T", "broker-a", str(self.box.now_ms + 4001), "none"))
         self.send(b"stays", TIMER_DELAY_MS="4500")
         self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
@@ -169,18 +171,18 @@ class RecallTests(TimerTestCase):
         self.assertEqual(self.service.metrics.count("T"), 0)
 
     def counted(self, topic: str = "T") -> tuple[int, int]:
-        """What others are told of a topic, and what is in the wheel."""
+        """Return the count that is shown for a topic, and the count in the wheel."""
         told = TimerMetricsSerializeWrapper.decode(
             self.box.ask(RequestCode.GET_TIMER_METRICS).body).timing_count
         return told[topic].count if topic in told else 0, self.service.wheel.waiting_count
 
     def raw_counts(self) -> dict[str, int]:
-        """The counts as they are saved, without those that are 0."""
+        """Return the counts as they are saved, without zeros."""
         return {topic: metric.count for topic, metric
                 in self.service.metrics.saved.timing_count.items() if metric.count}
 
     def test_a_message_that_is_recalled_again_counts_once(self) -> None:
-        """Before and after its time, also over a restart and where a roll comes between."""
+        """A second recall does not count, before or after the time, over a restart or a roll."""
         for window, delay in (("100", "6000"), ("4", "20000")):
             self.restart(timerRollWindowSlot=window)
             handle = self.handle_of(b"back", TIMER_DELAY_MS=delay, UNIQ_KEY="U")
@@ -201,7 +203,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual(self.bodies(), [b"stays"] * 2)
 
     def test_one_recall_of_two_messages_with_one_key(self) -> None:
-        """Both are taken back, and none is counted any more."""
+        """Both messages are recalled, and neither is counted any more."""
         handle = self.handle_of(b"back", TIMER_DELAY_MS="4500", UNIQ_KEY="U")
         self.send(b"twin", TIMER_DELAY_MS="4500", UNIQ_KEY="U")
         self.send(b"later", TIMER_DELAY_MS="9500", UNIQ_KEY="W")
@@ -212,7 +214,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual((self.bodies(), self.raw_counts()), ([b"later"], {}))
 
     def test_nobody_is_told_of_less_than_no_message(self) -> None:
-        """A recall of nothing is never shown as a message that is not there."""
+        """A recall without a message never makes a count negative."""
         handle = encode_handle(RecallHandle("T", "broker-a", str(self.box.now_ms + 4001), "none"))
         self.send(b"far", TIMER_DELAY_MS="900")
         self.turns(3000)
@@ -224,7 +226,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual(self.raw_counts(), {})
 
     def test_a_topic_that_is_deleted_while_its_messages_wait(self) -> None:
-        """Nobody is told of it, and when it is there again nothing is missing."""
+        """The topic is not shown, and when it is created again its count is right."""
         self.send(b"old", TIMER_DELAY_MS="4500")
         self.turn()
         self.box.kernel.tables.delete_topic("T")
@@ -243,7 +245,7 @@ class RecallTests(TimerTestCase):
         self.assertNotIn("T", self.service.metrics.saved.timing_count)
 
     def test_a_message_that_cannot_be_read_counts_until_its_time(self) -> None:
-        """It is given up with an error, and not counted afterwards."""
+        """It is given up with an error, and is not counted afterwards."""
         self.send(b"lost", TIMER_DELAY_MS="4500")
         self.send(b"waits", TIMER_DELAY_MS="9500")
         self.turn()
@@ -283,7 +285,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual((self.service.wheel.count, self.raw_counts()), (0, {}))
 
     def test_refusals_come_in_apaches_order_and_words(self) -> None:
-        """In Apache's order and words."""
+        """The refusals have Apache's order and texts."""
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         other = ResponseCode.ILLEGAL_OPERATION
         self.send(b"now", "Other")
@@ -301,7 +303,7 @@ class RecallTests(TimerTestCase):
                              (other, "recall failed, timestamp invalid"), msg=text)
 
     def test_recall_is_off_by_default_and_can_be_allowed(self) -> None:
-        """It is forbidden by default, and can be where sends are."""
+        """By default recalls are forbidden; a setting permits them where sends are permitted."""
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         self.restart(recallMessageEnable="false")
         self.assertEqual(self.refusal(handle), (
@@ -315,7 +317,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual(self.refusal(handle), (ResponseCode.SLAVE_NOT_AVAILABLE, unavailable))
 
     def test_without_the_wheel(self) -> None:
-        """Nothing waits: there is nothing to take back."""
+        """Without the wheel no message waits, so none can be recalled."""
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         self.restart(timerWheelEnable="false")
         self.assertEqual(self.refusal(handle), (
@@ -323,7 +325,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual(self.stored(queue_id=0), [])
 
     def test_full_disk(self) -> None:
-        """It was not taken back, and the client is told."""
+        """The recall fails, and the client gets an error."""
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         self.disk.room_bytes = 0
         self.assertEqual(self.refusal(handle), (
@@ -331,7 +333,7 @@ class RecallTests(TimerTestCase):
         self.disk.room_bytes = None
 
     def test_failed_flush(self) -> None:
-        """Its producer is told that it may not last."""
+        """The producer gets the code that the recall may be lost."""
         self.restart(flushDiskType="SYNC_FLUSH")
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         self.disk.fail_sync_in = 1
@@ -340,7 +342,7 @@ class RecallTests(TimerTestCase):
         self.flushLoggedErrors(OSError, StoreError)
 
     def test_sync_flush(self) -> None:
-        """The answer waits for the disk."""
+        """The response waits for the disk."""
         self.restart(flushDiskType="SYNC_FLUSH")
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)

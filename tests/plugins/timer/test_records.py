@@ -1,4 +1,4 @@
-"""Which messages wait, until when, and what becomes of them."""
+"""The messages that wait, their times, and their records."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def record(topic: str = "T", sys_flag: int = 0, **properties: str) -> MessageRec
 
 
 class AskingTests(SynchronousTestCase):
-    """Which records ask for a time."""
+    """Records that ask for a time."""
 
     def test_that_do(self) -> None:
-        """By each of the three properties, also beside a level that is none."""
+        """Each of the three properties counts, also beside an invalid level."""
         for fields in ({"TIMER_DELAY_SEC": "1"}, {"TIMER_DELAY_MS": "1"},
                        {"TIMER_DELIVER_MS": "1"}, {"TIMER_DELAY_MS": "1", "DELAY": "0"},
                        {"TIMER_DELAY_MS": "1", "DELAY": "x"}):
@@ -45,7 +45,9 @@ class AskingTests(SynchronousTestCase):
             asks_for_time(record(sys_flag=SYS_TRANSACTION_COMMIT, TIMER_DELAY_MS="1")))
 
     def test_that_do_not(self) -> None:
-        """Others; with a level; what waited already; half messages; what only looks so."""
+        """Records without a time, with a level, after their wait, half messages,
+        and similar names.
+        """
         for fields in ({}, {"TIMER_DELAY_MS": "1", "DELAY": "2"},
                        {"TIMER_DELAY_MS": "1", "TIMER_OUT_MS": "7"},
                        {"KEYS": "TIMER_DELAY_MS"}, {"MY_TIMER_DELAY_MS": "1"},
@@ -57,7 +59,7 @@ class AskingTests(SynchronousTestCase):
             asks_for_time(record(sys_flag=SYS_TRANSACTION_PREPARED, TIMER_DELAY_MS="1")))
 
     def test_seconds_win_over_milliseconds(self) -> None:
-        """Seconds win over milliseconds, and those over a time."""
+        """Seconds take precedence over milliseconds, and these over a time."""
         for fields, expected in (
             ({"TIMER_DELAY_SEC": "2", "TIMER_DELAY_MS": "5"}, NOW_MS + 2000),
             ({"TIMER_DELAY_MS": "5", "TIMER_DELIVER_MS": "1"}, NOW_MS + 5),
@@ -69,16 +71,16 @@ class AskingTests(SynchronousTestCase):
 
 
 class WayTests(SynchronousTestCase):
-    """A record becomes one of the timer topic, and from there its own again."""
+    """A record is moved to the timer topic, and from there to its own topic."""
 
     def waiting(self, **properties: str) -> MessageRecord:
-        """A record on its way."""
+        """Return a record before it is stored."""
         sent = record("Real", TAGS="red", KEYS="k", **properties)
         wait_record(sent, parse_properties(sent.properties), NOW_MS)
         return sent
 
     def test_into_the_timer_topic(self) -> None:
-        """It says where it belongs and when it is due."""
+        """The record has its topic and its time as properties."""
         sent = self.waiting(TIMER_DELAY_MS="5")
         self.assertEqual((sent.topic, sent.queue_id), ("rmq_sys_wheel_timer", 0))
         fields = parse_properties(sent.properties)
@@ -88,7 +90,7 @@ class WayTests(SynchronousTestCase):
         self.assertEqual(due_ms_of(fields), NOW_MS)
 
     def test_out_of_it(self) -> None:
-        """All properties stay; two say when it came and went."""
+        """All properties remain; two more have the times of its arrival and delivery."""
         stored = decode_record(encode_record(self.waiting(TIMER_DELAY_MS="5")))
         due = due_record(stored, stored.properties_map(), 7, 9)
         self.assertEqual((due.topic, due.queue_id, due.body), ("Real", 3, b"x"))
@@ -98,7 +100,7 @@ class WayTests(SynchronousTestCase):
         self.assertIsNone(asks_for_time(due))
 
     def test_a_rolled_record_stays_in_the_timer_topic(self) -> None:
-        """It stays in the timer topic, and says how often it was rolled."""
+        """A rolled record stays in the timer topic, and has the number of its rolls."""
         stored = decode_record(encode_record(self.waiting(TIMER_DELAY_MS="5")))
         rolled = rolled_record(stored, stored.properties_map(), 7, 9)
         self.assertEqual(rolled.topic, "rmq_sys_wheel_timer")
@@ -110,7 +112,7 @@ class WayTests(SynchronousTestCase):
             "TIMER_DEQUEUE_MS": "10"})
 
     def test_what_does_not_say_where(self) -> None:
-        """No topic, one that is no directory's, the timer topic; no queue."""
+        """The topic is missing, invalid or the timer topic, or the queue is missing."""
         stored = decode_record(encode_record(record()))
         for fields in ({}, {"REAL_TOPIC": "T"}, {"REAL_TOPIC": "../T", "REAL_QID": "0"},
                        {"REAL_TOPIC": "T", "REAL_QID": "-1"},
@@ -120,7 +122,7 @@ class WayTests(SynchronousTestCase):
         self.assertRaises(BrokerError, due_ms_of, {"TIMER_OUT_MS": "soon"})
 
     def test_room_for_delivery(self) -> None:
-        """What can be stored now can be delivered, and rolled before that."""
+        """A record that can be stored now can also be rolled and delivered."""
         room = PROPERTIES_LENGTH_MAX
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Where things go on after a stop or a kill, of this broker or of Apache's."""
+"""Restarts after a stop or a kill, of this broker or of Apache's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RecoveryTests(TimerTestCase):
         self.disk.write_file(CHECK, values.encode().ljust(4096, b"\0"))
 
     def test_clean_stop(self) -> None:
-        """Everything is where it was; the wheel is believed."""
+        """Everything is as before, and the wheel is used as it was saved."""
         self.fill()
         slots = dict(self.service.wheel.slots)
         self.box.stop()
@@ -52,7 +52,7 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come()
 
     def test_killed_before_it_was_saved(self) -> None:
-        """What was entered since the last check point is entered again, and nothing twice."""
+        """Messages entered since the last check point are entered again, and none twice."""
         self.fill()
         self.after_kill()
         self.assertEqual((self.service.enqueue.offset, self.service.timer_log.end), (0, 0))
@@ -61,7 +61,7 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come()
 
     def test_killed_after_it_was_saved(self) -> None:
-        """It goes on from there; the wheel is made of the log."""
+        """The broker continues at the check point; the wheel is rebuilt from the log."""
         self.fill()
         self.save()
         slots = dict(self.service.wheel.slots)
@@ -72,7 +72,7 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come()
 
     def test_killed_between_wheel_and_check_point(self) -> None:
-        """A slot of what is entered at another time again is not left behind.
+        """A slot of a message that is entered again with another time is not left over.
 
         Its unit's place is another message's then, which would come with that slot: too early.
         """
@@ -101,7 +101,7 @@ class RecoveryTests(TimerTestCase):
         self.assertEqual(self.bodies(), [b"soon", b"soon", b"later", b"far"])
 
     def test_killed_after_deliveries(self) -> None:
-        """What was delivered since the last check point comes twice, no more."""
+        """Only messages delivered since the last check point are delivered twice."""
         self.fill()
         self.save()
         self.turns(3000)
@@ -110,7 +110,7 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come(*range(5))
 
     def test_killed_after_saved_deliveries(self) -> None:
-        """Nothing comes twice."""
+        """No message is delivered twice."""
         self.fill()
         self.turns(3000)
         self.save()
@@ -118,7 +118,7 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come()
 
     def test_files_without_end(self) -> None:
-        """Kills and stops in turn, with messages in between, lose and double nothing."""
+        """After kills and stops in turn, no message is lost or delivered twice."""
         sent = 0
         for number in range(12):
             for _ in range(3):
@@ -151,7 +151,7 @@ class RecoveryTests(TimerTestCase):
             self.assertTrue(error_lines(events))
 
     def test_after_a_stop_of_apaches(self) -> None:
-        """Its check point is behind its log, its wheel too: the log is followed."""
+        """Its check point and its wheel are older than its log, so the log counts."""
         self.fill()
         self.box.stop()
         self.disk.remove(WHEEL)
@@ -161,7 +161,7 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come()
 
     def test_after_a_kill_of_apaches(self) -> None:
-        """What is in the log is not entered again, though the check point does not know it."""
+        """Messages in the log are not entered again, although the check point lacks them."""
         self.fill()
         self.box.stop()
         self.as_apache(last_timer_log_flush_position=0, master_timer_queue_offset=3)
@@ -174,7 +174,7 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come()
 
     def test_after_apaches_whose_log_is_behind(self) -> None:
-        """It goes on behind the last unit there is."""
+        """The broker continues after the last unit that exists."""
         self.fill()
         end = self.service.timer_log.end
         self.box.stop()
@@ -188,7 +188,7 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come()
 
     def test_garbage_behind_the_log(self) -> None:
-        """Units of messages that are not there, or not timed, end it."""
+        """Units of messages that do not exist, or have no time, end the log."""
         self.fill()
         good = self.service.timer_log.unit(0)
         assert good is not None
@@ -209,7 +209,7 @@ class RecoveryTests(TimerTestCase):
         return 8 * UNIT_SIZE + 20 + 2 * UNIT_SIZE
 
     def test_check_point_that_is_lost(self) -> None:
-        """All is entered anew, but what is in the log already."""
+        """Messages are entered again, except those that are in the log."""
         self.fill()
         self.box.stop()
         self.disk.remove(CHECK)
@@ -219,7 +219,9 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come()
 
     def test_log_that_is_lost(self) -> None:
-        """As Apache's broker does, it goes on after what was entered: who removes it loses that."""
+        """As Apache's broker does, this one continues after the entered messages,
+        which are lost.
+        """
         self.fill()
         self.box.stop()
         self.disk.remove("/store/timerlog")
@@ -237,7 +239,7 @@ class RecoveryTests(TimerTestCase):
         self.assert_all_come()
 
     def test_down_for_long(self) -> None:
-        """What was due meanwhile comes late, and first what was due first."""
+        """Messages that became due are delivered late, in the order of their times."""
         self.fill()
         self.box.stop()
         self.box.now_ms += 20 * 86_400_000
@@ -246,7 +248,7 @@ class RecoveryTests(TimerTestCase):
         self.assertEqual(self.bodies(), [b"%d" % number for number in range(10)])
 
     def test_old_files(self) -> None:
-        """They go with the messages they tell of."""
+        """Files are deleted together with the messages to which they refer."""
         self.fill()
         [first] = [unit for _, unit in self.service.timer_log.units(7 * UNIT_SIZE, 8 * UNIT_SIZE)]
         self.run_task("remove old timer log files")
@@ -256,7 +258,7 @@ class RecoveryTests(TimerTestCase):
         self.assertEqual(self.service.timer_log.begin, 8 * UNIT_SIZE + 20)
 
     def test_the_two_are_apart(self) -> None:
-        """The two are apart."""
+        """The queues of the two are separate."""
         self.assertNotEqual(CLEAN, RUNNING)
 
 
@@ -264,13 +266,13 @@ class BeyondTests(TimerTestCase):
     """A saved offset that is not in the range of the timer topic: apache/rocketmq#1869."""
 
     def change_check_point(self, **changes: int) -> None:
-        """Change what a stopped broker saved."""
+        """Change the saved check point of a stopped broker."""
         file = TimerCheckpointFile(self.disk, CHECK, self.service.tick_ms)
         file.load()
         file.write(replace(file.values, **changes), file.state)
 
     def test_what_was_not_entered_comes(self) -> None:
-        """The timer log tells up to where messages were entered, so that none comes twice."""
+        """The timer log has the offset up to which messages were entered, so none comes twice."""
         for number in range(10):
             self.send(b"%d" % number, TIMER_DELAY_MS="8500")
         self.turn()
@@ -299,7 +301,7 @@ class BeyondTests(TimerTestCase):
         self.assertEqual(self.bodies(), [b"old", b"0", b"1", b"2", b"3", b"4"])
 
     def test_without_the_timer_log(self) -> None:
-        """What waits is entered again; what was due is not delivered again, and counted."""
+        """Waiting messages are entered again; due ones are counted and not delivered."""
         for number in range(10):
             self.send(b"%d" % number, TIMER_DELAY_MS="1500" if number < 4 else "8500")
         self.turns(3000)
@@ -317,7 +319,7 @@ class BeyondTests(TimerTestCase):
         self.assertRegex(lines[1], "^4 messages of .*-0 that were due before .* not delivered")
 
     def test_messages_that_are_gone(self) -> None:
-        """They are counted."""
+        """Messages that no longer exist are counted."""
         self.send(b"first", TIMER_DELAY_MS="8500")
         self.turn()
         queue = self.box.kernel.store.queues.find(TIMER_TOPIC, 0)

@@ -1,4 +1,4 @@
-"""Public bug reports about timed messages, tried here. See ``tests/REPORTS.md``."""
+"""Public bug reports about timed messages, reproduced here; see ``tests/REPORTS.md``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ReportTests(TimerTestCase):
     settings = {"timerMaxDelaySec": str(30 * DAY_S)}  # noqa: RUF012
 
     def test_delays_that_overflow_are_refused(self) -> None:
-        """apache/rocketmq#10872: a delay that overflows a Java long is delivered at once."""
+        """apache/rocketmq#10872: a delay that overflows a Java long is delivered immediately."""
         now_ms = self.box.now_ms
         beyond = (LONG_MAX, LONG_MAX // 1000, LONG_MAX // 1000 + 1, LONG_MAX - now_ms, 2**64,
                   2**64 + now_ms, 10**18, 10**40)

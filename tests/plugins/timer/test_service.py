@@ -1,4 +1,4 @@
-"""Timed messages on their way: when they come, what is refused, over restarts and faults."""
+"""The delivery of timed messages: times, refusals, restarts and faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY_MS = 86_400_000
 
 
 class DeliveryTests(TimerTestCase):
-    """When messages come."""
+    """The times of deliveries."""
 
     def come_at(self) -> dict[bytes, int]:
         """Let time pass; :returns: when each message came, ms from now."""
@@ -37,7 +37,7 @@ class DeliveryTests(TimerTestCase):
         return found
 
     def test_never_early(self) -> None:
-        """At the end of the tick that their time is in; a time between ticks is passed."""
+        """A message is delivered at the end of the tick that contains its time."""
         for delay_ms in (1, 999, 1000, 1001, 1500, 2000, 2001):
             self.send(b"%d" % delay_ms, TIMER_DELAY_MS=str(delay_ms))
         self.assertEqual(self.come_at(), {
@@ -45,7 +45,7 @@ class DeliveryTests(TimerTestCase):
             b"2001": 3000})
 
     def test_a_topic_that_lost_queues(self) -> None:
-        """A message goes to a queue that the topic has, whether it waited or came late."""
+        """A message goes to a queue that the topic has, whether it waited or was late."""
         topics = self.box.kernel.topic_config
         topics.update(TopicConfig("T", 8, 8, 6), {})
         for body, delay_ms in ((b"late", "1000"), (b"waiting", "5000")):
@@ -57,7 +57,7 @@ class DeliveryTests(TimerTestCase):
                          ([b"late", b"waiting"], []))
 
     def test_by_each_property(self) -> None:
-        """Seconds, milliseconds, a time."""
+        """The time may be given in seconds, in milliseconds or as a time."""
         self.send(b"seconds", TIMER_DELAY_SEC="2")
         self.send(b"ms", TIMER_DELAY_MS="1000")
         self.send(b"time", TIMER_DELIVER_MS=str(self.box.now_ms + 3000))
@@ -72,14 +72,14 @@ class DeliveryTests(TimerTestCase):
         self.assertNotIn("REAL_TOPIC", self.stored()[0].properties_map())
 
     def test_shorter_ticks(self) -> None:
-        """timerPrecisionMs says how exact it is."""
+        """The setting timerPrecisionMs gives the length of a tick."""
         self.restart(timerPrecisionMs="100")
         self.send(b"a", TIMER_DELAY_MS="130")
         self.send(b"b", TIMER_DELAY_MS="300")
         self.assertEqual(self.come_at(), {b"a": 200, b"b": 300})
 
     def test_messages_of_one_tick_come_as_they_were_sent(self) -> None:
-        """Messages of one tick come as they were sent."""
+        """Messages of one tick are delivered in the order of their sends."""
         bodies = [b"%d" % number for number in range(300)]
         for body in bodies:
             self.send(body, TIMER_DELAY_MS="2500")
@@ -87,7 +87,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(self.bodies(), bodies)
 
     def test_late_to_be_entered(self) -> None:
-        """What is due when it is entered comes at once."""
+        """A message that is due when it is entered is delivered immediately."""
         begin_ms = self.box.now_ms
         self.send(TIMER_DELAY_MS="500")
         self.turn(5000)
@@ -95,7 +95,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(stored.properties_map()["TIMER_ENQUEUE_MS"], str(begin_ms))
 
     def test_for_a_tick_that_is_delivered(self) -> None:
-        """It comes at once, and says that it was never entered."""
+        """It is delivered immediately, and its properties say that it was not entered."""
         self.turns(3000)
         self.box.kernel.append([message(TIMER_TOPIC, properties=format_properties({
             "TIMER_OUT_MS": str(self.box.now_ms - 1000), "REAL_TOPIC": "T", "REAL_QID": "1"}))])
@@ -105,7 +105,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(self.service.timer_log.end, 0)
 
     def test_deleted_topic(self) -> None:
-        """Its messages make no queue of it; one that was made anew gets what is due then."""
+        """Its messages create no queue; a topic that was created again gets those due later."""
         for topic in ("T", "U", "V"):
             self.send(topic=topic, TIMER_DELAY_MS="2000")
             self.send(topic=topic, TIMER_DELAY_MS="5000")
@@ -122,7 +122,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual([len(self.bodies(topic)) for topic in ("T", "U", "V")], [0, 1, 2])
 
     def test_topic_that_a_kill_made_forgotten(self) -> None:
-        """A topic that is not there, but was not deleted, gets its messages."""
+        """A missing topic that was not deleted gets its messages."""
         self.send(TIMER_DELAY_MS="2000")
         del self.box.kernel.topic_config.table["T"]
         self.turns(3000)
@@ -149,7 +149,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(len(self.bodies()), 300)
 
     def test_delivered_properties_equal_apaches(self) -> None:
-        """As Apache's broker leaves them."""
+        """The properties are those of Apache's broker."""
         self.send(TIMER_DELAY_MS="2500", UNIQ_KEY="U")
         begin_ms = self.box.now_ms
         self.turns(4000)
@@ -161,7 +161,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(stored.born_timestamp, begin_ms)
 
     def test_far_ones_are_rolled(self) -> None:
-        """They come back into the timer topic on their way, and still come in time."""
+        """They return to the timer topic on their way, and are delivered in time."""
         self.restart(timerRollWindowSlot="6")
         begin_ms = self.box.now_ms
         self.send(b"far", TIMER_DELAY_MS="20000")
@@ -181,7 +181,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(self.service.metrics.count("T"), 0)
 
     def test_stays_between(self) -> None:
-        """Nothing is delivered or entered where a setting says so."""
+        """With a setting nothing is delivered or entered."""
         self.restart(timerStopDequeue="true")
         self.send(TIMER_DELAY_MS="1500")
         self.turns(5000)
@@ -195,7 +195,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(self.bodies(), [b"timed", b"other"])
 
     def test_turns_are_short(self) -> None:
-        """A turn ends when its time is over, however much there is to do."""
+        """A step ends when its time is over, however much work remains."""
         for number in range(400):
             self.send(b"%d" % number, TIMER_DELAY_MS="1500")
         ticks = iter(range(1_000_000))
@@ -210,7 +210,7 @@ class DeliveryTests(TimerTestCase):
         self.assertGreater(turns, 1)
 
     def test_clock_that_goes_back(self) -> None:
-        """What was sent comes when the clock says so; nothing is lost."""
+        """Messages are delivered by the clock, and none is lost."""
         self.turns(3000)
         self.box.now_ms -= 2000
         self.restart()
@@ -222,10 +222,10 @@ class DeliveryTests(TimerTestCase):
 
 
 class RefusalTests(TimerTestCase):
-    """What is not taken."""
+    """Messages that are refused."""
 
     def test_too_far(self) -> None:
-        """Apache's code and words; the limit itself is taken."""
+        """The code and text are Apache's; a time at the limit is accepted."""
         remark = ("timer message illegal, the delay time should not be bigger than the max delay "
                   "259200000ms; or if set del msg, the delay time should be bigger than the "
                   "current time")
@@ -276,12 +276,14 @@ class RefusalTests(TimerTestCase):
         self.send(TIMER_DELAY_MS="6000")
 
     def test_to_the_timer_topic_itself(self) -> None:
-        """What is in it has a meaning to the broker: no client may send there."""
+        """The messages of this topic have a meaning for the broker, so clients may
+        not send to it.
+        """
         reply = self.ask_send(topic=TIMER_TOPIC, queue_id=0)
         self.assertEqual(reply.code, ResponseCode.NO_PERMISSION)
 
     def test_long_properties(self) -> None:
-        """What could not be delivered is not taken."""
+        """A message that could not be delivered is refused."""
         code, remark = self.refused(TIMER_DELAY_SEC="1", filler="x" * 32_500)
         self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
         self.assertIn("properties of a timed message", remark or "")
@@ -295,10 +297,10 @@ class RefusalTests(TimerTestCase):
 
 
 class FaultTests(TimerTestCase):
-    """Disks that fail, messages that have no meaning."""
+    """Disks that fail, and invalid messages."""
 
     def test_messages_without_meaning(self) -> None:
-        """They are passed over, and those behind them come."""
+        """They are skipped, and later messages are delivered."""
         for fields in ({}, {"TIMER_OUT_MS": "soon"}, {"TIMER_OUT_MS": "5"},
                        {"TIMER_OUT_MS": str(self.box.now_ms + 1000), "REAL_TOPIC": "../x"}):
             self.box.kernel.append([message(TIMER_TOPIC, properties=format_properties(fields))])
@@ -308,7 +310,7 @@ class FaultTests(TimerTestCase):
         self.assertEqual(self.service.enqueue.backlog, 0)
 
     def test_full_disk(self) -> None:
-        """Entering and delivering wait until there is room; nothing comes twice."""
+        """Entering and delivering wait for room, and no message is delivered twice."""
         for number in range(5):
             self.send(b"%d" % number, TIMER_DELAY_MS="1500")
         self.disk.room_bytes = 0
@@ -326,7 +328,7 @@ class FaultTests(TimerTestCase):
         self.assertEqual(self.bodies(), [b"%d" % number for number in range(5)])
 
     def test_full_disk_when_late(self) -> None:
-        """What comes at once waits too, and no check point is made meanwhile."""
+        """Late messages wait, too, and no check point is saved in the meantime."""
         self.send(b"later", TIMER_DELAY_MS="9500")
         self.turn(3000)
         self.save()
@@ -344,7 +346,7 @@ class FaultTests(TimerTestCase):
         self.assertEqual(self.bodies(), [b"late", b"later"])
 
     def test_a_message_that_can_never_be_stored_does_not_block_the_rest(self) -> None:
-        """What a plugin says can never be stored does not hold up others."""
+        """A message that a plugin refuses for good does not block others."""
         self.send(b"bad", TIMER_DELAY_MS="1500")
         self.send(b"good", TIMER_DELAY_MS="1500")
         self.turn()
@@ -363,7 +365,7 @@ class FaultTests(TimerTestCase):
         self.assertIsNone(self.service.wheel.next_ms)
 
     def test_unsaved_progress(self) -> None:
-        """As long as the log cannot be synced the check point stays, and it is tried again."""
+        """While the log cannot be synced the check point does not advance; the sync is repeated."""
         self.send(TIMER_DELAY_MS="1500")
         self.turn()
         saved = self.disk.read_file("/store/config/timercheck")
@@ -374,7 +376,7 @@ class FaultTests(TimerTestCase):
         self.flushLoggedErrors(OSError, StoreError)
 
     def test_wheel_that_cannot_be_written(self) -> None:
-        """It is written later, with what came meanwhile."""
+        """It is written later, with the later changes."""
         self.box.kernel.store.flush.flushed(self.box.kernel.store.commit_log.max_offset)
         self.send(TIMER_DELAY_MS="9500")
         self.turn()
@@ -387,7 +389,7 @@ class FaultTests(TimerTestCase):
         self.assertFalse(self.service.wheel.is_changed)
 
     def test_one_damaged_message(self) -> None:
-        """One error names the record that is stepped over; the others of its slot come, once.
+        """One error names the record that is skipped; the others of its slot are delivered once.
 
         It is damaged before it is entered, or afterwards.
         """
@@ -418,7 +420,7 @@ class FaultTests(TimerTestCase):
         self.box = self.start()
 
     def test_saves_follow_each_other(self) -> None:
-        """A stop waits for a save that is under way."""
+        """A stop waits for a save that has begun."""
         held: list[tuple[object, Deferred[None]]] = []
         self.send(TIMER_DELAY_MS="1500")
         self.turn()
@@ -445,10 +447,10 @@ class FaultTests(TimerTestCase):
 
 
 class FigureTests(TimerTestCase):
-    """What is told of it."""
+    """The reported numbers."""
 
     def test_runtime_info(self) -> None:
-        """The rows that mqadmin prints."""
+        """The rows are those that mqadmin prints."""
         for _ in range(20):
             self.send(TIMER_DELAY_MS="500")
         for _ in range(5):
@@ -466,7 +468,7 @@ class FigureTests(TimerTestCase):
         self.assertEqual(hooks.runtime_info()["timerReadBehind"], "7")
 
     def test_check_point(self) -> None:
-        """As a slave is told."""
+        """A slave gets the check point."""
         self.send(TIMER_DELAY_MS="9500")
         self.turn()
         self.save()
@@ -476,7 +478,7 @@ class FigureTests(TimerTestCase):
         self.assertGreater(told.counter, 0)
 
     def test_nothing_to_save(self) -> None:
-        """Where nothing happens, the disk is left alone for a minute."""
+        """If nothing changes, nothing is written for a minute."""
         self.turn()
         self.save()
         before = self.disk.sync_count
@@ -489,14 +491,14 @@ class FigureTests(TimerTestCase):
         self.assertGreater(self.disk.sync_count, before)
 
     def test_a_slave_leaves_delivery_to_its_master(self) -> None:
-        """It leaves all to its master."""
+        """A slave leaves the delivery to its master."""
         self.send(TIMER_DELAY_MS="500")
         self.box.kernel.set_role("SLAVE", 1)
         self.turns(3000)
         self.assertEqual(self.service.enqueue.offset, 0)
 
     def test_progress_in_the_log(self) -> None:
-        """Said when it is behind, not else."""
+        """Progress is logged only when the delivery is behind."""
         seen: list[str] = []
         self.patch(self.service, "log", type("Log", (), {
             "info": staticmethod(lambda text, **fields: seen.append(text.format(**fields)))})())
@@ -513,7 +515,7 @@ class FigureTests(TimerTestCase):
         self.assertEqual(len(seen), 1)
 
     def test_start_that_failed_before(self) -> None:
-        """What was not loaded is not stopped, and does nothing."""
+        """A service that was not loaded is not stopped, and does nothing."""
         service = KernelBox([("timer", timer.Plugin)]).plugin(timer.Plugin).service
         assert service is not None
         service._is_loaded = False
@@ -523,7 +525,7 @@ class FigureTests(TimerTestCase):
 
 
 class AgreedTests(TimerTestCase):
-    """Replicas have a say in what the log contains."""
+    """Replicas must confirm the log."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -540,11 +542,11 @@ class AgreedTests(TimerTestCase):
         return TimerCheckpoint.decode(self.disk.read_file("/store/config/timercheck"))
 
     def copied(self) -> TimerCheckpoint:
-        """The check point that another broker of the group gets."""
+        """Return the check point that another broker of the group gets."""
         return TimerCheckpoint.decode(self.box.ask(RequestCode.GET_TIMER_CHECK_POINT).body)
 
     def test_progress_waits_for_the_deliveries(self) -> None:
-        """Until replicas have them, another master has to make them."""
+        """Until replicas have the deliveries, another master would have to make them."""
         for _ in range(5):
             self.turns(1000)
             self.save()
@@ -557,7 +559,7 @@ class AgreedTests(TimerTestCase):
         self.assertGreater(self.saved().last_read_ms, self.due_ms)
 
     def test_a_delivery_that_is_cut_is_made_again(self) -> None:
-        """The deliveries that are left are not made again, and later messages still wait."""
+        """The remaining deliveries are not repeated, and later messages still wait."""
         self.send(b"second", TIMER_DELAY_MS="1500")
         self.send(b"late", TIMER_DELAY_MS="8000")
         self.confirm()
@@ -584,7 +586,7 @@ class AgreedTests(TimerTestCase):
         self.assertEqual(sorted(self.bodies()), [b"first", b"late", b"second"])
 
     def test_a_stop_before_replicas_have_the_deliveries(self) -> None:
-        """What is saved describes no clean stop, because the wheel is further than the progress."""
+        """The save does not count as a clean stop, because the wheel is ahead of the progress."""
         self.turns(1000)
         self.save()
         self.turns(3000)

@@ -1,4 +1,4 @@
-"""What settings come to."""
+"""The values that follow from the settings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from twistmq.plugins.timer.settings import TIMER_SETTINGS, TimerSettings
 
 
 class TimerSettingsTests(SynchronousTestCase):
-    """Apache's defaults and roundings."""
+    """Apache's defaults and its rounding."""
 
     def read(self, **overrides: str) -> TimerSettings:
         return TimerSettings.read(Settings.load(TIMER_SETTINGS, overrides=overrides))
 
     def test_defaults_are_apaches(self) -> None:
-        """A tick of a second, a window of two days."""
+        """A tick has one second, and the window has two days."""
         self.assertEqual(self.read(), TimerSettings(True, 1000, 172_800, 104_857_600))
 
     def test_four_lengths(self) -> None:
@@ -25,7 +25,7 @@ class TimerSettingsTests(SynchronousTestCase):
             self.assertEqual(self.read(timerPrecisionMs=text).tick_ms, tick_ms, msg=text)
 
     def test_a_time_beyond_the_wheel_counts_as_its_end(self) -> None:
-        """What the wheel does not hold counts as all it does."""
+        """A time after the end of the wheel counts as its end."""
         for text, ticks in (("1", 604_740), ("2", 2), ("604740", 604_740), ("604741", 604_740),
                             ("-1", 604_740)):
             self.assertEqual(self.read(timerRollWindowSlot=text).roll_window, ticks, msg=text)

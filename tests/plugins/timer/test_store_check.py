@@ -1,4 +1,4 @@
-"""``twistmq store check`` of timed messages: whole stores, and each kind of damage by its place."""
+"""``twistmq store check`` with timed messages: whole stores, and each kind of damage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CHECK_POINT = "config/timercheck"
 
 
 class WholeTests(TimerStoreCase):
-    """Nothing is wrong, whatever state the store is in."""
+    """A whole store has no findings in any state."""
 
     def whole(self, message: str = "") -> dict[str, int]:
-        """The store must be whole; :returns: what was counted."""
+        """Check that the store is whole; :returns: the counts."""
         lines, report = check(self.root)
         self.assertEqual(lines, [], msg=message)
         self.assertEqual(report.problems, 0)
@@ -32,7 +32,7 @@ class WholeTests(TimerStoreCase):
         self.assertEqual((counts[FILES], counts[UNITS], counts[SLOTS]), (4, 20, 6))
 
     def test_a_store_in_which_nothing_waits(self) -> None:
-        """A store in which nothing waits, and one that never had a timed message."""
+        """A store without waiting messages, and one that never had a timed message."""
         self.turns(2000)
         self.stop()
         self.assertEqual(self.whole().get(UNITS, 0), 0)
@@ -41,7 +41,7 @@ class WholeTests(TimerStoreCase):
         self.whole()
 
     def test_no_finding_at_any_moment_of_a_life(self) -> None:
-        """At every moment of a life, saved or not; and the store of a broker that is killed then.
+        """The store has no findings at any moment of a broker's life, saved or killed.
 
         What the next broker makes of it is whole too, before and after its own stop.
         """
@@ -69,7 +69,7 @@ class WholeTests(TimerStoreCase):
         self.assertGreater(self.whole("stopped")[UNITS], 40)
 
     def test_the_length_of_a_tick_is_found_out(self) -> None:
-        """The length of a tick is found out, with our mark and without it."""
+        """The length of a tick is determined, with our mark and without it."""
         for count, tick_ms in enumerate((100, 200, 500), 1):
             self.stop()
             self.box = self.start(timerPrecisionMs=str(tick_ms))
@@ -82,7 +82,7 @@ class WholeTests(TimerStoreCase):
             self.assertEqual(self.whole(str(tick_ms))[SLOTS], count)
 
     def test_removed_files(self) -> None:
-        """Units may lead to units, and messages, that are removed."""
+        """Units may refer to removed units and messages."""
         self.fill()
         self.service.timer_log.drop_first()
         self.stop()
@@ -91,10 +91,10 @@ class WholeTests(TimerStoreCase):
 
 
 class DamageTests(TimerStoreCase):
-    """One damage, one line: file, byte, what was expected and what is there."""
+    """Each damage gives one line with the file, the byte, the expected and the actual value."""
 
     def setUp(self) -> None:
-        """A clean store with messages of every kind."""
+        """Create a clean store with messages in every state."""
         super().setUp()
         self.fill()
         self.stop()
@@ -112,7 +112,7 @@ class DamageTests(TimerStoreCase):
         return found
 
     def slot_of(self, position: int) -> tuple[int, int, Slot]:
-        """Place, ticks and slot of a unit."""
+        """Return the position, the ticks and the slot of a unit."""
         ticks = dict(self.units())[position].slot_ms // 1000
         [found] = [each for each in self.slots() if each[1] == ticks]
         return found
@@ -120,14 +120,14 @@ class DamageTests(TimerStoreCase):
     # --- units
 
     def test_a_unit_that_leads_past_another_one_of_its_slot(self) -> None:
-        """A unit that leads past another one of its slot."""
+        """A unit skips another unit of its slot."""
         places = self.of_slot(14)
         place = self.put_unit(places[5], "previous", "q", places[3])
         self.is_named(f"{place}: expected {places[4]}, the previous unit of its slot, found "
                       f"{places[3]}")
 
     def test_first_unit(self) -> None:
-        """The first unit of a slot, which leads to one of another slot."""
+        """The first unit of a slot refers to a unit of another slot."""
         places = self.of_slot(14)
         place = self.put_unit(places[0], "previous", "q", 0)
         self.is_named(f"{place}: expected -1, because no unit precedes it in its slot, found 0")
@@ -148,7 +148,7 @@ class DamageTests(TimerStoreCase):
             f"timerlog/{path.name} byte {at}: the same 1 more times behind it"])
 
     def test_a_unit_that_leads_to_no_record(self) -> None:
-        """A unit that leads to no record, or behind the log."""
+        """A unit refers to no record, or to a position after the log."""
         unit = dict(self.units())[self.of_slot(14)[2]]
         position = self.of_slot(14)[2]
         for wrong, found in ((unit.log_offset + 1, "no record starts there"),
@@ -161,7 +161,7 @@ class DamageTests(TimerStoreCase):
         self.is_named()
 
     def test_place_of_another_topic(self) -> None:
-        """A unit that leads to what was delivered."""
+        """A unit refers to a delivered message."""
         delivered = self.root / "consumequeue" / "T" / "1" / f"{0:020d}"
         place_of = int.from_bytes(delivered.read_bytes()[:8], "big")
         place = self.put_unit(self.of_slot(14)[2], "log_offset", "q", place_of)
@@ -169,19 +169,19 @@ class DamageTests(TimerStoreCase):
                       f"{place_of}, a record of T")
 
     def test_message_size(self) -> None:
-        """A unit that says another size than the message."""
+        """A unit has another size than its message."""
         position = self.of_slot(14)[2]
         size = dict(self.units())[position].message_size
         place = self.put_unit(position, "message_size", "i", size + 1)
         self.is_named(f"{place}: expected the message's size {size}, found {size + 1}")
 
     def test_topic_hash(self) -> None:
-        """A unit that says another topic; Java's hash of T is 84."""
+        """A unit has another topic; Java's hash of T is 84."""
         place = self.put_unit(self.of_slot(14)[2], "topic_hash", "i", 85)
         self.is_named(f"{place}: expected the code 84 of topic 'T', found 85")
 
     def test_a_unit_that_takes_a_message_back_where_the_message_does_not(self) -> None:
-        """A unit that takes a message back where the message does not; the count is wrong too."""
+        """A unit recalls although its message does not; the count is wrong as well."""
         places = self.of_slot(14)
         place = self.put_unit(places[2], "magic", "i", 1 | MAGIC_DELETE)
         at = self.slot_of(places[2])[0]
@@ -191,7 +191,7 @@ class DamageTests(TimerStoreCase):
             f"{self.slot_of(places[2])[1]} ticks), found 12")
 
     def test_a_unit_in_the_wrong_slot_is_found(self) -> None:
-        """A unit, alone in its slot, that says another time: it is in no slot, the slot in none."""
+        """A unit, alone in its slot, has another time: it is in no slot, and its slot is empty."""
         position, unit = next((p, u) for p, u in self.units()
                               if p not in self.of_slot(14) and not u.is_rolled and p > 0)
         at, ticks, _ = self.slot_of(position)
@@ -209,7 +209,7 @@ class DamageTests(TimerStoreCase):
     # --- files of the log
 
     def test_missing_file(self) -> None:
-        """A file in between is gone; what leads into it is named too."""
+        """A file in the middle is missing; references into it are named as well."""
         (self.root / "timerlog" / f"{LOG_FILE_SIZE:020d}").unlink()
         self.assertIn(f"timerlog/{LOG_FILE_SIZE:020d}: expected a file, found none",
                       check(self.root)[0])
@@ -222,7 +222,7 @@ class DamageTests(TimerStoreCase):
                       "bytes")
 
     def test_a_wrong_mark_at_the_end_of_a_file_is_found(self) -> None:
-        """The mark at the end of a file."""
+        """The mark at the end of a file is wrong."""
         self.put(self.root / "timerlog" / f"{LOG_FILE_SIZE:020d}", 312, b"\1")
         [line] = check(self.root)[0]
         self.assertTrue(line.startswith(
@@ -231,7 +231,7 @@ class DamageTests(TimerStoreCase):
     # --- the wheel
 
     def test_a_slot_that_leads_to_an_older_unit_of_its_own(self) -> None:
-        """A slot that leads to an older unit of its own, and to one of another slot."""
+        """A slot refers to an older unit of its own, and to a unit of another slot."""
         places = self.of_slot(14)
         at, ticks, _ = self.slot_of(places[0])
         for wrong in (places[-2], 0, 7):
@@ -240,7 +240,7 @@ class DamageTests(TimerStoreCase):
                           f"the one at {places[-1]} (slot of {ticks} ticks), found {wrong}")
 
     def test_a_slot_that_says_another_first_unit(self) -> None:
-        """A slot that says another first unit."""
+        """A slot has another first unit."""
         places = self.of_slot(14)
         at, ticks, _ = self.slot_of(places[0])
         self.put(self.root / "timerwheel", at + SLOT_FIELD_POSITIONS["first"],
@@ -249,7 +249,7 @@ class DamageTests(TimerStoreCase):
                       f"show (slot of {ticks} ticks), found {places[1]}")
 
     def test_a_slot_that_says_another_number(self) -> None:
-        """A slot that says another number: twelve and one are messages, one is taken back."""
+        """A slot has another count: thirteen units, of which one recalls."""
         at, ticks, slot = self.slot_of(self.of_slot(14)[0])
         self.assertEqual(slot.count, 12)
         self.put(self.root / "timerwheel", at + 24, struct.pack(">i", 11))
@@ -266,7 +266,7 @@ class DamageTests(TimerStoreCase):
         self.assertEqual([count for name, count in report.counts.items() if "Apache" in name], [1])
 
     def test_lost_slot(self) -> None:
-        """A slot that is zeros."""
+        """A slot is all zeros."""
         places = self.of_slot(14)
         at, ticks, _ = self.slot_of(places[0])
         self.put(self.root / "timerwheel", at, bytes(32))
@@ -274,7 +274,7 @@ class DamageTests(TimerStoreCase):
                       f"unit at {places[-1]}, found none")
 
     def test_time_of_slot(self) -> None:
-        """A slot that says the time of another one."""
+        """A slot has the time of another one."""
         places = self.of_slot(14)
         at, ticks, _ = self.slot_of(places[0])
         self.put(self.root / "timerwheel", at, struct.pack(">q", ticks + 1))
@@ -282,7 +282,7 @@ class DamageTests(TimerStoreCase):
                          f"{at // 32}, found {ticks + 1} ticks")
 
     def test_length_of_wheel(self) -> None:
-        """A wheel of another length, and none."""
+        """The wheel has another length, or is missing."""
         path = self.root / "timerwheel"
         path.write_bytes(path.read_bytes()[:-32])
         self.is_named(f"timerwheel: expected {WHEEL_SIZE} bytes, found {WHEEL_SIZE - 32} bytes")
@@ -292,7 +292,7 @@ class DamageTests(TimerStoreCase):
     # --- check point and metrics
 
     def value(self, index: int) -> int:
-        """A value of the check point."""
+        """A value of the check point is wrong."""
         data = (self.root / CHECK_POINT).read_bytes()
         return int.from_bytes(data[index * 8:index * 8 + 8], "big", signed=True)
 
@@ -302,7 +302,7 @@ class DamageTests(TimerStoreCase):
             self.put(self.root / CHECK_POINT, begin + index * 8, struct.pack(">q", value))
 
     def test_ahead_of_log(self) -> None:
-        """A check point behind the last unit."""
+        """The check point is after the last unit."""
         end = self.units()[-1][0] + UNIT_SIZE
         self.assertEqual(self.value(1), end)
         self.set_value(1, end + UNIT_SIZE)
@@ -311,14 +311,14 @@ class DamageTests(TimerStoreCase):
                       f"{end + UNIT_SIZE}")
 
     def test_behind_log(self) -> None:
-        """The check point of a clean stop that is before the end."""
+        """The check point of a clean stop is before the end."""
         end = self.value(1)
         self.set_value(1, end - UNIT_SIZE)
         self.is_named(f"{CHECK_POINT} byte 8: expected last_timer_log_flush_position to be the end "
                       f"of the timer log's last unit, {end}, found {end - UNIT_SIZE}")
 
     def test_ahead_of_queue(self) -> None:
-        """A check point behind the timer topic's end."""
+        """The check point is after the end of the timer topic."""
         end = self.value(2)
         for index, name in ((2, "last_timer_queue_offset"), (3, "master_timer_queue_offset")):
             self.set_value(index, end + 1)
@@ -327,13 +327,13 @@ class DamageTests(TimerStoreCase):
             self.set_value(index, end)
 
     def test_impossible_value(self) -> None:
-        """A value below zero."""
+        """A value is negative."""
         self.set_value(6, -5)
         self.is_named(f"{CHECK_POINT} byte 48: expected counter to be a number that is not "
                       "negative, found -5")
 
     def test_no_checkpoint(self) -> None:
-        """A check point that is too short, and none."""
+        """The check point is too short or missing."""
         path = self.root / CHECK_POINT
         path.write_bytes(path.read_bytes()[:40])
         self.assertIn(f"{CHECK_POINT}: expected 4096 bytes, found 40 bytes", check(self.root)[0])
@@ -341,7 +341,7 @@ class DamageTests(TimerStoreCase):
         self.assertIn(f"{CHECK_POINT}: expected a check point, found none", check(self.root)[0])
 
     def test_metrics_that_are_no_json(self) -> None:
-        """Metrics that are no JSON, or JSON of another kind; an empty file has its backup."""
+        """The metrics are no JSON, or of another kind; an empty file has its backup."""
         path = self.root / "config" / "timermetrics"
         whole = path.read_bytes()
         for wrong in (whole[:-5], b'{"timingCount":[]}', b""):

@@ -1,4 +1,4 @@
-"""``twistmq store dump --view timers``: what waits, of whatever state, and what of it is wanted."""
+"""``twistmq store dump --view timers``: the waiting messages and their selection."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from twistmq.tools.command_line import main
 
 
 class RowsTests(TimerStoreCase):
-    """timer_rows."""
+    """The function timer_rows."""
 
     def rows(self, wanted: Wanted | None = None, problems: int = 0) -> list[dict[str, Any]]:
-        """What is listed, with so many lines about what cannot be read."""
+        """Return the rows, after a check of the number of lines about unreadable data."""
         lines: list[str] = []
         report = Report(self.root, lines.append, 9)
         files = StoreFiles(self.root)
@@ -31,7 +31,9 @@ class RowsTests(TimerStoreCase):
         return found
 
     def test_waiting_rolled_taken_back(self) -> None:
-        """Waiting, rolled, taken back; by the time they come at; what was delivered is not."""
+        """Waiting, rolled and recalled messages are listed by their times;
+        delivered ones are not.
+        """
         self.fill()
         self.stop()
         rows = self.rows()
@@ -49,12 +51,12 @@ class RowsTests(TimerStoreCase):
         self.assertEqual((rows[0]["keys"], rows[0]["tags"]), ("k", "red"))
 
     def waiting_units(self) -> dict[int, int]:
-        """Places in the log and the commit log of units that are messages and not delivered."""
+        """Return the positions of the units of waiting messages, in both logs."""
         return {position: unit.log_offset for position, unit in self.units()
                 if unit.change > 0 and position > 0}
 
     def test_not_entered(self) -> None:
-        """What is stored and not entered yet, and what takes such a one back."""
+        """Messages that are not entered yet, and recalls of these."""
         self.fill()
         self.timed(b"new", 15_000)
         self.recall(self.timed(b"new back", 25_000))
@@ -67,7 +69,7 @@ class RowsTests(TimerStoreCase):
         self.assertEqual([row["timerQueueOffset"] for row in rows], [20, 21])
 
     def test_rows_are_selected_by_topic_queue_key_and_time(self) -> None:
-        """By topic, queue, place, key and the time they are due at."""
+        """Rows are selected by topic, queue, offset, key and time."""
         self.fill()
         self.stop()
         rows = self.rows()
@@ -81,7 +83,7 @@ class RowsTests(TimerStoreCase):
             self.assertEqual(self.rows(wanted), expected, msg=str(wanted))
 
     def test_damaged_units_are_named_and_the_rest_is_listed(self) -> None:
-        """A unit that is none, and one that leads to no message: named, the others are listed."""
+        """An invalid unit, and one that refers to no message, are named; the others are listed."""
         self.fill()
         self.stop()
         position = self.units()[5][0]
@@ -91,12 +93,12 @@ class RowsTests(TimerStoreCase):
         self.assertEqual(len(self.rows(problems=1)), 17)
 
     def test_no_timers(self) -> None:
-        """A store that has none."""
+        """The store has no timers."""
         self.stop()
         self.assertEqual(self.rows(), [])
 
     def test_unprintable_text_is_escaped(self) -> None:
-        """A line each: what is unprintable is escaped."""
+        """Each row is a line, in which unprintable characters are escaped."""
         self.fill()
         self.stop()
         rows = self.rows()
@@ -119,7 +121,7 @@ class CommandTests(TimerStoreCase):
         return status, out.getvalue().splitlines(), err.getvalue()
 
     def test_lines_json_the_options_of_other_dumps(self) -> None:
-        """Lines, JSON, the options of other dumps."""
+        """The rows are printed as lines or JSON, with the options of other dumps."""
         self.fill()
         status, lines, err = self.call("dump", str(self.root), "--view", "timers")
         self.assertEqual((status, len(lines), err), (0, 18, ""))
@@ -128,13 +130,13 @@ class CommandTests(TimerStoreCase):
         self.assertEqual([json.loads(line)["topic"] for line in lines], ["L", "L"])
 
     def test_unknown_view(self) -> None:
-        """The views there are are named."""
+        """The error names the views that exist."""
         status, lines, err = self.call("dump", str(self.root), "--view", "nothing")
         self.assertEqual((status, lines), (2, []))
         self.assertIn("'nothing' is not one of timers", err)
 
     def test_the_files_are_counted(self) -> None:
-        """The files are counted, and what is wrong is a line and the status."""
+        """The files are counted; a fault is a line and changes the exit status."""
         self.fill()
         self.stop()
         status, lines, err = self.call("check", str(self.root))

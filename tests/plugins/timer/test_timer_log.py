@@ -1,4 +1,4 @@
-"""The timer log: where units go, how they are found again, what is left of a failed write."""
+"""The timer log: the positions of its units, and the effects of a failed write."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TimerLogTests(SynchronousTestCase):
         return [each.log_offset for _, each in self.log.units(begin, self.log.end)]
 
     def test_units_fill_files(self) -> None:
-        """Four to a file, the next file begins where the last ends."""
+        """A file has four units, and the next one begins at its end."""
         positions = self.write(*range(10))
         self.assertEqual(positions, [0, 52, 104, 156, 250, 302, 354, 406, 500, 552])
         self.assertEqual(self.log.starts, [0, 250, 500])
@@ -63,14 +63,14 @@ class TimerLogTests(SynchronousTestCase):
                          encode_blank(42).ljust(42, b"\0"))
 
     def test_file_that_is_full_exactly(self) -> None:
-        """The blank is written when the next unit comes, in a write of its own."""
+        """The blank is written with the next unit, in a write of its own."""
         self.write(1, 2, 3, 4)
         self.assertEqual((self.log.starts, self.log.end), ([0], 208))
         self.assertEqual(self.write(5), [250])
         self.assertEqual(self.places(), [1, 2, 3, 4, 5])
 
     def test_where_no_unit_is(self) -> None:
-        """Before, behind, between, and in a file that is gone."""
+        """Before, after and between units, and in a deleted file."""
         self.write(*range(5))
         self.log.drop_first()
         for position in (-1, 0, 208, 251, 302, 10_000):
@@ -78,7 +78,7 @@ class TimerLogTests(SynchronousTestCase):
         self.assertEqual(self.places(self.log.begin), [4])
 
     def test_truncated_units_are_gone_after_a_reopen(self) -> None:
-        """What is behind is gone, for who opens it next too."""
+        """Later units no longer exist, also for the next broker."""
         self.write(*range(10))
         for end, left in ((552, 9), (500, 8), (302, 5), (250, 4), (104, 2), (0, 0)):
             self.log.truncate(end)
@@ -88,7 +88,7 @@ class TimerLogTests(SynchronousTestCase):
         self.assertEqual(self.write(7), [0])
 
     def test_full_disk(self) -> None:
-        """Nothing of the write counts, and what it left does not come to life."""
+        """No unit of the write counts, and its bytes do not reappear."""
         self.write(1)
         self.disk.room_bytes = 80
         self.assertRaises(StoreFull, self.write, 2, 3, 4)
@@ -99,7 +99,7 @@ class TimerLogTests(SynchronousTestCase):
         self.assertEqual(self.places(), [1, 5])
 
     def test_failing_disk(self) -> None:
-        """An error of the disk is the store's."""
+        """An error of the disk becomes an error of the store."""
         self.write(1)
         self.disk.fail_write_in = 1
         self.assertRaises(StoreError, self.write, 2)
@@ -108,7 +108,7 @@ class TimerLogTests(SynchronousTestCase):
         self.assertEqual(self.places(), [1, 3])
 
     def test_a_sync_writes_new_units_and_new_directories(self) -> None:
-        """What was written since the last time, and the directory when files came."""
+        """New units are synced, and the directory if files were added."""
         self.write(1)
         before = self.disk.sync_count
         self.log.sync_job()()
@@ -118,7 +118,7 @@ class TimerLogTests(SynchronousTestCase):
         self.assertEqual(self.disk.sync_count - before, 3)
 
     def test_failed_sync(self) -> None:
-        """It is done again, the directory too."""
+        """It is repeated, with the directory."""
         self.write(1)
         self.disk.fail_sync_in = 1
         self.assertRaises(OSError, self.log.sync_job())
@@ -128,7 +128,7 @@ class TimerLogTests(SynchronousTestCase):
         self.assertEqual(self.disk.sync_count - before, 2)
 
     def test_last_unit_of_first_file(self) -> None:
-        """It tells when the file can go; the last file stays."""
+        """The last unit tells when the file can be deleted; the last file remains."""
         self.write(1, 2, 3, 4)
         self.assertIsNone(self.log.last_unit_of_first_file())
         self.write(5)
@@ -138,6 +138,6 @@ class TimerLogTests(SynchronousTestCase):
         self.assertEqual(self.disk.list_directory(DIRECTORY), [f"{250:020d}"])
 
     def test_file_of_another_length(self) -> None:
-        """It was written with another setting."""
+        """The file was written with another setting."""
         self.write(1)
         self.assertRaises(StoreDamaged, TimerLog(self.disk, DIRECTORY, FILE_SIZE * 2).load)

@@ -1,4 +1,4 @@
-"""The wheel: slots in memory and in the file."""
+"""The wheel: its slots in memory and in its file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TimerWheelTests(SynchronousTestCase):
         return struct.unpack(">qqqii", self.disk.read_file(PATH)[at:at + SLOT_SIZE])
 
     def test_the_first_unit_stays_the_first(self) -> None:
-        """The first unit stays the first, the last is the last, what takes back counts down."""
+        """The first unit remains the first one; a recall decreases the count."""
         for position, magic in ((0, 1), (52, 1), (104, 1 | MAGIC_DELETE)):
             self.wheel.add(position, unit(NOW_MS + 5000, magic))
         self.wheel.add(156, unit(NOW_MS + 2000))
@@ -69,7 +69,7 @@ class TimerWheelTests(SynchronousTestCase):
                 ">qqqii", *self.raw(NOW_MS + row))), WHEEL_SIZE)
 
     def test_only_what_changed_is_written(self) -> None:
-        """And only once."""
+        """Each change is written once."""
         self.wheel.add(0, unit(NOW_MS))
         self.assertTrue(self.wheel.is_changed)
         self.write()
@@ -79,7 +79,7 @@ class TimerWheelTests(SynchronousTestCase):
         self.assertEqual(self.disk.sync_count, before)
 
     def test_failed_write_is_done_again(self) -> None:
-        """What it was to write is still to be written."""
+        """The same slots are written at the next attempt."""
         self.wheel.add(0, unit(NOW_MS))
         self.disk.fail_write_in = 1
         job, take_back = self.wheel.write_job()
@@ -100,7 +100,7 @@ class TimerWheelTests(SynchronousTestCase):
         self.assertEqual(set(self.loaded(NOW_MS + 1000)), {NOW_MS + 1000, last, last + 1000})
 
     def test_slot_comes_again(self) -> None:
-        """Two weeks later the same place has the later time."""
+        """Two weeks later the same slot has the later time."""
         later = NOW_MS + RING_SLOTS * 1000
         for time_ms in (NOW_MS, later):
             self.wheel.add(0, unit(NOW_MS)._replace(write_ms=time_ms, delay_ms=0))
@@ -108,20 +108,20 @@ class TimerWheelTests(SynchronousTestCase):
         self.assertEqual(set(self.loaded()), {later})
 
     def test_shorter_ticks(self) -> None:
-        """The time in the file is in ticks."""
+        """The times in the file are in ticks."""
         wheel = TimerWheel(self.disk, PATH, 100)
         wheel.add(0, unit(NOW_MS + 300))
         wheel.write_job()[0]()
         self.assertEqual(self.loaded(tick_ms=100), {NOW_MS + 300: Slot(0, 0, 1)})
 
     def test_a_missing_or_short_wheel_file_is_made(self) -> None:
-        """And one that a crash left without its length."""
+        """The same applies to a file that a crash left too short."""
         self.assertEqual(self.loaded(), {})
         self.disk.write_file(PATH, b"")
         self.assertEqual(self.loaded(), {})
 
     def test_file_of_another_length(self) -> None:
-        """It is no wheel."""
+        """The file is not used as a wheel."""
         self.disk.write_file(PATH, bytes(64))
         error = self.assertRaises(StoreDamaged, self.loaded)
         self.assertEqual(str(error), "/store/timerwheel has 64 bytes, not 38707200")
