@@ -1,4 +1,4 @@
-"""A real HTTP server with one page, on a thread of its own."""
+"""A real HTTP server with one page, on its own thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["HttpPage"]
 
 
 class _Server(ThreadingHTTPServer):
-    """Its connections end when the client's do, or ``is_over`` says so."""
+    """A server whose connections end when the client's do, or when ``is_over`` says so."""
 
     block_on_close = True
     daemon_threads = True
@@ -21,7 +21,7 @@ class _Server(ThreadingHTTPServer):
         self.page = page
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is what some tests are about."""
+        """Ignore the error, because some tests are about clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -32,7 +32,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.page.answer(self)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class HttpPage:

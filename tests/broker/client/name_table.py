@@ -1,4 +1,4 @@
-"""A host's names as a test has them: ``socket.getaddrinfo`` asks a table first."""
+"""The host names of a test: ``socket.getaddrinfo`` first looks into a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ASK_THE_HOST: Final = socket.getaddrinfo
 
 
 class NameTable:
-    """What names stand for; those it does not have are asked of the host.
+    """The addresses of names; other names are looked up by the host.
 
     To be put in the place of ``socket.getaddrinfo``.
     """

@@ -1,4 +1,4 @@
-"""What is taken from an address server, and what it cannot do to us."""
+"""The addresses from an address server, and the limits for such a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from twistmq.protocol.errors import (
 
 
 class AddressServerTests(TestCase):
-    """Against a real HTTP server."""
+    """Requests to a real HTTP server."""
 
     timeout = 30
 
@@ -34,14 +34,14 @@ class AddressServerTests(TestCase):
         self.url = f"http://{self.page.address}/rocketmq/nsaddr"
 
     async def refused(self, kind: type[RemotingError] = RemotingError) -> str:
-        """:returns: why there are no addresses."""
+        """Send a request; :returns: the reason why there are no addresses."""
         error = await self.assertFailure(
             Deferred.fromCoroutine(self.server.fetch(self.url)), RemotingError)
         self.assertIs(type(error), kind)
         return str(error)
 
     async def test_the_first_line_gives_each_address_once(self) -> None:
-        """The first line, each address once."""
+        """The first line is used, and each address once."""
         for text in ("10.0.0.1:9876;ns.example:9877", "10.0.0.1:9876;ns.example:9877\n",
                      "\r\n 10.0.0.1:9876;ns.example:9877;10.0.0.1:9876;\r\nwhatever follows\n"):
             self.page.text = text
@@ -50,7 +50,7 @@ class AddressServerTests(TestCase):
         self.assertEqual(set(self.page.requests), {"/rocketmq/nsaddr"})
 
     async def test_answer_without_length(self) -> None:
-        """A server may say how long its answer is by closing the connection."""
+        """A server may mark the end of its response by closing the connection."""
         self.page.answer = lambda handler: self.raw(handler, b"HTTP/1.0 200 OK\r\n\r\nh:1\n")
         self.assertEqual(await self.server.fetch(self.url), ["h:1"])
 
@@ -60,27 +60,27 @@ class AddressServerTests(TestCase):
         handler.wfile.write(data)
 
     async def test_no_addresses(self) -> None:
-        """All of it are addresses, or none of it is used."""
+        """Either the whole line consists of addresses, or none of it is used."""
         for text in ("", "\n\n", "<html><body>welcome</body></html>", "h:1;i", "h:1;i:x",
                      "h:1;i:70000", "h:1;:2"):
             self.page.text = text
             self.assertIn("the answer cannot be used", await self.refused(), msg=repr(text))
 
     async def test_bytes_that_are_not_text_are_refused(self) -> None:
-        """Nor are bytes that are no text."""
+        """Such a response is refused."""
         self.page.answer = lambda handler: self.raw(
             handler, b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\xff:1")
         self.assertIn("the answer cannot be used", await self.refused())
 
     async def test_a_status_other_than_200_is_no_answer(self) -> None:
-        """Another status than 200 is no answer, whatever stands there."""
+        """A response with a status other than 200 is ignored, whatever its content is."""
         for status in (204, 403, 404, 500):
             self.page.status = status
             self.page.text = "" if status == 204 else "h:1"
             self.assertEqual(await self.refused(), f"the answer is HTTP status {status}")
 
     async def test_redirects_are_followed_up_to_a_limit(self) -> None:
-        """A page may have moved; not for ever."""
+        """Redirects are followed up to a limit."""
         other = HttpPage("h:1")
         self.addCleanup(other.stop)
         self.page.status, self.page.text = 302, "moved"
@@ -97,7 +97,7 @@ class AddressServerTests(TestCase):
         self.assertIn("ftp", await self.refused(RemotingConnectError))
 
     async def test_an_endless_answer_is_cut_off(self) -> None:
-        """An answer without end is cut off, and its connection closed."""
+        """A response without an end is cut off, and its connection is closed."""
         is_closed = Event()
 
         def endless(handler: BaseHTTPRequestHandler) -> None:
@@ -140,7 +140,7 @@ class AddressServerTests(TestCase):
         await self.until(is_closed)
 
     async def test_a_server_that_does_not_listen_or_hangs_up_is_an_error(self) -> None:
-        """Nothing listens, or who does hangs up."""
+        """No server listens, or the server closes the connection."""
         self.page.answer = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
         self.assertNotIn("Failure", await self.refused(RemotingConnectError))
         with socket.create_server(("127.0.0.1", 0)) as port:
@@ -148,7 +148,7 @@ class AddressServerTests(TestCase):
         self.assertIn("refused", (await self.refused(RemotingConnectError)).lower())
 
     async def test_a_question_that_is_being_asked_ends_at_once(self) -> None:
-        """A question that is being asked ends at once."""
+        """A request that waits ends immediately when it is cancelled."""
         is_asked = Event()
 
         def silent(handler: BaseHTTPRequestHandler) -> None:

@@ -1,4 +1,4 @@
-"""Requests that send data by HTTP."""
+"""HTTP requests that send data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from twistmq.protocol.errors import RemotingConnectError, RemotingTimeout
 
 
 class PostTests(TestCase):
-    """Against a real HTTP server."""
+    """Requests to a real HTTP server."""
 
     timeout = 30
 
@@ -26,10 +26,10 @@ class PostTests(TestCase):
         case = self
 
         class Handler(BaseHTTPRequestHandler):
-            """Notes each request."""
+            """Records each request."""
 
             def do_POST(self) -> None:
-                """Refuse it after it was read."""
+                """Refuse the request after reading it."""
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 case.bodies.append((self.path, self.headers["X-Token"], body))
                 self.send_response(429)
@@ -37,7 +37,7 @@ class PostTests(TestCase):
                 self.wfile.write(b"x" * 100_000)
 
             def log_message(self, format: str, *arguments: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         self.server.handle_error = lambda *_: None  # type: ignore[method-assign]
@@ -49,13 +49,13 @@ class PostTests(TestCase):
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1?a=b"
 
     async def test_the_status_is_returned_and_the_text_is_not_read(self) -> None:
-        """The body and the headers arrive."""
+        """The server receives the body and the headers."""
         body = b"y" * 300_000
         self.assertEqual(await post_http(reactor, self.url, {"X-Token": "t"}, body, 20_000), 429)
         self.assertEqual(self.bodies, [("/v1?a=b", "t", body)])
 
     async def test_no_server(self) -> None:
-        """The error says why."""
+        """The error gives the reason."""
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         error = await self.assertFailure(Deferred.fromCoroutine(
@@ -63,7 +63,7 @@ class PostTests(TestCase):
         self.assertIn("refused", str(error))
 
     async def test_a_server_that_does_not_answer(self) -> None:
-        """The request ends after its time."""
+        """The request ends after its time-out."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             error = await self.assertFailure(Deferred.fromCoroutine(post_http(
                 reactor, f"http://127.0.0.1:{silent.getsockname()[1]}/", {}, b"", 100)),

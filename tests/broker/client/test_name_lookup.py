@@ -1,4 +1,4 @@
-"""Which addresses stand behind a name."""
+"""The addresses of a host name."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from twistmq.protocol.errors import RemotingConnectError, RemotingError, Remotin
 
 
 class LookUpTests(SynchronousTestCase):
-    """The question itself."""
+    """The blocking look-up."""
 
     def setUp(self) -> None:
         self.names = NameTable(ns=["10.0.0.2", "fe80::1%eth0", "10.0.0.1"], gone=[])
         self.patch(socket, "getaddrinfo", self.names)
 
     def test_all_addresses_are_found_once_ipv4_first(self) -> None:
-        """All of them, each once and with the port, IPv4 first, in order."""
+        """Each address is returned once with the port, IPv4 first, in order."""
         self.assertEqual(look_up("ns:9876"), ["10.0.0.1:9876", "10.0.0.2:9876", "[fe80::1]:9876"])
         self.assertEqual(look_up("127.0.0.1:1"), ["127.0.0.1:1"])
         self.assertEqual(look_up("[::1]:2"), ["[::1]:2"])
 
     def test_an_unknown_or_invalid_name_is_an_error(self) -> None:
-        """A name nobody knows, one that can be none, and what is no host:port."""
+        """The name is unknown or invalid, or the text is not host:port."""
         for name, why in (("gone:9876", "not known"), (f"{'a' * 64}:1", "label"),
                           ("ns:0", "is not host:port"), ("ns", "is not host:port")):
             error = self.assertRaises(RemotingConnectError, look_up, name)
@@ -40,7 +40,7 @@ class LookUpTests(SynchronousTestCase):
 
 
 class NameLookupTests(TestCase):
-    """The question on a thread."""
+    """The look-up on a thread."""
 
     timeout = 30
 
@@ -51,20 +51,20 @@ class NameLookupTests(TestCase):
         self.addCleanup(self.is_over.set)
 
     def waits(self, *_: Any, **__: Any) -> list[Any]:
-        """A resolver that says nothing until the test is over."""
+        """Install a resolver that does not answer until the test is over."""
         self.threads.append(get_ident())
         self.is_over.wait()
         return []
 
     async def test_fetch_answers_like_the_blocking_lookup(self) -> None:
-        """As the blocking one, refusals too."""
+        """Results and errors are those of the blocking look-up."""
         self.patch(socket, "getaddrinfo", NameTable(ns=["10.0.0.1"], gone=[]))
         self.assertEqual(await self.lookup.fetch("ns:1"), ["10.0.0.1:1"])
         await self.assertFailure(
             Deferred.fromCoroutine(self.lookup.fetch("gone:1")), RemotingConnectError)
 
     async def test_nobody_is_held_up(self) -> None:
-        """A resolver that is silent has a thread to itself, and is not waited for for ever."""
+        """A resolver that does not answer has its own thread, and is given up after a time-out."""
         self.patch(name_lookup, "_TIMEOUT_SECONDS", 0.2)
         self.patch(socket, "getaddrinfo", self.waits)
         error = await self.assertFailure(
@@ -77,7 +77,7 @@ class NameLookupTests(TestCase):
         self.assertNotIn(get_ident(), self.threads)
 
     async def test_a_stop_fails_the_pending_lookup_at_once(self) -> None:
-        """What is being asked fails at once; a stop without a question is one too."""
+        """A look-up that waits fails immediately; a stop without a look-up is possible as well."""
         self.lookup.stop()
         self.patch(socket, "getaddrinfo", self.waits)
         asked = Deferred.fromCoroutine(self.lookup.fetch("ns:1"))

@@ -1,4 +1,4 @@
-"""What a broker tells its name servers."""
+"""The requests of a broker to its name servers."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def reply(
     code: int = ResponseCode.SUCCESS, header: CommandHeader | None = None, body: bytes = b"",
     remark: str | None = None,
 ) -> RemotingCommand:
-    """A reply as it comes from the wire."""
+    """Return a response as it is decoded from the wire."""
     return decode_command(FrameDecoder().feed(encode_reply(code, 1, header, body, remark))[0])
 
 
 class FakeClient:
-    """Remembers what is asked and answers as it is told: a command, an error or a Deferred."""
+    """Records requests and gives the prepared answers: a command, an error or a Deferred."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, Any, bytes]] = []
@@ -92,18 +92,18 @@ class NameServersTestCase(SynchronousTestCase):
 
 
 class FindBrokerTests(NameServersTestCase):
-    """Where a broker is."""
+    """The address of a broker."""
 
     def find(self, name: str = "x") -> Deferred[str | None]:
         return ensureDeferred(self.servers.find_broker(name, timeout_ms=1000))
 
     def cluster(self, *names: str) -> RemotingCommand:
-        """Masters, but for y, of which there is a slave only."""
+        """Prepare a cluster of masters; y has only a slave."""
         return reply(body=ClusterInfo({name: BrokerData("c", name, {
             int(name == "y"): f"{name}:1"}) for name in names}).encode())
 
     def test_the_first_that_knows_it(self) -> None:
-        """A name server that does not know it, or does not answer, is passed over."""
+        """A name server that does not know the broker, or does not answer, is skipped."""
         self.client.answers = {"a:1": self.cluster("y", "z"), "b:2": self.cluster("x")}
         self.assertEqual(self.successResultOf(self.find()), "x:1")
         self.client.answers["a:1"] = RemotingTimeout("no reply")
@@ -111,13 +111,13 @@ class FindBrokerTests(NameServersTestCase):
         self.assertEqual({code for _, code in self.codes()}, {RequestCode.GET_BROKER_CLUSTER_INFO})
 
     def test_nobody_knows_it(self) -> None:
-        """Nor does one that knows no master, whoever does not answer beside."""
+        """If no name server knows a master, the result is None, even if another one is silent."""
         self.client.answers = {"a:1": self.cluster("y"), "b:2": RemotingTimeout("no reply")}
         for name in ("x", "y"):
             self.assertIsNone(self.successResultOf(self.find(name)))
 
     def test_nobody_answers(self) -> None:
-        """Then it is not known whether there is one."""
+        """The result is unknown."""
         self.client.answers = {"a:1": RemotingConnectError("1"), "b:2": RemotingTimeout("2")}
         self.failureResultOf(self.find(), RemotingTimeout)
         self.servers.addresses = []
@@ -125,7 +125,7 @@ class FindBrokerTests(NameServersTestCase):
 
 
     def test_all_brokers_of_a_name(self) -> None:
-        """A name without a master has its slaves; one that is not known has no brokers."""
+        """Without a master the slaves are returned; an unknown name has no brokers."""
         self.client.answers = {"a:1": self.cluster("z"), "b:2": self.cluster("x", "y")}
         for name, members in (("x", {0: "x:1"}), ("y", {1: "y:1"}), ("w", {})):
             found = ensureDeferred(self.servers.find_members(name, timeout_ms=1000))
@@ -136,7 +136,7 @@ class FindBrokerTests(NameServersTestCase):
 
 
 class FindRouteTests(NameServersTestCase):
-    """Where a topic is."""
+    """The route of a topic."""
 
     def ask(self) -> TopicRouteData | None:
         return self.successResultOf(  # type: ignore[no-any-return]
@@ -151,12 +151,12 @@ class FindRouteTests(NameServersTestCase):
                                         ("b:2", RequestCode.GET_ROUTEINFO_BY_TOPIC)])
 
     def test_no_such_topic(self) -> None:
-        """It does not know the topic."""
+        """The name server does not know the topic."""
         self.client.answers = {"a:1": reply(ResponseCode.TOPIC_NOT_EXIST)}
         self.assertIsNone(self.ask())
 
     def test_none_answers(self) -> None:
-        """The error is the last one's."""
+        """The error is that of the last name server."""
         self.client.answers = {"a:1": RemotingTimeout("slow"), "b:2": reply(
             ResponseCode.SYSTEM_ERROR, remark="broken")}
         failure = self.failureResultOf(
@@ -165,7 +165,7 @@ class FindRouteTests(NameServersTestCase):
 
 
 class RegisterTests(NameServersTestCase):
-    """Registration."""
+    """The registration."""
 
     def register(self, **arguments: Any) -> list[Registered]:
         body = RegisterBrokerBody(self.wrapper).encode(arguments.get("compressed", False))
@@ -174,7 +174,7 @@ class RegisterTests(NameServersTestCase):
         return result
 
     def test_each_name_server_gets_the_registration(self) -> None:
-        """Each gets who registers and the topics, with a checksum of the body; each answers."""
+        """Each name server gets the topics with a checksum of the body; each answers."""
         header = RegisterBrokerResponseHeader(ha_server_addr="h:1", master_addr="m:2")
         self.client.answers = {
             "a:1": reply(header=header, body=KVTable({"T": "broker-a:4"}).encode()),
@@ -195,7 +195,7 @@ class RegisterTests(NameServersTestCase):
             self.assertEqual(decoded, self.wrapper)
 
     def test_a_refused_part_is_left_out(self) -> None:
-        """The one that refuses it is told the topics alone; what is wrong is said once."""
+        """A name server that refuses it gets the topics alone, and one line is logged."""
         header = RegisterBrokerResponseHeader(master_addr="m:2")
         refusal = reply(ResponseCode.SYSTEM_ERROR, remark="a number is too large")
         refuses = True
@@ -224,7 +224,7 @@ class RegisterTests(NameServersTestCase):
                          [("error", "a number is too large"), ("info", None)])
 
     def test_a_refusal_of_the_topics_themselves(self) -> None:
-        """It stays a refusal, and the same body is not sent twice."""
+        """The refusal is reported, and the same body is not sent again."""
         self.client.answers = dict.fromkeys(
             ("a:1", "b:2"), reply(ResponseCode.SYSTEM_ERROR, remark="no"))
         self.assertEqual(self.register(plain=lambda: b"plain"), [])
@@ -236,7 +236,7 @@ class RegisterTests(NameServersTestCase):
         self.assertEqual(len(self.client.asked), 6)
 
     def test_a_slave_that_may_stand_in_for_its_master(self) -> None:
-        """It says so, and how long a silence counts."""
+        """The registration has the flag, and the time after which the broker counts as lost."""
         self.client.answers = dict.fromkeys(
             ("a:1", "b:2"), reply(header=RegisterBrokerResponseHeader()))
         self.register(enable_acting_master=True, heartbeat_timeout_ms=10_000)
@@ -245,7 +245,7 @@ class RegisterTests(NameServersTestCase):
                              (True, 10_000))
 
     def test_a_compressed_body_says_so_in_its_header_and_holds_the_same(self) -> None:
-        """A compressed body says so in its header and holds the same."""
+        """The header has the flag, and the decompressed body is the same."""
         self.client.answers = dict.fromkeys(
             ("a:1", "b:2"), reply(header=RegisterBrokerResponseHeader()))
         self.register(compressed=True)
@@ -256,7 +256,7 @@ class RegisterTests(NameServersTestCase):
         self.assertEqual(decoded.topic_config_table["T"].write_queue_nums, 4)
 
     def test_one_that_fails(self) -> None:
-        """One that cannot be reached, or refuses, does not keep the other from being told."""
+        """A name server that fails or refuses does not affect the other one."""
         good = reply(header=RegisterBrokerResponseHeader(master_addr="m:2"))
         for bad in (RemotingConnectError("no"), RemotingTimeout("late"),
                     reply(ResponseCode.SYSTEM_ERROR, remark="crc32 not match")):
@@ -269,7 +269,7 @@ class RegisterTests(NameServersTestCase):
         self.assertEqual(self.servers.unreached, {})
 
     def test_one_that_is_slow(self) -> None:
-        """All are asked at once: a slow one holds up nobody."""
+        """All name servers are asked at the same time, so a slow one delays no other."""
         slow: Deferred[RemotingCommand] = Deferred()
         self.client.answers = {"a:1": slow,
                                "b:2": reply(header=RegisterBrokerResponseHeader())}
@@ -281,7 +281,7 @@ class RegisterTests(NameServersTestCase):
         self.assertEqual(len(self.successResultOf(done)), 2)
 
     def test_a_cancelled_registration_fails_with_just_that(self) -> None:
-        """Who cancels it is told just that."""
+        """The caller gets CancelledError."""
         self.client.answers = {name: Deferred() for name in ("a:1", "b:2")}
         body = RegisterBrokerBody(self.wrapper).encode()
         done = Deferred.fromCoroutine(self.servers.register(ME, body, timeout_ms=100))
@@ -309,7 +309,7 @@ class RegisterTests(NameServersTestCase):
 
 
 class NeedRegisterTests(NameServersTestCase):
-    """Whether a name server knows other topics than ours."""
+    """The version of the topics at a name server."""
 
     def need(self, first: Any, second: Any) -> bool:
         self.client.answers = {"a:1": first, "b:2": second}
@@ -322,7 +322,7 @@ class NeedRegisterTests(NameServersTestCase):
                      body=version.encode() if version else b"")
 
     def test_only_when_all_of_them_know_our_version_is_there_nothing_to_say(self) -> None:
-        """Only when all of them know our version is there nothing to say."""
+        """No registration is needed only if all name servers have our version."""
         same = self.answer(False, DataVersion(0, 5, 6))
         self.assertIs(self.need(same, same), False)
         for _, code, asked, body in self.client.asked:
@@ -342,7 +342,7 @@ class NeedRegisterTests(NameServersTestCase):
 
 
 class SilentTests(NameServersTestCase):
-    """A name server that takes requests and answers none, as one whose process is stopped."""
+    """A name server that accepts requests and answers none, such as a stopped process."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -365,7 +365,7 @@ class SilentTests(NameServersTestCase):
         return [body for asked, _, _, body in self.client.asked if asked == address]
 
     def test_a_registration_waits_for_two_seconds_once(self) -> None:
-        """Later ones do not wait for it, and the others are told at once."""
+        """Later registrations do not wait for it, and the others get them immediately."""
         registering = self.register()
         self.clock.advance(1.9)
         self.assertNoResult(registering)
@@ -376,7 +376,7 @@ class SilentTests(NameServersTestCase):
         self.assertEqual((len(self.bodies("b:2")), self.clock.getDelayedCalls()), (2, []))
 
     def test_it_gets_the_newest_registration_when_it_answers(self) -> None:
-        """One is under way at a time; those between are left out, and its answers are told."""
+        """One registration is sent at a time; older ones are dropped, and its answers are used."""
         self.register(b"0")
         self.clock.advance(2)
         for number in range(1, 4):
@@ -390,7 +390,7 @@ class SilentTests(NameServersTestCase):
         self.assertEqual(self.masters(self.register()), ["m:1", "m:2"])
 
     def test_the_only_one(self) -> None:
-        """Without it nobody is told, and nobody waits any longer for that."""
+        """Nothing is registered, and no request waits for it any more."""
         self.servers.addresses = ["a:1"]
         registering = self.register()
         self.clock.advance(2)
@@ -398,7 +398,7 @@ class SilentTests(NameServersTestCase):
         self.assertEqual(self.masters(self.register()), [])
 
     def test_a_time_out_is_a_silence_too(self) -> None:
-        """It may be shorter than the two seconds; a refused connection is none."""
+        """The time-out may be shorter than two seconds; a refused connection does not count."""
         for error, is_waited_for in ((RemotingConnectError("no"), True),
                                      (RemotingTimeout("late"), False)):
             self.client.answers["a:1"] = error
@@ -410,7 +410,7 @@ class SilentTests(NameServersTestCase):
             self.client.answers["a:1"].errback(error)
 
     def test_it_is_asked_last(self) -> None:
-        """A question leaves time for the others, and goes to them first from then on."""
+        """The other name servers are asked first, within the time-out."""
         self.servers.addresses = ["a:1", "b:2", "c:3"]
         route = TopicRouteData(queue_datas=[QueueData("b", 1, 1, 6)])
         self.client.answers = {"a:1": RemotingTimeout("late"), "b:2": RemotingConnectError("no"),
@@ -425,7 +425,7 @@ class SilentTests(NameServersTestCase):
             self.assertEqual(self.client.timeouts, timeouts)
 
     def test_other_questions(self) -> None:
-        """Each kind shares the time, and all remember the same silence."""
+        """Requests of all kinds share the time-out, and remember the same silent server."""
         self.client.answers = {"a:1": RemotingTimeout("late"), "b:2": reply(
             body=ClusterInfo({"x": BrokerData("c", "x", {0: "x:1"})}).encode())}
         found = ensureDeferred(self.servers.find_broker("x", timeout_ms=3000))
@@ -437,7 +437,7 @@ class SilentTests(NameServersTestCase):
         self.assertEqual(self.client.timeouts, [1500, 3000, 1500])
 
     def test_the_question_for_the_version(self) -> None:
-        """It is as short as any other, and is not asked of a silent one."""
+        """The request has a short time-out, and is not sent to a silent name server."""
         self.client.answers["a:1"] = RemotingTimeout("late")
         self.client.answers["b:2"] = reply(header=QueryDataVersionResponseHeader(changed=False))
         for asked in (2, 3):
@@ -448,7 +448,7 @@ class SilentTests(NameServersTestCase):
         self.assertEqual(set(self.client.timeouts), {2000})
 
     def test_a_broker_that_stops(self) -> None:
-        """It waits for a word of a silent one for a shorter time, and tells nothing later."""
+        """It waits for a silent name server for a shorter time, and sends nothing later."""
         self.register()
         self.clock.advance(2)
         self.client.answers = dict.fromkeys(("a:1", "b:2"), reply())
@@ -461,17 +461,17 @@ class SilentTests(NameServersTestCase):
 
 
 class OtherTests(NameServersTestCase):
-    """Leaving, and requests of plugins."""
+    """Unregistration, and requests of plugins."""
 
     def test_unregistering_reaches_all_and_ignores_absent_ones(self) -> None:
-        """All are told; one that is not there is no reason to fail."""
+        """All name servers get the request; one that is not reachable causes no error."""
         self.client.answers = {"a:1": RemotingConnectError("no"), "b:2": reply()}
         self.successResultOf(ensureDeferred(self.servers.unregister(ME, timeout_ms=100)))
         self.assertEqual(self.codes(), [("a:1", RequestCode.UNREGISTER_BROKER),
                                         ("b:2", RequestCode.UNREGISTER_BROKER)])
 
     def test_all_are_told(self) -> None:
-        """One-way; one that is not there is no reason to fail."""
+        """The request is one-way; a name server that is not reachable causes no error."""
         self.client.answers = {"a:1": RemotingConnectError("no"), "b:2": reply()}
         header = BrokerHeartbeatRequestHeader(cluster_name="c", broker_addr="x", broker_name="n")
         self.successResultOf(ensureDeferred(self.servers.notify(
@@ -481,7 +481,7 @@ class OtherTests(NameServersTestCase):
             for address in ("a:1", "b:2")])
 
     def test_the_first_that_answers_is_asked(self) -> None:
-        """The first answer counts, whatever it is; when all fail the last failure is raised."""
+        """The first answer counts, whatever it is; if all fail, the last error is raised."""
         header = GetBrokerMemberGroupRequestHeader(cluster_name="c", broker_name="n")
 
         def ask() -> Deferred[RemotingCommand]:

@@ -36,7 +36,7 @@ ECHO, SILENT, ASK, LONG = 901, 902, 903, 904
 
 
 class SplitAddressTests(SynchronousTestCase):
-    """host:port."""
+    """The form host:port."""
 
     def test_names_ipv4_and_ipv6_addresses(self) -> None:
         """Names, IPv4 and IPv6 addresses; blanks around them do not count."""
@@ -45,7 +45,7 @@ class SplitAddressTests(SynchronousTestCase):
             self.assertEqual(split_address(text), expected)
 
     def test_an_invalid_address_is_an_error(self) -> None:
-        """What is no address says so."""
+        """The error has the invalid text."""
         for text in ("", "a", "a:", ":1", "a:0", "a:65536", "a:-1", "a:x", "a:1.5", "a:1:"):
             error = self.assertRaises(ValueError, split_address, text)
             self.assertIn("is not host:port", str(error))
@@ -88,7 +88,7 @@ class RemotingClientTests(TestCase):
         self.addCleanup(self.client.close)
 
     def ask(self, request: Request[Any]) -> Deferred[Reply]:
-        """A server that asks its client before it answers."""
+        """Let a server send a request to its client before it answers."""
         reply = request.channel.call(ECHO, None, b"and you?", timeout_ms=5000)
         return reply.addCallback(lambda command: Reply(body=command.body))
 
@@ -104,24 +104,26 @@ class RemotingClientTests(TestCase):
         return ensureDeferred(call())
 
     async def test_one_connection(self) -> None:
-        """Calls at once, also before there is a connection, share one; each gets its reply."""
+        """Simultaneous calls share one connection, and each gets its own reply."""
         bodies = [str(number).encode() for number in range(20)]
         self.assertEqual(await gatherResults([self.echo(body) for body in bodies]), bodies)
         self.assertEqual(await self.echo(b"again"), b"again")
         self.assertEqual(len(self.channels), 1)
 
     async def test_server_asks(self) -> None:
-        """Requests that come from the server are served."""
+        """Requests of the server are served."""
         reply = await self.client.invoke(self.address, ASK, None, timeout_ms=5000)
         self.assertEqual((reply.body, self.asked), (b"fine", [b"and you?"]))
 
     async def test_a_one_way_request_arrives(self) -> None:
-        """A one-way request arrives; nothing is waited for."""
+        """A one-way request arrives, and the caller does not wait."""
         await self.client.invoke_oneway(self.address, ECHO, None, b"x")
         self.assertEqual(await self.echo(b"after it"), b"after it")
 
     async def test_requests_are_signed_by_an_account(self) -> None:
-        """A server that checks signatures takes them, with a header or without, one-way too."""
+        """A server that checks signatures accepts requests with and without a
+        header, also one-way.
+        """
         credentials = Credentials("rocketmq2", "12345678", "token")
         client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
                                 credentials=credentials)
@@ -142,7 +144,7 @@ class RemotingClientTests(TestCase):
         self.assertEqual(found, [True, True, True])
 
     async def test_a_missing_reply_fails_the_call_but_not_the_connection(self) -> None:
-        """A reply that does not come fails the call and not the connection."""
+        """A missing reply fails the call, and the connection remains usable."""
         call = self.client.invoke(self.address, SILENT, None, timeout_ms=20)
         await self.assertFailure(ensureDeferred(call), RemotingTimeout)
         self.assertEqual(await self.echo(b"x"), b"x")
@@ -167,13 +169,13 @@ class RemotingClientTests(TestCase):
         self.assertEqual(len(self.channels), 1)
 
     async def test_request_longer_than_a_frame(self) -> None:
-        """It is not sent: the other side would close the connection."""
+        """It is not sent, because the other side would close the connection."""
         await self.assertFailure(self.echo(bytes(FRAME_SIZE_MAX)), RemotingTooLong)
         self.assertEqual(await self.echo(b"x"), b"x")
         self.assertEqual(len(self.channels), 1)
 
     async def test_a_lost_connection_fails_its_calls_and_the_next_reconnects(self) -> None:
-        """A lost connection fails what waits on it; the next call makes a new one."""
+        """A lost connection fails its waiting calls; the next call connects again."""
         await self.echo(b"x")
         waiting = ensureDeferred(self.client.invoke(self.address, SILENT, None, timeout_ms=5000))
         for channel in self.channels:
@@ -182,7 +184,7 @@ class RemotingClientTests(TestCase):
         self.assertEqual(await self.echo(b"y"), b"y")
 
     async def test_a_refused_connection_names_the_address(self) -> None:
-        """No server, no connection: the address is named; a server that comes back is found."""
+        """The error names the address; a server that is started later is found."""
         await self.server.stopService()
         error = await self.assertFailure(self.echo(b"x"), RemotingConnectError)
         self.assertIn(f"connect to {self.address} failed", str(error))
@@ -190,13 +192,13 @@ class RemotingClientTests(TestCase):
         self.assertEqual(await self.echo(b"x"), b"x")
 
     async def test_bad_address(self) -> None:
-        """An address that is none fails the call."""
+        """An invalid address fails the call."""
         call = self.client.invoke("nowhere", ECHO, None, timeout_ms=100)
         error = await self.assertFailure(ensureDeferred(call), RemotingConnectError)
         self.assertIn("'nowhere' is not host:port", str(error))
 
     async def test_a_close_ends_the_connections_and_fires_when_they_are_gone(self) -> None:
-        """A close ends the connections and fires when they are gone; it may be done twice."""
+        """A close ends the connections and fires when they are closed; it may be repeated."""
         await self.echo(b"x")
         waiting = self.assertFailure(
             ensureDeferred(self.client.invoke(self.address, SILENT, None, timeout_ms=5000)),
@@ -210,7 +212,7 @@ class RemotingClientTests(TestCase):
             await deferLater(reactor, 0)
 
     async def test_a_server_that_does_not_read(self) -> None:
-        """What it never takes cannot delay a close for ever."""
+        """Data that it never reads cannot delay a close for ever."""
         self.patch(closing, "CLOSE_SECONDS", 0.05)
         await self.echo(b"x")
         [channel] = self.channels
@@ -222,7 +224,7 @@ class RemotingClientTests(TestCase):
         channel.transport.resumeProducing()  # type: ignore[attr-defined]
 
     async def test_close_again_from_a_callback(self) -> None:
-        """Who hears that the connections are gone may close the client once more."""
+        """A callback of the close may close the client again."""
         await self.echo(b"x")
         done: Deferred[Any] = self.client.close()
         done.addCallback(lambda _: self.client.close())
@@ -230,7 +232,7 @@ class RemotingClientTests(TestCase):
 
 
 class TcpTransport(StringTransport):
-    """With the switches of a socket."""
+    """A transport with the options of a socket."""
 
     def setTcpNoDelay(self, enabled: bool) -> None: ...
 
@@ -238,7 +240,7 @@ class TcpTransport(StringTransport):
 
 
 class ConnectTests(SynchronousTestCase):
-    """Connections that do not come about, on a reactor in memory."""
+    """Connections that fail, on a reactor in memory."""
 
     def setUp(self) -> None:
         self.reactor = MemoryReactorClock()
@@ -249,7 +251,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(len(self.reactor.tcpClients), 1)
 
     def test_a_connection_attempt_times_out(self) -> None:
-        """An attempt that takes too long is given up."""
+        """An attempt that takes too long is cancelled."""
         self.reactor.advance(2.9)
         self.assertNoResult(self.call)
         self.reactor.advance(0.2)
@@ -257,7 +259,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(str(error.value), "connect to 127.0.0.1:1 failed: timed out")
 
     def connect(self) -> StringTransport:
-        """The server takes the connection."""
+        """Let the server accept the connection."""
         _, _, factory, _, _ = self.reactor.tcpClients[-1]
         protocol = factory.buildProtocol(None)
         transport = TcpTransport(
@@ -267,7 +269,7 @@ class ConnectTests(SynchronousTestCase):
         return transport
 
     def test_a_one_way_request_that_is_late_is_not_sent(self) -> None:
-        """Its time is over when the connection is made; one that has time left is sent."""
+        """A request whose time is over when the connection is made is not sent; others are."""
         late, in_time = (ensureDeferred(self.client.invoke_oneway(
             "127.0.0.1:1", SILENT, None, b"late or not", timeout_ms=timeout_ms))
             for timeout_ms in (1000, 2000))
@@ -287,7 +289,7 @@ class ConnectTests(SynchronousTestCase):
         self.failureResultOf(self.call, RemotingTimeout)
 
     def test_no_time_left(self) -> None:
-        """Nothing is sent by a connection that came when the time was over."""
+        """Nothing is sent by a connection that was made after the time-out."""
         call = ensureDeferred(self.client.invoke("127.0.0.1:1", ECHO, None, timeout_ms=1000))
         self.reactor.advance(2.5)
         transport = self.connect()

@@ -19,7 +19,7 @@ V4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.1.2.3", 0))
 
 
 class ResolvedTests(SynchronousTestCase):
-    """The address a name stands for."""
+    """The address of a host name."""
 
     def resolve(self, text: str, answer: Any) -> str:
         """Resolve it where the system answers this, or raises it."""
@@ -32,12 +32,12 @@ class ResolvedTests(SynchronousTestCase):
         return resolved(Settings.load(broker_rows(), None, {"brokerIP1": text}), "brokerIP1")
 
     def test_ipv4_is_taken_where_there_is_one(self) -> None:
-        """IPv4 is taken where there is one, also behind others; an IPv6 address has no zone."""
+        """An IPv4 address is preferred, even after others; an IPv6 address has no zone."""
         self.assertEqual(self.resolve("b.example", [V6, V4]), "10.1.2.3")
         self.assertEqual(self.resolve("b.example", [V6]), "fe80::1")
 
     def test_an_invalid_host_names_its_setting(self) -> None:
-        """What is no host is an error that says which setting it is of, and why."""
+        """The error names the setting and the reason."""
         for text, answer, why in [
             ("256.1.1.1", socket.gaierror(-2, "Name or service not known"),
              "cannot be resolved: Name or service not known"),
@@ -48,7 +48,7 @@ class ResolvedTests(SynchronousTestCase):
             self.assertEqual(str(error), f"brokerIP1={text} (command line): the value {why}")
 
     def test_clients_get_the_name_and_records_the_address(self) -> None:
-        """Clients are told the name, records hold the address."""
+        """Clients get the name, and records contain the address."""
         self.patch(socket, "getaddrinfo", lambda *_, **__: [V4])
         box = KernelBox(settings={"brokerIP1": "b.example"})
         self.addCleanup(box.stop)

@@ -1,4 +1,4 @@
-"""The account of a broker, as the setting gives it."""
+"""The account of a broker, from its setting."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from twistmq.protocol.signature import Credentials
 
 
 class InnerCredentialsTests(SynchronousTestCase):
-    """innerClientAuthenticationCredentials."""
+    """The setting innerClientAuthenticationCredentials."""
 
     def read(self, text: str) -> Credentials | None:
         return inner_credentials(Settings.load(
             broker_rows(), None, {"innerClientAuthenticationCredentials": text}))
 
     def test_as_apaches_brokers_have_it(self) -> None:
-        """Further fields are left out; without the setting requests are not signed."""
+        """Other fields are ignored; without the setting requests are not signed."""
         self.assertEqual(self.read('{"accessKey":"a","secretKey":"s","signature":""}'),
                          Credentials("a", "s"))
         self.assertIsNone(self.read(" "))
 
     def test_a_fault_does_not_show_the_secret(self) -> None:
-        """Whether it is no JSON, lacks a key, or has half a character."""
+        """The value is no JSON, lacks a key, or has half a character."""
         for text in ('{"accessKey":"a","secretKey":"sesame"', '{"secretKey":"sesame"}',
                      '{"accessKey":" ","secretKey":"sesame"}', '["sesame"]',
                      '{"accessKey":"a","secretKey":"sesame\\ud800"}'):

@@ -1,4 +1,4 @@
-"""Java's properties format: what java.util.Properties reads, and what we write back."""
+"""Java's properties format, as java.util.Properties reads it, and as we write it."""
 
 from __future__ import annotations
 
@@ -42,58 +42,58 @@ def pairs(text: str) -> dict[str, str]:
 
 
 class ParsePropertiesTests(SynchronousTestCase):
-    """Reading."""
+    """The parser."""
 
     def test_each_form_of_the_grammar_is_parsed(self) -> None:
-        """Each form of the grammar has its meaning."""
+        """Each form of the grammar is parsed."""
         for case, text, expected in CASES:
             self.assertEqual(pairs(text), expected, msg=case)
 
     def test_an_entry_knows_its_lines(self) -> None:
-        """An entry knows its lines, comments and joined lines counted."""
+        """An entry has the numbers of its lines, with comments and joined lines counted."""
         text = "# one\n\na=1\\\n 2\nb=3\n"
         lines = [(entry.key, entry.first, entry.last) for entry in parse_properties(text)]
         self.assertEqual(lines, [("a", 3, 4), ("b", 5, 5)])
 
     def test_bad_escape_names_the_place(self) -> None:
-        """A broken unicode escape is an error that says where it is."""
+        """The error of a broken Unicode escape names its place."""
         for text in ("ok=1\na=\\u12x4\n", "ok=1\na=\\u12"):
             error = self.assertRaises(SettingsError, parse_properties, text, "broker.conf")
             self.assertIn("broker.conf:2", str(error))
 
     def test_utf_8_is_read_as_utf_8(self) -> None:
-        """UTF-8 is read as UTF-8, what is not UTF-8 as Latin-1."""
+        """UTF-8 is read as UTF-8, and other bytes as Latin-1."""
         self.assertEqual(decode_properties("a=\u4f60".encode()), ("a=\u4f60", "utf-8"))
         self.assertEqual(decode_properties(b"a=\xe9"), ("a=\xe9", "latin-1"))
 
 
 class WithChangesTests(SynchronousTestCase):
-    """Writing back."""
+    """The changes of a text."""
 
     def test_keeps_the_rest(self) -> None:
-        """Only the lines of the changed keys change; a new key goes to the end."""
+        """Only the lines of changed keys change; a new key is added at the end."""
         text = "# mine\n\na = 1\\\n  2\n  b: 3  \n! end\n"
         self.assertEqual(with_changes(text, {"a": "9", "c": "7"}),
                          "# mine\n\na=9\n  b: 3  \n! end\nc=7\n")
 
     def test_changes_the_entry_that_counts(self) -> None:
-        """Of two entries with one key, the later is changed."""
+        """Of two entries with one key, the later one is changed."""
         self.assertEqual(pairs(with_changes("a=1\nb=2\na=3\n", {"a": "4"})), {"a": "4", "b": "2"})
 
     def test_without_a_change_the_text_stays(self) -> None:
-        """No change leaves the text as it is, the last line ended."""
+        """Without changes the text stays as it is, except that its last line is ended."""
         self.assertEqual(with_changes("a=1", {}), "a=1\n")
         self.assertEqual(with_changes("", {}), "")
 
     def test_after_an_open_end(self) -> None:
-        """A new key is not swallowed by a last line that ends in a backslash."""
+        """A new key is not joined to a last line that ends with a backslash."""
         for text in ("a=1\\", "a=1\\\n", "a=1\\\n\n"):
             self.assertEqual(pairs(with_changes(text, {"b": "2"})), {"a": "1", "b": "2"}, msg=text)
 
     @given(st.dictionaries(st.text(), st.text(), max_size=4),
            st.dictionaries(st.text(), st.text(), max_size=4))
     def test_reads_back(self, before: dict[str, str], changes: dict[str, str]) -> None:
-        """Whatever keys and values are written, they are read back, over what was there."""
+        """Any keys and values are read back as they were written over an existing text."""
         text = with_changes(with_changes("# first\n", before), changes)
         self.assertEqual(pairs(text), before | changes)
         self.assertTrue(text.isascii())

@@ -1,4 +1,4 @@
-"""Settings: precedence, checks, change while running, and the rows themselves."""
+"""Settings: their precedence, checks and changes at run time, and the rows themselves."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ ROWS = (
 
 
 class LoadTests(SynchronousTestCase):
-    """Where values come from."""
+    """The sources of values."""
 
     def file(self, text: str) -> str:
-        """A settings file with this text."""
+        """Write a settings file with this text."""
         path = Path(self.mktemp())
         path.write_text(text)
         return str(path)
@@ -59,7 +59,7 @@ class LoadTests(SynchronousTestCase):
         self.assertTrue(settings.is_given("mode"))
 
     def test_texts_are_read_as_their_row_says(self) -> None:
-        """Texts are read as their row says, blanks around them ignored."""
+        """Texts are converted as their rows say, without the blanks around them."""
         settings = Settings.load(ROWS, overrides={
             "port": " 0 ", "switch": "FALSE", "ratio": "1", "plugins": "a, b,,c", "folder": "~"})
         self.assertEqual(settings.int("port"), 0)
@@ -69,7 +69,7 @@ class LoadTests(SynchronousTestCase):
         self.assertEqual(settings.text("folder"), str(Path.home()))
 
     def test_refused_values(self) -> None:
-        """What a row does not allow is an error with key, value, file and line."""
+        """The error of an invalid value names the key, the value, the file and the line."""
         for line, why in [
             ("port=abc", "not a whole number"), ("port=1_0", "not a whole number"),
             ("port=", "not a whole number"), ("port=65536", "not from 0 to 65535"),
@@ -83,17 +83,17 @@ class LoadTests(SynchronousTestCase):
                 self.assertIn(part, str(error), msg=line)
 
     def test_refused_override(self) -> None:
-        """An override that is refused is said to be from the command line."""
+        """The error of an invalid override says that it is from the command line."""
         error = self.assertRaises(SettingsError, Settings.load, ROWS, None, {"port": "x"})
         self.assertIn("(command line)", str(error))
 
     def test_missing_file(self) -> None:
-        """A file that is not there is an error that names it."""
+        """The error names the missing file."""
         error = self.assertRaises(SettingsError, Settings.load, ROWS, "/no/such.conf")
         self.assertIn("/no/such.conf", str(error))
 
     def test_unknown_keys(self) -> None:
-        """A key no row declares is kept, and gets its meaning when a row comes."""
+        """An unknown key is kept, and is used when a row for it is added."""
         settings = Settings.load(ROWS, self.file("later=7\nnever=x\n"))
         self.assertEqual(settings.unknown, {"later": "7", "never": "x"})
         settings.add_rows([Setting("later", "int", 1, "Comes with a plugin.")])

@@ -1,4 +1,4 @@
-"""The broker as a service: ports, registration, failed starts, orderly stop."""
+"""The broker as a service: ports, registration, failed starts and clean stops."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ServiceTests(BrokerTestCase):
     settings: ClassVar[dict[str, str]] = {"brokerName": "a", "registerNameServerPeriod": "10000"}
 
     async def test_vip_port(self) -> None:
-        """The port two below serves everything but pulls."""
+        """The port two below serves all requests but pulls."""
         vip = f"127.0.0.1:{self.service.broker.vip_port}"
         self.assertEqual(self.service.broker.vip_port, self.service.broker.port - 2)
         reply = await self.request(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x", vip)
@@ -73,7 +73,7 @@ class ServiceTests(BrokerTestCase):
         self.assertEqual(len(await self.pull("T")), 1)
 
     async def test_vip_port_shares_the_clients(self) -> None:
-        """Who gave signs of life by it is a client, until that connection is lost."""
+        """A client of this port is known until its connection is lost."""
         vip = f"127.0.0.1:{self.service.broker.vip_port}"
         heartbeat = HeartbeatData("c@vip", (ProducerData("vip_producers"),))
         reply = await self.request(RequestCode.HEART_BEAT, None, heartbeat.encode(), vip)
@@ -84,7 +84,7 @@ class ServiceTests(BrokerTestCase):
             await deferLater(reactor, 0)
 
     async def test_idle_connections(self) -> None:
-        """They are looked for every ten seconds, by the setting as it is then."""
+        """They are looked for every ten seconds, with the current setting."""
         asked: list[int] = []
         self.patch(RemotingFactory, "close_idle", lambda factory, idle_ms: asked.append(idle_ms))
         task, = [each for each in self.service.broker._periodic._tasks
@@ -108,7 +108,7 @@ class ServiceTests(BrokerTestCase):
         self.assertIn(self.broker_address.encode(), reply.body)
 
     async def test_stop_unregisters(self) -> None:
-        """A broker that stops leaves the name server, which goes on."""
+        """A broker that stops unregisters, and the name server continues."""
         tables = self.service.namesrv.name_server.routes.tables
         self.assertEqual(list(tables.brokers), ["a"])
         await self.service.broker.stopService()
@@ -126,21 +126,21 @@ class ServiceTests(BrokerTestCase):
 
 
 class MasterTests(BrokerTestCase):
-    """A broker that is given an id."""
+    """A broker with a broker id."""
 
     settings: ClassVar[dict[str, str]] = {"brokerName": "a", "brokerId": "3"}
 
     async def test_a_master_registers_with_id_0(self) -> None:
-        """It is registered as the master it is: clients send to none but 0."""
+        """It registers as a master, because clients send only to id 0."""
         brokers = self.service.namesrv.name_server.routes.tables.brokers
         self.assertEqual(brokers["a"].broker_addrs, {0: self.broker_address})
 
 
 class StopTests(TestCase):
-    """What a stop saves, whatever fails."""
+    """The data that a stop saves, even if something fails."""
 
     async def test_clean_stop(self) -> None:
-        """The abort file is gone, tables are saved, a second stop does nothing."""
+        """The abort file is removed, tables are saved, and a second stop does nothing."""
         disk = MemoryDisk()
         service = make_service(disk)
         service.startService()
@@ -157,7 +157,7 @@ class StopTests(TestCase):
         await again.stopService()
 
     async def test_tables_that_cannot_be_saved(self) -> None:
-        """A full disk is logged; the store is stopped and the lock given up all the same."""
+        """A full disk is logged; the store is stopped and its lock is released."""
         disk = FaultyDisk()
         service = make_service(disk)
         service.startService()
@@ -172,7 +172,7 @@ class StopTests(TestCase):
         await again.stopService()
 
     async def test_name_server_that_does_not_answer(self) -> None:
-        """It holds up a start, a stop and a new topic for no longer than their bounds."""
+        """It delays a start, a stop and a new topic only up to their limits."""
         self.patch(name_servers_module, "_SILENCE_MS", 50)
         self.patch(name_servers_module, "_LAST_WORD_MS", 50)
         with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -189,7 +189,7 @@ class StopTests(TestCase):
 
 
 class RecordedNameServers:
-    """Remembers what is registered; an answer waits as long as it is told to."""
+    """Records registrations; an answer waits until the test gives it."""
 
     def __init__(self) -> None:
         self.addresses = ["ns:1"]
@@ -221,10 +221,10 @@ class RecordedNameServers:
 
 
 class RouteTests(TestCase):
-    """Where plugins ask for routes."""
+    """Routes for plugins."""
 
     def test_name_servers(self) -> None:
-        """The kernel has a way to them as long as there are any."""
+        """The kernel can ask for routes as long as it has name servers."""
         service = make_service()
         self.assertEqual(service.kernel.host.has_name_servers,
                          bool(service.name_servers.addresses))
@@ -235,7 +235,7 @@ class RouteTests(TestCase):
 
 
 class RegistrationTests(TestCase):
-    """When a broker registers."""
+    """The times of registrations."""
 
     async def start(self, **settings: str) -> tuple[BrokerService, PeriodicTask]:
         """Start a broker whose periodic tasks the test runs; its task that registers."""
@@ -266,7 +266,7 @@ class RegistrationTests(TestCase):
             self.assertEqual(len(self.name_servers.registered), 2)
 
     async def test_order_topics_of_the_first_answer(self) -> None:
-        """Topics become ordered as the first name server says, whatever the others say."""
+        """The first name server decides which topics are ordered."""
         service, task = await self.start()
         topics = service.kernel.topic_config
         for topic in ("A", "B"):
@@ -277,7 +277,7 @@ class RegistrationTests(TestCase):
         self.assertEqual([topics.is_order_topic(topic) for topic in ("A", "B")], [True, False])
 
     async def test_plugins_are_told_all_answers(self) -> None:
-        """Also behind one that fails; a registration without an answer tells them nothing."""
+        """Plugins get all answers, also after a failed one; without an answer they get nothing."""
         service, task = await self.start()
         kernel = service.kernel
         answers = [Registered("m:1", "h:1", {}), Registered(None, None, {})]
@@ -291,7 +291,7 @@ class RegistrationTests(TestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     async def test_a_slave_takes_its_topics_from_its_master(self) -> None:
-        """Not from name servers: its table's version would be another than its master's."""
+        """A table from name servers would have another version than the master's."""
         service, task = await self.start()
         kernel = service.kernel
         kernel.topic_config.update(TopicConfig("A"), {})
@@ -302,7 +302,7 @@ class RegistrationTests(TestCase):
         self.assertEqual(kernel.topic_config.data_version.encode(), version)
 
     async def test_what_a_plugin_has_told_of_the_broker(self) -> None:
-        """The port that it listens on, and how a slave may stand in for its master."""
+        """The port on which the plugin listens, and whether a slave may act for its master."""
         service, task = await self.start(haListenPort="77")
         identity = service.kernel.identity
         told = self.name_servers.told
@@ -324,7 +324,7 @@ class RegistrationTests(TestCase):
         self.assertEqual(len(self.name_servers.registered), registered)
 
     async def test_registering_soon_after_it_could_not(self) -> None:
-        """A broker that may not register yet, or has no name server, registers once it may."""
+        """A broker that could not register before registers as soon as it may."""
         service, _ = await self.start()
         kernel, names = service.kernel, self.name_servers
         begun = len(names.registered)
@@ -345,7 +345,7 @@ class RegistrationTests(TestCase):
         self.assertEqual([change(), change()], [3, 4])
 
     async def test_a_topic_that_comes_during_a_registration(self) -> None:
-        """It is in the next one; those that wait are told after that."""
+        """It is in the next registration, and those who wait for it are informed after that."""
         service, _ = await self.start()
         names = self.name_servers
         names.wait = Deferred()
@@ -376,7 +376,7 @@ class RegistrationTests(TestCase):
         self.assertEqual(len(self.name_servers.registered), 2)
 
     async def test_the_body_is_compressed_when_the_setting_says_so(self) -> None:
-        """The name servers are told of it, and the topics are the same."""
+        """The header says so, and the topics are the same."""
         for compressed in (False, True):
             service, task = await self.start(compressedRegister=str(compressed).lower())
             service.kernel.topic_config.update(TopicConfig("A", 3, 5), {})
@@ -411,7 +411,7 @@ class RegistrationTests(TestCase):
                          "static topics are left out at ns:1: a number is too large")
 
     async def test_changes_meanwhile(self) -> None:
-        """Topics that change while the broker registers are told once, when it is done."""
+        """Topics that change during a registration are registered once afterwards."""
         service, _ = await self.start()
         self.name_servers.wait = Deferred()
         done = service.kernel.topics_changed()
@@ -426,19 +426,19 @@ class RegistrationTests(TestCase):
 
 
 class ToldAddressTests(BrokerTestCase):
-    """What name servers are told of a broker's ports, as a slave of it hears there."""
+    """The ports of a broker that name servers report to its slave."""
 
     settings: ClassVar[dict[str, str]] = {"brokerName": "a"}
 
     async def told(self) -> RegisterBrokerResponseHeader:
-        """Register as its slave."""
+        """Register as a slave of the broker."""
         header = RegisterBrokerRequestHeader("a", "127.0.0.1:1", "DefaultCluster", "127.0.0.1:2", 1)
         reply = await self.request(RequestCode.REGISTER_BROKER, header,
                                    RegisterBrokerBody().encode(), self.namesrv_address)
         return reply.header(RegisterBrokerResponseHeader)
 
     async def test_port_0_is_told_as_the_real_one(self) -> None:
-        """The address that is told answers."""
+        """The reported address accepts connections."""
         self.assertEqual(self.kernel.settings.int("listenPort"), 0)
         address = (await self.told()).master_addr
         assert address is not None
@@ -450,7 +450,7 @@ class ToldAddressTests(BrokerTestCase):
 
 
 class ThreePortsTests(ToldAddressTests):
-    """A broker on a port that was given."""
+    """A broker on a port from the settings."""
 
     def setUp(self) -> Deferred[Any]:
         self.port = _free_ports()
@@ -459,7 +459,7 @@ class ThreePortsTests(ToldAddressTests):
         return super().setUp()
 
     async def test_port_0_is_told_as_the_real_one(self) -> None:
-        """Nor is a given one told otherwise; replicas are told the port above it, which listens."""
+        """Replicas get the port above it, which listens."""
         told = await self.told()
         self.assertEqual(told.master_addr, f"127.0.0.1:{self.port}")
         self.assertEqual(told.ha_server_addr, f"127.0.0.1:{self.port + 1}")
@@ -479,10 +479,10 @@ def _free_ports() -> int:
 
 
 class StartOrderTests(TestCase):
-    """The store is there before anyone can connect."""
+    """The store is loaded before a client can connect."""
 
     async def test_no_port_is_open_while_the_store_is_loaded(self) -> None:
-        """A client would be told that there are no messages."""
+        """Otherwise a client would see no messages."""
         port, refused = _free_ports(), []
         load = MessageStore.load
 
@@ -503,7 +503,7 @@ class StartOrderTests(TestCase):
         await service.stopService()
 
     async def test_each_part_starts_after_those_that_it_needs(self) -> None:
-        """The tables and the store come first, then the plugins, the ports and the name servers."""
+        """The tables and the store come first, then plugins, ports and name servers."""
         steps: list[str] = []
 
         def note(owner: Any, name: str, step: str) -> None:
@@ -552,7 +552,7 @@ class SettingsFileTests(TestCase):
     """One file has the settings of broker, connections and store."""
 
     async def test_each_part_gets_its_own(self) -> None:
-        """As in Apache's broker.conf; what is not in it has its default."""
+        """As with Apache's broker.conf; missing settings have their defaults."""
         path = Path(self.mktemp())
         path.write_text("# of all three\nbrokerName=filed\nbrokerClusterName=C\nlistenPort=0\n"
                         "bindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\nnamesrvAddr=\n"
@@ -590,10 +590,10 @@ class SettingsFileTests(TestCase):
 
 
 class FailedStartTests(TestCase):
-    """A start that fails says why and leaves nothing behind: the disk can be used again."""
+    """A failed start gives the reason and releases the disk."""
 
     async def fails(self, service: BrokerService, kind: type[Exception]) -> str:
-        """:returns: the text of the error."""
+        """Start a broker; :returns: the text of the error."""
         service.startService()
         error = await self.assertFailure(service.started, kind)
         # trial looks for what stays: a port, a delayed call, a thread that runs.
@@ -601,14 +601,14 @@ class FailedStartTests(TestCase):
         return str(error)
 
     async def works(self, disk: MemoryDisk) -> None:
-        """Nothing holds the store."""
+        """Check that no process holds the store."""
         service = make_service(disk)
         service.startService()
         await service.started
         await service.stopService()
 
     async def test_port_in_use(self) -> None:
-        """The port is named."""
+        """The error names the port."""
         disk = MemoryDisk()
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -618,7 +618,7 @@ class FailedStartTests(TestCase):
         await self.works(disk)
 
     async def test_nothing_is_left_before_a_stop(self) -> None:
-        """A failed start gives back what it had; nobody has to stop it."""
+        """A failed start releases everything without a stop."""
         disk = MemoryDisk()
         with socket.create_server(("127.0.0.1", 0)) as taken:
             service = make_service(disk, listenPort=str(taken.getsockname()[1]))
@@ -628,7 +628,7 @@ class FailedStartTests(TestCase):
         await service.stopService()
 
     async def test_vip_port_in_use(self) -> None:
-        """Nobody typed that port: the text says where it comes from."""
+        """The user did not set that port, so the error explains where it comes from."""
         disk = MemoryDisk()
         with socket.create_server(("127.0.0.1", 0)) as taken:
             vip = taken.getsockname()[1]
@@ -638,7 +638,7 @@ class FailedStartTests(TestCase):
         await self.works(disk)
 
     async def test_locked_store(self) -> None:
-        """Two brokers cannot have one store; the first goes on."""
+        """Two brokers cannot share a store; the first one continues."""
         disk = MemoryDisk()
         first = make_service(disk)
         first.startService()
@@ -649,7 +649,7 @@ class FailedStartTests(TestCase):
         await self.works(disk)
 
     async def test_damaged_table(self) -> None:
-        """The file is named, whichever table it is."""
+        """The error names the file, whichever table it is."""
         for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json"):
             disk = MemoryDisk()
             disk.make_directory("/store/config")
@@ -658,7 +658,7 @@ class FailedStartTests(TestCase):
             self.assertIn(f"/store/config/{name}", text)
 
     async def test_unwritable_store(self) -> None:
-        """A folder that cannot be made is named."""
+        """The error names the folder that cannot be created."""
         file = Path(self.mktemp())
         file.write_text("a file where a folder should be")
         values = Settings.load(broker_rows(), overrides={
@@ -674,7 +674,7 @@ class FailedStartTests(TestCase):
         await self.fails(make_service(disk), StoreFull)
 
     async def test_plugin_that_refuses_its_settings(self) -> None:
-        """A plugin's SettingsError stops the start; the plugins are told of the stop."""
+        """The SettingsError of a plugin stops the start; the plugins are stopped as well."""
         calls: list[str] = []
 
         class Plugin:

@@ -1,4 +1,4 @@
-"""The process's clocks and limits."""
+"""The clocks and limits of the process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ClockTests(SynchronousTestCase):
         self.assertLessEqual(monotonic(), monotonic())
 
     def test_a_reactors_timers_go_by_it(self) -> None:
-        """A reactor's timers go by it, also those it has: none is earlier or later for that."""
+        """The timers of a reactor use the clock, including those that exist already."""
         reactor = new_reactor()
         self.addCleanup(reactor._poller.close)
         self.addCleanup(reactor.waker.connectionLost, None)
@@ -53,23 +53,23 @@ class OpenFilesLimitTests(SynchronousTestCase):
     """RLIMIT_NOFILE is raised at start, so that many clients and topics work."""
 
     def raised(self, soft: int, hard: int, error: Exception | None = None) -> tuple[int, bool]:
-        """(the limit afterwards, whether it was asked for) with a system that says these."""
+        """Return (the new limit, whether it was requested) for these limits of a system."""
         with mock.patch.object(resource, "getrlimit", return_value=(soft, hard)), \
                 mock.patch.object(resource, "setrlimit", side_effect=error) as setrlimit:
             return raise_open_files_limit(), setrlimit.called
 
     def test_raised_to_the_hard_limit(self) -> None:
-        """What the system allows is taken; what is in force already is left alone."""
+        """The hard limit is requested, unless it is in force already."""
         self.assertEqual(self.raised(1024, 65536), (65536, True))
         self.assertEqual(self.raised(65536, 65536), (65536, False))
 
     def test_a_system_that_does_not_allow_it_is_no_error(self) -> None:
-        """A system that does not allow it is no error."""
+        """A system that does not permit it causes no error."""
         self.assertEqual(self.raised(1024, 65536, PermissionError()), (1024, True))
         self.assertEqual(self.raised(1024, 65536, ValueError()), (1024, True))
 
     def test_less_than_the_hard_limit(self) -> None:
-        """Where that is more than the system allows, the most of a few is taken."""
+        """If the hard limit is not permitted, smaller limits are tried."""
         def refuse(what: int, limits: tuple[int, int]) -> None:
             if limits[0] > 70_000:
                 raise ValueError("current limit exceeds maximum limit")
@@ -80,7 +80,7 @@ class OpenFilesLimitTests(SynchronousTestCase):
         self.assertEqual(setrlimit.call_args.args[1], (65_536, 2**63 - 1))
 
     def test_too_low_a_limit_of_open_files_refuses_the_start(self) -> None:
-        """Under what a server needs the start is refused, and the text says how many it needs."""
+        """The error says how many open files a server needs."""
         for limits in ((256, 256), (511, 511)):
             error = self.assertRaises(StartRefused, self.raised, *limits)
             self.assertIn(f"only {limits[1]} files may be open, a server needs 512", str(error))
@@ -88,13 +88,13 @@ class OpenFilesLimitTests(SynchronousTestCase):
         self.assertRaises(StartRefused, self.raised, 256, 1024, PermissionError())
 
     def test_the_least_that_is_taken_leaves_room_for_clients(self) -> None:
-        """The least that is taken leaves room for clients, and no limit for many."""
+        """The smallest accepted limit leaves room for clients."""
         for limit, expected in ((512, 128), (20_000, 9872), (resource.RLIM_INFINITY, 1_032_064)):
             with mock.patch.object(resource, "getrlimit", return_value=(limit, limit)):
                 self.assertEqual(connections_max(), expected)
 
     def test_the_soft_limit_of_open_files_becomes_the_hard_one(self) -> None:
-        """On this system the soft limit is the hard one afterwards."""
+        """On this system the soft limit becomes the hard one."""
         limit = raise_open_files_limit()
         self.assertEqual(resource.getrlimit(resource.RLIMIT_NOFILE)[0], limit)
 
@@ -104,7 +104,7 @@ class LargeBlocksTests(SynchronousTestCase):
     """Large blocks of memory go back to the system when they are free."""
 
     def test_blocks_that_grow_side_by_side_leave_no_holes(self) -> None:
-        """Twenty buffers that grow to ten megabytes take no more memory than they are long."""
+        """Twenty buffers that grow to ten megabytes use no more memory than their length."""
         program = dedent("""
             from twistmq.broker.edge.clock import give_back_large_blocks
 

@@ -1,4 +1,4 @@
-"""Signals that arrive while the modules of a server are still being loaded."""
+"""Signals that arrive while a server is still importing its modules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ sys.stdin.read()
 
 
 class FirstSignalsTests(SynchronousTestCase):
-    """Whole processes."""
+    """Tests with whole processes."""
 
     def program(self, first: str, numbers: list[signal.Signals], *arguments: str,
                 **more: object) -> subprocess.Popen[str]:
@@ -69,7 +69,7 @@ class FirstSignalsTests(SynchronousTestCase):
                 f"kvConfigPath={folder}/kv.json", f"configStorePath={folder}/ns.properties"]
 
     def test_signals_without_a_meaning(self) -> None:
-        """They do not end a server that starts, whichever way it is run."""
+        """They do not end a starting server, in whatever way it is run."""
         for first, arguments in (("", ("twistmq", "namesrv")),
                                  ("twistmq.broker.edge.services",
                                   ("twistd", "-n", "--pidfile=", "twistmq", "namesrv"))):
@@ -88,7 +88,7 @@ class FirstSignalsTests(SynchronousTestCase):
             self.assertEqual(process.returncode, status, msg=f"{arguments}: {out}{rest}{err}")
 
     def test_a_terminal_that_is_closed(self) -> None:
-        """It ends a server that starts as a stop does, and so do the others that stop one."""
+        """The hang-up ends a starting server as a stop does, and so do the other stop signals."""
         for first, arguments in (("", ("twistmq", "up", "--data", self.mktemp())),
                                  ("twistmq.broker.edge.services",
                                   ("twistd", "-n", "--pidfile=", "twistmq", "namesrv",
@@ -102,7 +102,7 @@ class FirstSignalsTests(SynchronousTestCase):
                 self.assertNotIn("Traceback", out + err)
 
     def test_nohup(self) -> None:
-        """A signal that is ignored stays so."""
+        """A signal that was ignored before stays ignored."""
         process = self.program(
             "", [signal.SIGHUP], "twistmq", "namesrv", "-p",
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
@@ -111,7 +111,7 @@ class FirstSignalsTests(SynchronousTestCase):
         self.assertIn("listenPort=9876", out)
 
     def test_stacks_that_nobody_reads(self) -> None:
-        """A full pipe stops nothing: some stacks wait until it is read, and the others are lost."""
+        """A full pipe blocks nothing: some stacks wait until it is read, and others are lost."""
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         os.set_blocking(writer, False)

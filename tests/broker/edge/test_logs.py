@@ -1,4 +1,4 @@
-"""Log files: levels, rotation, errors."""
+"""Log files: their levels, rotation and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FileObserverTests(SynchronousTestCase):
     """Events become lines of a file."""
 
     def logger(self, folder: Path, **overrides: str) -> Logger:
-        """A logger whose events go to ``broker.log`` in a folder only."""
+        """Return a logger whose events are written only to ``broker.log`` in a folder."""
         names = {name.replace("_", ".", 1): text for name, text in overrides.items()}
         self.settings = Settings.load(LOG_ROWS, overrides=names)
         file = open_log("broker", str(folder), self.settings)
@@ -50,7 +50,7 @@ class FileObserverTests(SynchronousTestCase):
         return Logger(observer=self.observer)
 
     def test_events_below_the_level_are_left_out(self) -> None:
-        """Events below the level are left out; text of any script is written."""
+        """Events below the level are left out; text in any script is written."""
         folder = Path(self.mktemp())
         log = self.logger(folder, log_level="warn")
         log.info("quiet")
@@ -60,11 +60,11 @@ class FileObserverTests(SynchronousTestCase):
         self.assertIn("loud \u4f60\u597d", lines[0])
 
     def lines(self, folder: Path) -> list[str]:
-        """What was written, cut at newlines only."""
+        """Return the written lines, split only at newlines."""
         return (folder / "broker.log").read_bytes().decode("utf-8").split("\n")[:-1]
 
     def test_an_event_is_one_line(self) -> None:
-        """What a peer sent can begin no line of its own and move no terminal's cursor."""
+        """Text of a peer can neither begin a line nor control a terminal."""
         folder = Path(self.mktemp())
         log = self.logger(folder)
         log.info("producer {name} and {other!r}", other=b"\n\x1b",
@@ -75,7 +75,7 @@ class FileObserverTests(SynchronousTestCase):
             " and b'\\n\\x1b'"), msg=line)
 
     def test_long_fields_are_cut(self) -> None:
-        """A field of megabytes leaves what is behind it in the line, and says how long it is."""
+        """The line keeps the text after a very long field, with the length of the field."""
         folder = Path(self.mktemp())
         log = self.logger(folder)
         log.info("key {key}, value {value}, {size} bytes", key="k" * 3_000_000,
@@ -88,7 +88,7 @@ class FileObserverTests(SynchronousTestCase):
         self.assertLess(len(second), LOG_LINE_CHARS_MAX + 200)
 
     def test_a_traceback_is_indented_and_bounded(self) -> None:
-        """No line of an error's text looks like an event, and no error fills the log."""
+        """No line of an error's text looks like an event, and its length is limited."""
         folder = Path(self.mktemp())
         log = self.logger(folder)
         try:
@@ -103,7 +103,7 @@ class FileObserverTests(SynchronousTestCase):
         self.assertLess(max(map(len, traceback)), LOG_FIELD_CHARS_MAX + 100)
 
     def test_a_full_file_is_put_aside(self) -> None:
-        """A full file is put aside, and only so many are kept."""
+        """A full file is renamed, and a limited number of files is kept."""
         folder = Path(self.mktemp())
         log = self.logger(folder, log_size_max="4096", log_files_max="2")
         for number in range(300):
@@ -114,7 +114,7 @@ class FileObserverTests(SynchronousTestCase):
         self.assertLess((folder / "broker.log.1").stat().st_size, 4096 + 200)
 
     def test_levels_of_parts(self) -> None:
-        """A part has the level of the longest name that it begins with, name by name."""
+        """A part has the level of the longest configured prefix of its name."""
         folder = Path(self.mktemp())
         self.logger(folder, log_level="warn",
                     log_levels="twistmq.broker=info, twistmq.broker.store=debug,twisted=critical")
@@ -153,7 +153,7 @@ class FileObserverTests(SynchronousTestCase):
                          ["broker.log", "broker.log.1"])
 
     def test_levels_without_a_meaning(self) -> None:
-        """They stop the start, and it is said what is wrong."""
+        """They stop the start with the reason."""
         for text in ("twistmq", "twistmq=loud", "a=info,=", "twistmq:debug"):
             error = self.assertRaises(SettingsError, self.logger, Path(self.mktemp()),
                                       log_levels=text)
@@ -168,7 +168,7 @@ class FileObserverTests(SynchronousTestCase):
         self.assertIn(str(file / "logs"), str(error))
 
     def test_a_signal_in_a_line(self) -> None:
-        """What a signal's handler logs while a line is being written waits for nothing.
+        """A signal handler that logs while a line is being written does not block.
 
         SIGTERM's does. It came between two steps of taking a lock once in thousands of stops, and
         the process never ended.
@@ -333,13 +333,15 @@ class LiveTests(SynchronousTestCase):
     """A process whose levels a tool changes."""
 
     def test_change_by_request(self) -> None:
-        """From the answer on; only the part that is named, and what was asked of the settings."""
+        """The change takes effect with the response, only for the named part."""
         folder = tempfile.TemporaryDirectory(prefix="twistmq-logs-")
         self.addCleanup(folder.cleanup)
         with servers(Path(folder.name)) as running, \
                 RawClient(f"127.0.0.1:{running.broker_port}") as client:
             def refused() -> bool:
-                """Ask for what is refused, a line at debug; whether it was written."""
+                """Send a request that is refused and logged at debug; :returns: whether it was
+                logged.
+                """
                 reply = client.request(RequestCode.HEART_BEAT, None, b"{")
                 self.assertNotEqual(reply.code, 0)
                 return "request 34 from" in running.log()

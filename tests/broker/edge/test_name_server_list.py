@@ -1,4 +1,4 @@
-"""Which name servers a broker registers with; what an address server and DNS have to say in it."""
+"""The name servers of a broker, from settings, an address server and DNS."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def settings_with(**texts: str) -> Settings:
 
 
 class UrlTests(SynchronousTestCase):
-    """Where an address server is asked."""
+    """The address of an address server."""
 
     def test_the_url_has_port_8080_by_default(self) -> None:
-        """Apache's: port 8080 when the domain names none."""
+        """As with Apache, the port is 8080 if the domain has none."""
         for texts, url in (
             ({}, "http://jmenv.tbsite.net:8080/rocketmq/nsaddr"),
             ({"rmqAddressServerDomain": "a.example"}, "http://a.example:8080/rocketmq/nsaddr"),
@@ -45,7 +45,9 @@ class UrlTests(SynchronousTestCase):
             self.assertEqual(address_server_url(settings_with(**texts)), url)
 
     def test_no_urls(self) -> None:
-        """A start is refused when the settings name no place; unless nobody is to be asked."""
+        """If the settings give no address, the start is refused, unless no server
+        is to be asked.
+        """
         for name, text in (("rmqAddressServerDomain", "http://a"), ("rmqAddressServerDomain", ""),
                            ("rmqAddressServerDomain", "a/b"), ("rmqAddressServerDomain", "a:b"),
                            ("rmqAddressServerSubGroup", ""), ("rmqAddressServerSubGroup", "a b"),
@@ -55,7 +57,7 @@ class UrlTests(SynchronousTestCase):
             broker_settings(None, {name: text})
 
     def test_an_address_server_needs_no_name_server_setting(self) -> None:
-        """Who has an address server needs no name server in the settings."""
+        """With an address server the settings need no name servers."""
         texts = {"bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "namesrvAddr": ""}
         self.assertEqual(len(notices("broker", broker_settings(None, texts))), 1)
         self.assertEqual(notices("broker", broker_settings(None, {**texts, **ON})), [])
@@ -91,10 +93,10 @@ class ListTestCase(TestCase):
 
 
 class ListTests(ListTestCase):
-    """What an address server says."""
+    """The list of an address server."""
 
     async def test_only_another_list_is_a_change(self) -> None:
-        """Only another list is a change."""
+        """Only a different list is a change."""
         self.assertEqual(self.list.addresses, [])
         await self.fetch()
         await self.fetch()
@@ -105,7 +107,7 @@ class ListTests(ListTestCase):
         self.assertEqual(len(self.lines), 2)
 
     async def test_the_old_list_stays(self) -> None:
-        """The old list stays, one line says why, and one that it is over."""
+        """The old list is kept; one line gives the reason, and another reports the recovery."""
         await self.fetch()
         self.page.text = "nothing"
         for _ in range(3):
@@ -122,7 +124,7 @@ class ListTests(ListTestCase):
         self.assertEqual((len(self.lines), self.list.fault, len(self.changes)), (4, "", 1))
 
     async def test_one_question_at_a_time(self) -> None:
-        """Who asks while one is asked waits for the same answer."""
+        """A second caller waits for the answer of the first request."""
         first, second = self.list.fetch(), self.list.fetch()
         assert first is not None and second is not None
         await first
@@ -130,7 +132,7 @@ class ListTests(ListTestCase):
         self.assertEqual(len(self.page.requests), 1)
 
     async def test_a_question_that_ends_at_once(self) -> None:
-        """It keeps nobody from asking again."""
+        """A request that ends immediately does not prevent the next one."""
         self.patch(self.list, "_ask_server", lambda: succeed((["k:4"], "")))
         await self.fetch()
         self.patch(self.list, "_ask_server", lambda: succeed((["l:5"], "")))
@@ -138,7 +140,7 @@ class ListTests(ListTestCase):
         self.assertEqual(self.list.addresses, ["l:5"])
 
     async def test_settings_come_first(self) -> None:
-        """An address server is asked for nothing while the settings name name servers."""
+        """While the settings have name servers, the address server is not asked."""
         self.make(namesrvAddr="k:4")
         self.assertIsNone(self.list.fetch())
         self.assertEqual(self.list.addresses, ["k:4"])
@@ -147,7 +149,7 @@ class ListTests(ListTestCase):
         self.assertEqual((self.list.addresses, self.page.requests), ([], []))
 
     async def test_settings_that_change_while_a_question_waits(self) -> None:
-        """A question that waits for another one is not asked when the settings need it no longer.
+        """A waiting request is not sent if the settings no longer need it.
 
         They may name any place then, and the next start does not look at it.
         """
@@ -165,7 +167,9 @@ class ListTests(ListTestCase):
         self.assertEqual((self.list.addresses, self.list.fault, self.page.requests), ([], "", []))
 
     async def test_settings_change(self) -> None:
-        """Another address server is asked at once; name servers in the settings win."""
+        """A new address server is asked immediately; name servers in the settings
+        take precedence.
+        """
         await self.fetch()
         self.page.text = "other:1"
         self.settings.update({"rmqAddressServerSubGroup": "other"})
@@ -185,7 +189,7 @@ class ListTests(ListTestCase):
         self.assertEqual(self.list.addresses, ["127.0.0.1:9876", "i:2"])
 
     async def test_the_address_server_is_asked_each_period(self) -> None:
-        """It is asked again each fetchNamesrvAddrInterval."""
+        """It is asked again after each fetchNamesrvAddrInterval."""
         task, _ = self.list.tasks()
         assert callable(task.period_ms)
         self.assertEqual((task.first_ms, task.period_ms()), (10_000, 10_000))
@@ -198,7 +202,7 @@ class ListTests(ListTestCase):
 
 
 class LookupTests(ListTestCase):
-    """What DNS says of the names in the settings."""
+    """The look-up of names in the settings by DNS."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -209,7 +213,7 @@ class LookupTests(ListTestCase):
         self.make(namesrvAddr=names, **LOOKUP)
 
     async def test_dns_addresses_in_another_order_are_no_change(self) -> None:
-        """All addresses of the name; the same in another order are no change."""
+        """All addresses of a name are used; another order is no change."""
         self.use("ns:9876")
         self.assertEqual(self.list.addresses, [])
         await self.fetch()
@@ -224,7 +228,7 @@ class LookupTests(ListTestCase):
         self.assertEqual((len(self.lines), self.page.requests), (2, []))
 
     async def test_the_old_addresses_of_a_name_stay(self) -> None:
-        """The old addresses of a name stay; a line says it, and one that it is over."""
+        """A line reports the failure, and another one its end."""
         self.use("ns:1;other:2")
         await self.fetch()
         self.names.addresses.update(ns=[], other=["10.0.1.2"])
@@ -242,7 +246,7 @@ class LookupTests(ListTestCase):
         self.assertEqual((len(self.lines), self.list.fault, len(self.changes)), (5, "", 2))
 
     async def test_lookup_settings_change(self) -> None:
-        """Another name is looked up at once, also while one is; without the flag it is as given."""
+        """A new name is looked up immediately; without the flag the name is used as it is."""
         self.use("ns:1")
         first = self.list.fetch()
         self.settings.update({"namesrvAddr": "other:2"})
@@ -257,7 +261,7 @@ class LookupTests(ListTestCase):
         self.assertEqual(self.changes[-1], ["10.0.0.1:1", "10.0.0.2:1"])
 
     async def test_lookup_own(self) -> None:
-        """This process's own is not looked up, and not had twice."""
+        """The address of the process's own name server is not looked up, and not used twice."""
         self.use("here:1;ns:1")
         self.list.keep("10.0.0.1:1", "here:1")
         await self.fetch()
@@ -268,7 +272,9 @@ class LookupTests(ListTestCase):
         self.assertEqual(self.list.addresses, ["10.0.0.1:1"])
 
     async def test_lookup_task(self) -> None:
-        """It is asked after ten seconds, then each updateNameServerAddrPeriod."""
+        """The first look-up is after ten seconds, the next ones after
+        updateNameServerAddrPeriod.
+        """
         self.use("ns:1")
         server, task = self.list.tasks()
         assert callable(task.period_ms)
@@ -281,7 +287,7 @@ class LookupTests(ListTestCase):
 
 
 class RegistrationTests(BrokerTestCase):
-    """Brokers that know no name server but by an address server."""
+    """Brokers that find their name server only by an address server."""
 
     settings: ClassVar[dict[str, str]] = {"brokerName": "a"}
 
@@ -291,7 +297,7 @@ class RegistrationTests(BrokerTestCase):
         return super().setUp()
 
     def known(self) -> set[str]:
-        """Brokers that the name server knows."""
+        """Return the brokers that the name server knows."""
         return set(self.service.namesrv.name_server.routes.tables.brokers)
 
     async def start(self, **texts: str) -> Any:
@@ -303,7 +309,7 @@ class RegistrationTests(BrokerTestCase):
         return broker
 
     async def test_at_the_start(self) -> None:
-        """It is registered when it answers, and leaves when it stops."""
+        """The broker registers after the answer, and unregisters when it stops."""
         self.page.text = self.namesrv_address
         broker = await self.start()
         self.assertEqual(self.known(), {"a", "b"})
@@ -312,7 +318,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.known(), {"a"})
 
     async def test_a_broker_runs_and_registers_once_the_address_server_answers(self) -> None:
-        """Without an answer it runs, and its health says why nobody finds it; then it is known."""
+        """Without an answer the broker runs, and its health gives the reason."""
         self.page.status = 503
         broker = await self.start()
         self.assertEqual(self.known(), {"a"})
@@ -329,7 +335,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(broker.name_servers.addresses, [self.namesrv_address])
 
     async def test_a_broker_registers_once_dns_knows_the_name_server(self) -> None:
-        """By the name of the name server: unknown first, then not."""
+        """The name of the name server is unknown first, and then known."""
         names = NameTable(ns=[])
         self.patch(socket, "getaddrinfo", names)
         _, _, port = self.namesrv_address.rpartition(":")
@@ -349,7 +355,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.known(), {"a"})
 
     async def test_stopped_while_it_asks(self) -> None:
-        """A stop does not wait for an address server that says nothing."""
+        """A stop does not wait for a silent address server."""
         self.page.answer = lambda handler: self.page.is_over.wait() and None
         broker = make_service(brokerName="b", rmqAddressServerDomain=self.page.address, **ON)
         broker.startService()

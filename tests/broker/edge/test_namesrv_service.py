@@ -87,7 +87,7 @@ class LifeTests(TestCase):
                           if each.name.startswith("namesrv")}, set())
 
     async def test_a_silent_broker_is_removed_and_its_connection_closed(self) -> None:
-        """The scan runs by itself, and counts from the time that the broker asked for."""
+        """The scan is periodic, and uses the time-out that the broker asked for."""
         service = self.make(scanNotActiveBrokerInterval="20")
         service.startService()
         await service.started
@@ -114,7 +114,7 @@ class IdleTests(TestCase):
     """Connections that are silent."""
 
     def test_the_setting_counts(self) -> None:
-        """They are looked for every ten seconds, by the setting as it is then."""
+        """They are looked for every ten seconds, with the current setting."""
         settings = Settings.load(namesrv_rows(), None, {"kvConfigPath": self.mktemp()})
         service = NamesrvService(reactor, settings)
         asked: list[int] = []
@@ -133,7 +133,7 @@ class TlsFilesTests(TestCase):
     """The files of TLS are looked at while the name server runs."""
 
     def test_both_sides_are_looked_at_twice_a_second(self) -> None:
-        """Those of its port, and those of the connections that it makes itself."""
+        """Connections to its port and those that it makes itself are checked twice a second."""
         service = NamesrvService(reactor, Settings.load(namesrv_rows(), None, {
             "kvConfigPath": self.mktemp(), "tls.enable": "true"}))
         tasks = {each.name: each for each in service._periodic._tasks}
@@ -144,7 +144,7 @@ class TlsFilesTests(TestCase):
 
 
 class ServiceCase(TestCase):
-    """A name server, and a client that speaks as brokers do."""
+    """A name server, and a client that speaks as a broker."""
 
     async def setUp(self) -> None:
         folder = self.mktemp()
@@ -174,7 +174,7 @@ class ConnectionTests(ServiceCase):
     """The connections of brokers."""
 
     async def test_a_broker_whose_connection_is_lost_is_forgotten(self) -> None:
-        """At once, not after its silence; its group is empty then."""
+        """It is removed immediately, without a wait; its group is then empty."""
         header = GetBrokerMemberGroupRequestHeader(cluster_name="C", broker_name="a")
         other = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()))
         self.addCleanup(other.close)
@@ -195,10 +195,12 @@ class ConnectionTests(ServiceCase):
 
 
 class LowestIdTests(ServiceCase):
-    """Brokers hear who has the lowest id of their group."""
+    """Brokers get the lowest id of their group."""
 
     def listen(self) -> tuple[str, Deferred[NotifyMinBrokerIdChangeRequestHeader]]:
-        """A broker that waits to be told; :returns: its address, and what it is told."""
+        """Start a broker that waits for a notification; :returns: its address and the
+        notifications.
+        """
         told: Deferred[NotifyMinBrokerIdChangeRequestHeader] = Deferred()
 
         def take(request: Request[NotifyMinBrokerIdChangeRequestHeader]) -> Reply:
@@ -215,7 +217,7 @@ class LowestIdTests(ServiceCase):
         return f"127.0.0.1:{listener.port}", told
 
     async def test_a_slave_is_told_of_its_master(self) -> None:
-        """The name server connects to the slave when a master comes, and says who it is."""
+        """The name server connects to the slave when a master registers."""
         slave, told = self.listen()
         await self.register(slave, 1)
         await self.register(MASTER, 0)
@@ -233,7 +235,7 @@ class LowestIdTests(ServiceCase):
         self.assertIn("connect to 127.0.0.1:", await events)
 
     def patch_log(self) -> Deferred[str]:
-        """Fires with the reason of the first broker that could not be told."""
+        """Return a Deferred that fires with the reason of the first failed notification."""
         reason: Deferred[str] = Deferred()
 
         class Log:

@@ -16,7 +16,7 @@ from twistmq.protocol.errors import StoreDamaged
 
 
 class PeriodicTests(SynchronousTestCase):
-    """Tasks that run again and again."""
+    """Tasks that run repeatedly."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -27,7 +27,7 @@ class PeriodicTests(SynchronousTestCase):
         self, run: Callable[[int], Deferred[None] | None], first_ms: int = 1000,
         period_ms: int | Callable[[], int] = 500,
     ) -> PeriodicService:
-        """Run one task."""
+        """Start one task."""
         task = PeriodicTask("task", first_ms, period_ms, run)
         service = PeriodicService(self.clock, self.now_ms, self.clock.seconds, [task], self.stalls)
         service.startService()
@@ -42,20 +42,20 @@ class PeriodicTests(SynchronousTestCase):
             self.clock.rightNow = round(self.clock.rightNow, 1)
 
     def test_first_and_period(self) -> None:
-        """The first run comes after its own time, the others by the period."""
+        """The first run follows its own delay, the others the period."""
         self.start(self.runs.append)
         self.run_until(2200)
         self.assertEqual(self.runs, [1000, 1500, 2000])
 
     def test_period_that_changes(self) -> None:
-        """A period that is a function is asked before each wait."""
+        """A period that is a function is called before each wait."""
         periods = iter([300, 800, 10_000])
         self.start(self.runs.append, period_ms=lambda: next(periods))
         self.run_until(3000)
         self.assertEqual(self.runs, [1000, 1300, 2100])
 
     def test_store_that_cannot_be_read(self) -> None:
-        """One line without a traceback, until it was well in between."""
+        """One line without a traceback is logged, until a run succeeds."""
         events: list[LogEvent] = []
         self.patch(PeriodicService, "log", Logger(observer=events.append))
 
@@ -84,7 +84,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 3)
 
     def test_one_that_waits(self) -> None:
-        """While its Deferred waits it is not run again, and its failure ends nothing."""
+        """While its Deferred waits the task is not run again; its failure ends nothing."""
         waiting: list[Deferred[None]] = []
 
         def run(now_ms: int) -> Deferred[None]:
@@ -101,7 +101,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_coroutine_and_other_answers(self) -> None:
-        """A coroutine is waited for; what is no Deferred is nothing to wait for."""
+        """A coroutine is awaited; other results end the run immediately."""
         waiting: Deferred[None] = Deferred()
 
         async def coroutine(now_ms: int) -> None:
@@ -117,7 +117,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(sorted(self.runs[4:]), [-2500, 2500])
 
     def test_period_that_raises(self) -> None:
-        """A period that cannot be told is logged, and the task runs again a minute later."""
+        """A period that raises an error is logged, and the task runs again a minute later."""
         def period() -> int:
             raise ZeroDivisionError("broken")
 
@@ -127,7 +127,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
 
     def test_no_task_runs_after_the_stop(self) -> None:
-        """Nothing runs after the stop, not even a task whose Deferred fires then."""
+        """After the stop no task runs, even if a Deferred fires then."""
         waiting: Deferred[None] = Deferred()
         service = self.start(lambda now_ms: waiting)
         other = self.start(self.runs.append)
@@ -140,7 +140,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(self.runs, [1000])
 
     def test_a_task_that_holds_the_reactor_is_seen(self) -> None:
-        """A task that holds the reactor is seen."""
+        """A task that blocks the reactor is logged."""
         self.start(lambda now_ms: self.clock.advance(0.05))
         self.clock.advance(1)
         self.assertEqual(self.stalls.count, 1)

@@ -1,4 +1,4 @@
-"""The PROXY protocol on a real connection: the client's address is what all else sees."""
+"""The PROXY protocol on a real connection: the broker sees the address of the client."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ WHITE, OTHER = b"192.0.2.7", b"198.51.100.1"
 
 
 def proxied(address: str, client: bytes) -> Connection:
-    """A connection that a proxy hands on."""
+    """Return a connection that comes through a proxy."""
     connection = Connection(address)
     connection._socket.sendall(HEADER % client)
     return connection
 
 
 class AccountsTests(SynchronousTestCase):
-    """A broker with accounts and a white list."""
+    """A broker with accounts and a list of trusted addresses."""
 
     def send(self, address: str, client: bytes) -> int:
         with proxied(address, client) as connection:
@@ -47,10 +47,10 @@ class AccountsTests(SynchronousTestCase):
 
 
 class AddressTests(SynchronousTestCase):
-    """Who is seen, on all ports."""
+    """The visible address on all ports."""
 
     def test_born_host(self) -> None:
-        """A message was born where the client is; the name server takes such connections too."""
+        """The born host is that of the client; the name server accepts such connections too."""
         with running_broker() as broker:
             for address in (broker.broker_address,
                             f"127.0.0.1:{broker.service.broker.vip_port}"):

@@ -1,4 +1,4 @@
-"""The services a process can be: which plugins they have, which name servers they know."""
+"""The services of a process: their plugins and their name servers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from twistmq.protocol.codes import RequestCode
 
 
 class LoadHooksTests(SynchronousTestCase):
-    """Plugins and their settings."""
+    """The plugins and their settings."""
 
     def test_setting_of_the_kernel(self) -> None:
-        """A plugin that takes one breaks no start: it is left out, and said to be."""
+        """A plugin that declares one is left out with a log line, and the start succeeds."""
         settings = boot.broker_settings(None, {"flushDiskType": "SYNC_FLUSH"})
         bad = types.SimpleNamespace(register_settings=hookimpl(
             lambda: [Setting("flushDiskType", "text", "x", "Mine.")]))
@@ -43,7 +43,7 @@ class LoadHooksTests(SynchronousTestCase):
 
 
 class NamesrvHooksTests(SynchronousTestCase):
-    """Plugins of a name server."""
+    """The plugins of a name server."""
 
     def test_alone_it_reads_its_own(self) -> None:
         """Alone it reads its own; beside a broker what the process was given, also what it alone
@@ -66,7 +66,7 @@ class NamesrvHooksTests(SynchronousTestCase):
         self.assertRaises(SettingsError, load_namesrv_hooks, wrong, [("mine", mine)])
 
     def test_which_requests(self) -> None:
-        """A name server's plugin sees the requests of that, a broker's those of the broker."""
+        """A plugin of a name server sees its requests, one of a broker sees the broker's."""
         seen: dict[str, set[int]] = {"broker": set(), "name server": set()}
 
         def plugin(name: str) -> types.SimpleNamespace:
@@ -82,19 +82,19 @@ class NamesrvHooksTests(SynchronousTestCase):
 
 
 class OwnNameServerTests(BrokerTestCase):
-    """A broker that is also told its own name server's address."""
+    """A broker whose settings also name its own name server."""
 
     settings: ClassVar[dict[str, str]] = {}
 
     def setUp(self) -> object:  # type: ignore[override]
-        """The settings name a port that is free now."""
+        """Choose a free port for the settings."""
         port = free_port()
         self.settings = {"namesrv.port": str(port),  # type: ignore[misc]
                          "namesrvAddr": f"127.0.0.1:{port};localhost:{port};127.0.0.1:1"}
         return super().setUp()
 
     async def test_the_own_name_server_is_registered_with_once(self) -> None:
-        """It is registered with once; others stay."""
+        """The broker registers with it once; other name servers remain."""
         self.assertEqual(self.service.broker.name_servers.addresses,
                          [self.namesrv_address, "127.0.0.1:1"])
 

@@ -1,4 +1,4 @@
-"""A tool's change of settings: what the next start could not use is refused.
+"""A tool's changes of settings: a value that the next start could not use is refused.
 
 A name server and a broker run with messages in the store. Each setting is given values that are odd
 for it. Whatever was taken is what a start finds then, and the start must succeed.
@@ -71,7 +71,7 @@ class UpCase(SynchronousTestCase):
         return self.service
 
     def start(self) -> None:
-        """Start as a process would that is told nothing but its folder."""
+        """Start as a process that gets only its folder."""
         def begin() -> Any:
             settings = boot.up_settings(str(self.data), None, {})
             self.service = UpService(
@@ -118,7 +118,7 @@ class RefusedTests(UpCase):
         self.fill()
 
     def refused(self, name: str, value: str, why: str) -> None:
-        """The change is refused with the reason, and nothing of it is left."""
+        """Check that the change is refused with the reason and has no effect."""
         before = self.file.read_bytes()
         code, remark = self.ask(RequestCode.UPDATE_BROKER_CONFIG, name, value)
         self.assertEqual(code, ResponseCode.SYSTEM_ERROR, msg=f"{name}={value}: {remark}")
@@ -126,7 +126,7 @@ class RefusedTests(UpCase):
         self.assertEqual(self.file.read_bytes(), before)
 
     def test_an_address_of_another_host_is_refused(self) -> None:
-        """One that is none, one of another host, a name that had to be looked up meanwhile."""
+        """An address is invalid, of another host, or a name that would have to be looked up."""
         for value in ("256.1.1.1", "localhost"):
             self.refused("bindAddress", value, "is not an IP address")
         self.refused("bindAddress", "10.255.255.1", "is not an address of this host")
@@ -137,7 +137,7 @@ class RefusedTests(UpCase):
             self.assertEqual((code, remark), (ResponseCode.SUCCESS, ""))
 
     def test_a_port_in_use_is_refused_and_the_own_port_is_kept(self) -> None:
-        """One that somebody else has, also two below it; this process's own may be kept."""
+        """A port of another process is refused, also two below; the own ports may be kept."""
         taken = self.held.getsockname()[1]
         for name, port in (("listenPort", taken), ("listenPort", taken + 2),
                            ("namesrv.port", taken)):
@@ -152,14 +152,14 @@ class RefusedTests(UpCase):
         self.refused("metricsExporterType", "PROM", "is the broker's: listenPort")
 
     def test_a_file_is_refused_as_a_folder(self) -> None:
-        """A file, or what nothing can be made in, is no folder of logs or of a store."""
+        """A file, or a path where nothing can be created, is refused as a folder."""
         below_a_file = f"{self.file}/x"
         for name in ("log.dir", "storePathRootDir", "storePathCommitLog"):
             for value in (str(self.file), below_a_file, "/proc/x", "/dev/null/x"):
                 self.refused(name, value, name)
 
     def test_store_of_another_broker(self) -> None:
-        """Its lock is held."""
+        """The lock of that store is held."""
         other = ReactorThread()
         self.addCleanup(other.stop)
         settings = boot.up_settings(str(self.folder / "other"), None, {
@@ -183,13 +183,13 @@ class RefusedTests(UpCase):
             other.call(service.stopService)
 
     def test_sizes_of_files(self) -> None:
-        """The broker makes files of the sizes that it has, whether there are any yet or not."""
+        """The broker's files have the current sizes, whether or not any exist."""
         for name in ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue",
                      "mapperFileSizeBatchConsumeQueue", "mappedFileSizeTimerLog"):
             self.refused(name, "131072", "is not the size of the files that this broker makes")
 
     def test_store_with_other_files(self) -> None:
-        """A folder that is there is looked into: its files have a size, its log is complete."""
+        """An existing folder is checked: the size of its files, and its log."""
         for part, why in (("commitlog", "mappedFileSizeCommitLog"),
                           ("consumequeue/T/0", "mappedFileSizeConsumeQueue"),
                           ("timerlog", "mappedFileSizeTimerLog")):
@@ -205,11 +205,11 @@ class RefusedTests(UpCase):
                      "has no file, but other files refer to its messages")
 
     def test_commit_log_elsewhere(self) -> None:
-        """The broker that runs goes on writing where it is."""
+        """The running broker continues to write at the old path."""
         self.refused("storePathCommitLog", str(self.folder / "log"), "is not where this broker")
 
     def test_a_plugin_that_is_missing_or_needed_is_refused(self) -> None:
-        """One that is not installed, or the one that another setting needs."""
+        """A plugin that is not installed, or that another setting needs."""
         self.refused("plugins.enabled", "nosuch", "nosuch not installed")
         conf = self.data / "conf"
         conf.mkdir()
@@ -235,19 +235,19 @@ class RefusedTests(UpCase):
         self.refused("plugins.disabled", "retry", "messageDelayLevel: 'x'")
 
     def test_files_of_the_name_server(self) -> None:
-        """No tool changes them, by the broker's port either."""
+        """No tool may change them, not even by the broker's port."""
         for name in ("kvConfigPath", "configStorePath"):
             for value in ("/dev/null/x", str(self.folder / "x")):
                 self.refused(name, value, "a tool cannot change it")
 
     def test_topics_are_called_so(self) -> None:
-        """Topics are called so, and have folders."""
+        """Topics have these names, and folders of these names."""
         for name in ("brokerName", "brokerClusterName"):
             for value in (".", "..", "x" * 300, ""):
                 self.refused(name, value, name)
 
     def test_what_is_asked_of_another_broker(self) -> None:
-        """What nothing here reads is refused like by a start, though it is a name of Apache's."""
+        """As at a start, a setting of Apache that is not supported is refused."""
         for name in ("enableDLegerCommitLog", "enableControllerMode"):
             self.refused(name, "true", f"{name}=true")
         self.refused("storeType", "defaultRocksDB", "storeType=")
@@ -274,7 +274,7 @@ class PluginTests(SynchronousTestCase):
         yield {"namesrv_plugins": [("mine", Refusing())]}
 
     def test_a_plugins_check_stops_a_start(self) -> None:
-        """It stops a start."""
+        """The check of a plugin stops a start."""
         for place in self.places():
             with self.assertRaises(SettingsError) as caught, running_broker(
                     {"bindAddress": "127.0.0.9"}, **place):
@@ -282,7 +282,7 @@ class PluginTests(SynchronousTestCase):
             self.assertIn("is not for me", str(caught.exception))
 
     def test_a_plugins_check_refuses_a_change(self) -> None:
-        """It refuses a change by the broker's port."""
+        """The check of a plugin refuses a change by the broker's port."""
         for place in self.places():
             with running_broker(**place) as running:
                 change = b"bindAddress=127.0.0.9"

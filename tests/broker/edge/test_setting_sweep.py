@@ -1,4 +1,4 @@
-"""Every setting with every odd value, and a start with whatever was taken."""
+"""Every setting with many strange values, and a start after each accepted change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twistmq.protocol.errors import RequestRefused
 
 
 class SweepTests(UpCase):
-    """Every setting with every odd value."""
+    """The sweep over all settings and values."""
 
     def candidates(self, row: Setting) -> list[str]:
         """Values at the bounds of a setting, and beyond."""
@@ -30,7 +30,7 @@ class SweepTests(UpCase):
         return list(TEXTS)
 
     def change(self, name: str, value: str) -> bool:
-        """Change a setting as request 25 does; whether that was taken."""
+        """Change a setting as request 25 does; :returns: whether it was accepted."""
         settings = self.up.broker.settings
         body = with_changes("", {name: value}).encode()
         try:
@@ -40,7 +40,7 @@ class SweepTests(UpCase):
         return True
 
     def test_each_start(self) -> None:
-        """Round by round each setting gets its next value; after each the file makes a start."""
+        """In each round every setting gets its next value; then a start reads the file."""
         self.start()
         self.fill()
         rows = [row for row in self.up.broker.settings.rows if not row.is_fixed]
@@ -73,7 +73,7 @@ class SweepTests(UpCase):
             self.stop()
 
     def test_by_the_name_server(self) -> None:
-        """Whatever 318 takes, both start again."""
+        """After any change that 318 accepts, both servers can start again."""
         self.start()
         taken = set()
         with RawClient(f"127.0.0.1:{self.up.namesrv.port}") as client:

@@ -1,4 +1,4 @@
-"""Tests of broker/edge/systemd_notify.py: the datagrams that a service manager gets."""
+"""The datagrams that a service manager gets."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class SystemdNotifyTests(SynchronousTestCase):
         self.assertEqual([manager.recv(100), manager.recv(100)], [b"READY=1", b"STOPPING=1"])
 
     def test_an_abstract_socket(self) -> None:
-        """A name with @ stands for one that begins with a zero byte."""
+        """A name with @ means a name that begins with a zero byte."""
         name = f"twistmq-readiness-{os.getpid()}"
         manager = self.listen("\0" + name, "@" + name)
         notify_ready()
         self.assertEqual(manager.recv(100), b"READY=1")
 
     def test_nobody_listens(self) -> None:
-        """A service runs although its manager cannot be told, or there is none."""
+        """A service runs even if its manager cannot be reached, or none exists."""
         for name in ("/tmp/twistmq-readiness-of-nobody", "@twistmq-readiness-of-nobody",
                      "relative", "vsock:2:1234", "/" + 200 * "x", ""):
             self.patch(os, "environ", {**os.environ, NOTIFY_SOCKET: name})

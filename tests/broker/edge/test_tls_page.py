@@ -1,4 +1,4 @@
-"""broker/TLS.md does what it says: its commands make certificates, its settings start servers."""
+"""The commands of broker/TLS.md make certificates, and its settings start servers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def block(language: str, part: str) -> str:
 
 
 class PageTests(SynchronousTestCase):
-    """The page, from its first block to its client."""
+    """The whole page, from its first block to its client."""
 
     def test_as_written(self) -> None:
-        """What differs is the ports, and where `twistmq` is."""
+        """The blocks are run as written, except for the ports and the path of `twistmq`."""
         if shutil.which("openssl") is None:
             raise SkipTest("there is no openssl to make certificates with")
         with tempfile.TemporaryDirectory(prefix="twistmq-") as name:
@@ -48,7 +48,7 @@ class PageTests(SynchronousTestCase):
             self.assertEqual(servers.stop(), 0)
 
     def test_each_setting_on_the_page_exists(self) -> None:
-        """Each setting the page names is one."""
+        """Each setting that the page names exists."""
         names = set(re.findall(r"\b((?:tls|proxy)\.[\w.]+\w)\b(?!\(|\.\*)", PAGE.read_text()))
         settings = (PAGE.parent / "SETTINGS.md").read_text()
         spark = {"tls.caFile", "tls.certFile", "tls.keyFile"}

@@ -1,4 +1,4 @@
-"""TLS on real connections: both servers, the broker's registration, our clients, renewal."""
+"""TLS on real connections: both servers, registration, clients, and new certificates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from twistmq.tools.client_tls import ssl_context
 
 
 class TlsServicesCase(BrokerTestCase):
-    """Servers that enforce TLS and know their clients, of one authority."""
+    """Servers that enforce TLS, and clients with certificates of the same authority."""
 
     def setUp(self) -> Deferred[Any]:  # type: ignore[override]
         self.folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
@@ -84,10 +84,10 @@ class TlsServicesCase(BrokerTestCase):
 
 
 class ServersTests(TlsServicesCase):
-    """Both servers and all ports."""
+    """Both servers and all their ports."""
 
     async def test_a_broker_registers_by_tls_and_serves_clients(self) -> None:
-        """The broker told its name server by TLS, with its certificate; clients are served."""
+        """The broker registers by TLS with its certificate, and clients are served."""
         self.assertEqual(self.service.broker.name_servers.unreached, {})
         reply = await self.send("by_tls", b"secret")
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
@@ -121,7 +121,7 @@ class ServersTests(TlsServicesCase):
         self.assertEqual(len(await deferToThread(work)), 100_000)
 
     async def test_a_certificate_is_renewed_during_traffic(self) -> None:
-        """A certificate is renewed during traffic: new clients see it, and no send fails."""
+        """New clients get the new certificate, and no send fails."""
         before = await deferToThread(self.shown)
         codes = [(await self.send("traffic", b"first")).code]
         [connection] = self.remoting._connections.values()
@@ -139,7 +139,7 @@ class ServersTests(TlsServicesCase):
 
 
 class ClientTests(TlsServicesCase):
-    """Our client, when something is not as it is to be: an error that says what."""
+    """The errors of our client."""
 
     async def assertFails(
         self, client: RemotingClient, why: str, address: str | None = None
@@ -149,7 +149,7 @@ class ClientTests(TlsServicesCase):
         self.assertIn(why, str(caught.exception))
 
     async def test_the_host_is_looked_at_when_that_is_asked_for(self) -> None:
-        """The host is looked at when that is asked for; a name that is right passes."""
+        """The host name is checked if that is asked for; a right name passes."""
         port = self.service.broker.port
         self.own.replace(self.authority.pair("elsewhere", hosts=("elsewhere", "localhost")))
 
@@ -180,7 +180,7 @@ class ClientTests(TlsServicesCase):
         await self.assertFails(client, "certificate required")
 
     async def test_not_tls(self) -> None:
-        """A server that says nothing, one that closes, one that speaks something else."""
+        """A server that sends nothing, closes the connection, or speaks another protocol."""
         class Silent(Protocol):
             pass
 

@@ -1,4 +1,4 @@
-"""Work on threads, and syncs where they are done soonest."""
+"""Work on threads, and syncs on a thread or the reactor, whichever is faster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WorkerThreadsTests(TestCase):
         self.assertEqual(threading.get_ident(), here)
 
     async def test_an_exception_fails_the_deferred_and_the_thread_goes_on(self) -> None:
-        """What the work raises fails its Deferred, and the thread goes on."""
+        """An error of the work fails its Deferred, and the thread continues."""
         with self.assertRaises(ZeroDivisionError):
             await self.threads.do(lambda: 1 // 0)
         self.assertEqual(await self.threads.do(lambda: 7), 7)
@@ -47,7 +47,7 @@ class WorkerThreadsTests(TestCase):
         self.assertTrue(await waits)
 
     def test_after_a_stop_no_thread_is_left(self) -> None:
-        """After a stop no thread is left."""
+        """After a stop no thread remains."""
         self.assertTrue(self.threads.started)
         self.threads.stop()
         self.assertFalse(self.threads.started)
@@ -75,7 +75,7 @@ class QuickSyncTests(SynchronousTestCase):
         return done
 
     def do(self, work: object) -> Deferred[float]:
-        """Be the threads."""
+        """Run the work of the threads."""
         self.on_thread.append(Deferred())
         return self.on_thread[-1]
 
@@ -91,7 +91,7 @@ class QuickSyncTests(SynchronousTestCase):
         return self.run_sync(self.prepare)  # type: ignore[arg-type]
 
     def be_slow(self) -> None:
-        """Sync until syncs go to a thread: a few of them, not one."""
+        """Sync until syncs are moved to a thread, which takes several slow ones."""
         self.sync_seconds = QUICK_SECONDS * 20
         before = self.syncs
         while not self.on_thread:
@@ -101,7 +101,7 @@ class QuickSyncTests(SynchronousTestCase):
         self.on_thread.clear()
 
     def test_quick_disk(self) -> None:
-        """A sync runs at the end of the turn, on no thread."""
+        """A sync runs at the end of the reactor's turn, without a thread."""
         done = self.begin()
         self.assertNoResult(done)
         self.clock.advance(0)
@@ -109,7 +109,7 @@ class QuickSyncTests(SynchronousTestCase):
         self.assertEqual((self.syncs, self.on_thread), (1, []))
 
     def test_nobody_else(self) -> None:
-        """Then there is nothing to wait for, unless the disk is slow."""
+        """No other work exists, so the sync runs at once unless the disk is slow."""
         self.is_lone = True
         self.successResultOf(self.begin())
         self.is_lone = False
@@ -135,7 +135,7 @@ class QuickSyncTests(SynchronousTestCase):
             self.seconds = end
 
     def test_disk_that_recovers(self) -> None:
-        """A disk that is quick again is used as one."""
+        """Syncs return to the reactor when the disk is fast again."""
         self.be_slow()
         self.sync_seconds = QUICK_SECONDS / 10
         self.seconds += 10
@@ -146,7 +146,9 @@ class QuickSyncTests(SynchronousTestCase):
         self.assertEqual((self.syncs, self.on_thread), (before + 1, []))
 
     def test_disk_that_is_quick_on_the_thread(self) -> None:
-        """Many in a row bring syncs back before the time is over; a slow one between does not."""
+        """Many fast syncs in a row return to the reactor early; a slow one between
+        them does not.
+        """
         self.be_slow()
         self.sync_seconds = QUICK_SECONDS / 10
         before = self.syncs
@@ -160,7 +162,7 @@ class QuickSyncTests(SynchronousTestCase):
         self.assertEqual((self.syncs, self.on_thread), (before + 1, []))
 
     def test_one_slow_sync(self) -> None:
-        """One sync among quick ones that takes a second changes nothing."""
+        """One slow sync among fast ones changes nothing."""
         for number in range(30):
             self.sync_seconds = 1.0 if number == 15 else QUICK_SECONDS / 10
             self.begin()
@@ -168,7 +170,7 @@ class QuickSyncTests(SynchronousTestCase):
         self.assertEqual((self.syncs, self.on_thread), (30, []))
 
     def test_a_disk_that_fails_fails_the_sync(self) -> None:
-        """A disk that fails fails the sync."""
+        """An error of the disk fails the sync."""
 
         def prepare() -> object:
             raise OSError(5, "Input/output error")

@@ -1,4 +1,4 @@
-"""A port with TLS, in memory: what its tests share."""
+"""The common parts of tests of a port with TLS in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELLO = b"\x16\x03\x01\x02\x00\x01"
 
 
 class TlsTestCase(SynchronousTestCase):
-    """A port with settings of its own, an authority and certificates."""
+    """A port with its own settings, an authority and certificates."""
 
     def setUp(self) -> None:
         self.folder = Path(self.mktemp())
@@ -78,7 +78,7 @@ class TlsTestCase(SynchronousTestCase):
             task.run(BEGIN_MS)
 
     def lines(self, part: str) -> list[str]:
-        """What was logged that holds a text."""
+        """Return the logged lines that contain a text."""
         from twisted.logger import formatEvent
 
         return [line for line in map(formatEvent, self.events) if part in line]
@@ -88,7 +88,7 @@ class TlsTestCase(SynchronousTestCase):
         self.assertEqual(peer.hears(), [(opaque, 0)])
 
     def assertRefused(self, peer: TlsPeer, why: str) -> None:
-        """The handshake leads to nothing, and one line says why."""
+        """Check that the handshake fails, and that one line gives the reason."""
         with contextlib.suppress(ssl.SSLError):
             peer.shake_hands()
         self.assertTrue(peer.is_closed)

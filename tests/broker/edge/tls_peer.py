@@ -1,4 +1,4 @@
-"""A client that speaks TLS in memory, for tests of the listening side without a network."""
+"""A client that speaks TLS in memory, for tests of a server without a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def client_context(
     trusts: Path | None = None, shows: tuple[Path, Path] | None = None,
     version: ssl.TLSVersion | None = None,
 ) -> ssl.SSLContext:
-    """A client's context.
+    """Return the context of a client.
 
     :param trusts: the authority servers must be of; None: any server will do.
     :param shows: certificate and key of its own.
@@ -53,7 +53,7 @@ class TlsPeer:
             self.conversation.says(first)
 
     def shake_hands(self) -> None:
-        """Go through the handshake, as far as the server goes along.
+        """Make the handshake, as far as the server does.
 
         :raises ssl.SSLError: when this side refuses, or hears an alert.
         """
@@ -75,7 +75,7 @@ class TlsPeer:
         self.flush()
 
     def flush(self) -> None:
-        """Bring to the server what is to be sent."""
+        """Deliver the waiting bytes to the server."""
         data = self._to_server.read()
         size = self.cut or len(data)
         for begin in range(0, len(data), max(size, 1)):
@@ -84,7 +84,7 @@ class TlsPeer:
             self.conversation.says(data[begin:begin + size])
 
     def _hear(self) -> bool:
-        """Take what the server sent; whether it was anything."""
+        """Read the bytes of the server; :returns: whether there were any."""
         connection = self.conversation.connection
         connection.pump()
         data, connection.received = connection.received, b""
@@ -92,7 +92,7 @@ class TlsPeer:
         return bool(data)
 
     def heard(self) -> list[RemotingCommand]:
-        """The commands that came since this was last asked."""
+        """Return the commands that arrived since the last call."""
         self._hear()
         try:
             while data := self.tls.read(1 << 20):
@@ -103,7 +103,7 @@ class TlsPeer:
         return read_commands(data)
 
     def hears(self) -> list[tuple[int, int]]:
-        """The same as (opaque, code)."""
+        """Return the same commands as (opaque, code)."""
         return [(command.opaque, command.code) for command in self.heard()]
 
     @property

@@ -1,4 +1,4 @@
-"""What the kernel has so that plugins need no rewrite of it: one class an item."""
+"""The parts of the kernel that plugins use; one class for each part."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pull(box: KernelBox, topic: str = "T", offset: int = 0, **fields: Any) -> Re
 
 
 def bodies(box: KernelBox, topic: str = "T", **fields: Any) -> list[bytes]:
-    """The bodies of a queue's messages."""
+    """Return the bodies of a queue's messages."""
     return [message.body for message in records_of(pull(box, topic, **fields).body)]
 
 
@@ -59,14 +59,14 @@ def hold(box: KernelBox, topic: str = "T", offset: int = 0, **fields: Any) -> Pe
 def record(
     box: KernelBox, topic: str = "T", body: bytes = b"x", **properties: str
 ) -> MessageRecord:
-    """A record as a plugin makes one."""
+    """Return a record as a plugin creates it."""
     return MessageRecord(
         topic, 0, body, format_properties(properties), box.now_ms, box.kernel.store_host,
         box.kernel.store_host, [], tags_code(properties.get("TAGS")))
 
 
 class Plugin:
-    """A plugin whose hooks a test gives."""
+    """A plugin whose hooks the test gives."""
 
     def __init__(self, **implementations: Callable[..., Any]) -> None:
         for name, function in implementations.items():
@@ -87,16 +87,16 @@ class KernelTestCase(SynchronousTestCase):
 
 
 class NoPluginTests(KernelTestCase):
-    """The kernel starts with no plugin at all."""
+    """A kernel without plugins."""
 
     def test_send_store_pull(self) -> None:
-        """It sends, stores and pulls a message."""
+        """It accepts, stores and delivers a message."""
         self.assertEqual(self.box.kernel.hooks.plugin_names, [])
         self.assertEqual(send(self.box, body=b"1").code, ResponseCode.SUCCESS)
         self.assertEqual(bodies(self.box), [b"1"])
 
     def test_transactions_are_refused(self) -> None:
-        """A half message needs a plugin that takes it."""
+        """A half message needs a plugin."""
         reply = send(self.box, properties={"TRAN_MSG": "true"})
         self.assertEqual(reply.code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         self.assertEqual(bodies(self.box), [])
@@ -133,7 +133,7 @@ class RawAppendTests(KernelTestCase):
     """Raw append of another broker's commit log, at a given offset."""
 
     def test_a_slave_that_copies(self) -> None:
-        """A slave fed with the master's bytes serves the same messages and wakes its pulls."""
+        """A slave that appends the master's bytes serves the same messages and wakes its pulls."""
         slave = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"})
         slave.kernel.topic_config.create_in_send("T", "TBW102", "master", 4, 0)
         send(self.box, body=b"1", tag="a", keys="k")
@@ -151,12 +151,12 @@ class RawAppendTests(KernelTestCase):
         self.assertRaises(BrokerError, slave.kernel.store.raw.append, 0, data)
 
     def offsets(self) -> list[int]:
-        """Where the master's messages are."""
+        """Return the positions of the master's messages."""
         return [m.physical_offset for m in records_of(pull(self.box).body)]
 
 
 class SlaveRefusesWritesTests(KernelTestCase):
-    """Role and broker id; a slave refuses writes."""
+    """The role and the broker id; a slave refuses writes."""
 
     def test_sends_and_a_plugins_own_appends_are_refused_with_code_14(self) -> None:
         """Sends and a plugin's own appends are refused with code 14 and Apache's words."""
@@ -173,7 +173,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
                          [ResponseCode.SERVICE_NOT_AVAILABLE] * 2)
 
     def test_change_of_role(self) -> None:
-        """A slave that becomes master takes writes; plugins hear of it, at start as well."""
+        """A slave that becomes master accepts writes; plugins are informed, also at the start."""
         roles: list[tuple[str, int]] = []
         plugin = Plugin(on_role_change=lambda role, broker_id: roles.append((role, broker_id)))
         box = self.make_box(plugin=plugin)
@@ -184,7 +184,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.assertEqual(roles, [("ASYNC_MASTER", 0), ("SLAVE", 2), ("SYNC_MASTER", 0)])
 
     def test_a_slave_is_promoted_over_half_a_record(self) -> None:
-        """The half is cut and the whole ones are readable; what is sent then survives a kill."""
+        """The incomplete record is cut; a message that is sent afterwards survives a kill."""
         send(self.box, body=b"1")
         send(self.box, body=b"2")
         data = self.box.kernel.store.raw.read(0, 10_000)
@@ -206,7 +206,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.assertEqual(bodies(again), [b"1", b"3"])
 
     def test_a_slave_that_cannot_read_its_log_takes_nothing_more(self) -> None:
-        """It says so once, is not healthy, and is no master before a start has cut the log there.
+        """It logs the fault once, is unhealthy, and is no master before a start has cut the log.
 
         Else it would acknowledge messages that the next start cuts.
         """
@@ -242,7 +242,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.assertEqual(bodies(again), [b"1", b"4"])
 
     def test_a_slave_whose_disk_cannot_be_read_takes_nothing_more(self) -> None:
-        """It says so once; else it would acknowledge what no consumer gets."""
+        """It logs the fault once; otherwise it would acknowledge messages that nobody can read."""
         send(self.box)
         data = self.box.kernel.store.raw.read(0, 10_000)
         slave = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"})
@@ -264,7 +264,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.assertRaises(StoreError, store.raw.append, len(data), data)
 
     def test_a_slave_whose_disk_failed_is_not_healthy(self) -> None:
-        """Nor is it made a master."""
+        """It is not made a master either."""
         disk = FaultyDisk()
         slave = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"}, disk=disk)
         check = slave.kernel.health_checks["store"]
@@ -276,7 +276,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.assertTrue(slave.kernel.is_slave)
 
     def test_a_master_flushes_before_it_is_a_slave(self) -> None:
-        """When it cannot, it stays what it is and serves on."""
+        """If the flush fails, it remains a master."""
         disk = FaultyDisk()
         box = self.make_box(disk=disk)
         send(box)
@@ -294,7 +294,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
         disk.fail_sync_in = None
 
     def test_stepping_down_takes_one_turn(self) -> None:
-        """Neither a sync that hangs nor one that fails delays it, or makes it a master again."""
+        """A sync that hangs or fails neither delays it nor makes the broker a master again."""
         syncs: list[Callable[[Failure | None], None]] = []
         roles: list[tuple[str, int, bool]] = []
 
@@ -326,7 +326,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
             self.assertEqual((box.kernel.broker_id, store.writable, registered), (2, False, []))
 
     def test_a_promotion_ends_when_the_broker_steps_down(self) -> None:
-        """It stays the slave that it has just become, also when it was cutting its log."""
+        """It remains a slave, even if the promotion was cutting its log."""
         box = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"})
         cut: Deferred[None] = Deferred()
         self.patch(box.kernel.store.log_cut, "cut_tail", lambda: cut)
@@ -341,10 +341,10 @@ class SlaveRefusesWritesTests(KernelTestCase):
 
 
 class InternalAppendTests(KernelTestCase):
-    """One internal append for plugins; ``before_append`` may redirect or refuse."""
+    """The internal append for plugins; ``before_append`` may redirect or refuse records."""
 
     def test_a_plugins_append_is_readable_and_gets_its_offsets(self) -> None:
-        """What a plugin appends is read as what was sent is; places are filled in."""
+        """An appended record can be read as a sent one; its offsets are filled in."""
         send(self.box, body=b"1")
         own = record(self.box, body=b"2", TAGS="a")
         self.assertEqual(self.box.kernel.append([own]), {})
@@ -355,7 +355,7 @@ class InternalAppendTests(KernelTestCase):
         self.assertEqual(self.box.kernel.append([]), {})
 
     def test_a_record_whose_topic_and_queue_a_plugin_changes_goes_there(self) -> None:
-        """A record whose topic and queue a plugin changes goes there; its sender knows no other."""
+        """The record is stored there; its sender does not learn of it."""
         def redirect(records: Sequence[MessageRecord]) -> None:
             for each in records:
                 if "DELAY" in each.properties:
@@ -388,7 +388,7 @@ class InternalAppendTests(KernelTestCase):
         self.assertEqual(bodies(box), [b"1", b"2"])
 
     def test_one_bad_record(self) -> None:
-        """A record the store cannot take does not take the others of its batch with it."""
+        """An invalid record does not affect the others of its batch."""
         records = [record(self.box, body=b"1"), record(self.box, body=b"2", long="x" * 40_000),
                    record(self.box, body=b"3")]
         refusals = self.box.kernel.append(records)
@@ -398,7 +398,7 @@ class InternalAppendTests(KernelTestCase):
         self.assertEqual(bodies(self.box), [b"1", b"3", b"4"])
 
     def test_records_of_one_owner_are_stored_all_or_none(self) -> None:
-        """Records of one owner are stored all or none, whoever refuses one of them."""
+        """If one record is refused, by whatever cause, the others of its owner are refused too."""
         def refuse(records: Sequence[MessageRecord]) -> Mapping[int, BrokerError]:
             return {index: RequestRefused(ResponseCode.NO_PERMISSION, "no")
                     for index, each in enumerate(records) if each.body == b"bad"}
@@ -414,7 +414,7 @@ class InternalAppendTests(KernelTestCase):
         self.assertEqual(bodies(box), [b"1", b"5", b"6"])
 
     def test_full_disk(self) -> None:
-        """A full disk refuses all of them, and reads go on."""
+        """A full disk refuses all records, and reads continue."""
         disk = FaultyDisk()
         box = self.make_box(disk=disk)
         send(box, body=b"1")
@@ -427,10 +427,10 @@ class InternalAppendTests(KernelTestCase):
 
 
 class DispatchFilterTests(KernelTestCase):
-    """Dispatch asks whether a record enters a queue at all."""
+    """The dispatch asks whether a record enters a queue."""
 
     def test_a_record_that_does_not_enter_is_stored(self) -> None:
-        """A record that does not enter is stored, takes no queue offset, wakes nobody."""
+        """Such a record is stored, gets no queue offset, and wakes no pull."""
         arrived: list[bytes] = []
         dispatched: list[bytes] = []
         box = self.make_box(plugin=Plugin(
@@ -455,7 +455,7 @@ class FilterSeamTests(KernelTestCase):
     """A filter on both sides of a read: the queue entry, then the record."""
 
     def test_both_sides(self) -> None:
-        """The entry is asked first; the record only of entries that passed."""
+        """The entry is filtered first; the record is read only if the entry passes."""
         class Watching:
             entries: list[int] = []  # noqa: RUF012
             records: list[bytes] = []  # noqa: RUF012
@@ -510,7 +510,7 @@ class AcknowledgementChainTests(KernelTestCase):
         self.assertEqual(peer.held_bytes, 0)
 
     def test_sends_of_one_read_wait_for_the_last_of_them(self) -> None:
-        """Sends with and without WAIT await the end of the last record of their read."""
+        """Sends with and without WAIT wait for the end of the last record of their read."""
         asked: list[int] = []
 
         def replica(offset: int) -> Deferred[None]:
@@ -562,7 +562,7 @@ class AcknowledgementChainTests(KernelTestCase):
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SYSTEM_ERROR, "no majority"))
 
     def test_late_replica(self) -> None:
-        """After the time-out the client is told so; the message is there."""
+        """After the time-out the client gets an error; the message is stored."""
         kernel = self.box.kernel
         kernel.acknowledgement.stages.append(
             Stage(lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT))
@@ -576,7 +576,7 @@ class AcknowledgementChainTests(KernelTestCase):
         self.assertEqual(bodies(self.box), [b"1"])
 
     def test_sync_flush(self) -> None:
-        """Under SYNC_FLUSH what is acknowledged is on the disk."""
+        """Under SYNC_FLUSH an acknowledged message is on the disk."""
         box = self.make_box(settings={"flushDiskType": "SYNC_FLUSH"})
         peer = box.peer()
         replies = [box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"1")]
@@ -610,10 +610,10 @@ class LiveChannelTests(KernelTestCase):
 
 
 class HeldPollsCappedTests(KernelTestCase):
-    """DeferredReply polls are capped: one too many is answered at once."""
+    """The number of waiting pulls is limited."""
 
     def test_one_pull_beyond_the_cap_is_answered_at_once(self) -> None:
-        """It is answered as if its time were up; when one leaves, another may wait."""
+        """It gets the response of a pull whose time is up; when one ends, another may wait."""
         self.patch(pull_hold, "HELD_PULLS_MAX", 2)
         self.patch(pull_hold, "HELD_PULLS_FREE", 0)
         send(self.box)
@@ -640,7 +640,7 @@ class SlidingWindowStatisticsTests(KernelTestCase):
             task.run(self.box.now_ms)
 
     def test_each_window_forgets_older_counts(self) -> None:
-        """Each window forgets what is older than itself."""
+        """Each window forgets the counts that are older than itself."""
         stats = self.box.kernel.stats
         self.sample_for(20, 5)
         self.sample_for(100, 1)
@@ -653,7 +653,7 @@ class SlidingWindowStatisticsTests(KernelTestCase):
         self.assertEqual(stats.put_total, 200)
 
     def test_by_group(self) -> None:
-        """What a group got is counted for it, in messages and bytes."""
+        """The messages and bytes that a group gets are counted for it."""
         self.sample_for(2, 3)
         reply = pull(self.box, group="G")
         self.sample_for(1, 0)
@@ -679,7 +679,7 @@ class DataVersionTests(KernelTestCase):
         self.assertEqual(after, [before[0] + 1, before[1] + 1])
 
     def test_tables_are_found_again_after_a_restart(self) -> None:
-        """Tables are found again after a restart; a damaged file falls back to its backup."""
+        """Tables are loaded again after a restart; a damaged file is replaced by its backup."""
         disk = self.box.disk
         saves, now_ms = self.box.kernel.saves, self.box.now_ms
         send(self.box, "T1")
@@ -701,7 +701,7 @@ class DataVersionTests(KernelTestCase):
         self.assertIn("G1", again.kernel.subscription_group.table)
 
     def test_a_clean_stop_saves_every_table(self) -> None:
-        """Each has a file of its own in the folder ``config``, and the next start reads it."""
+        """Each table has its own file in the folder ``config``, and the next start reads it."""
         box = self.make_box()
         send(box, "T")
         pull(box, "T", group="G")
@@ -716,7 +716,7 @@ class DataVersionTests(KernelTestCase):
         self.assertEqual(again.consumer_offset.query("G", "T", 0), 7)
 
     def test_full_disk(self) -> None:
-        """What cannot be saved holds all the same and is saved later."""
+        """A change that cannot be saved takes effect, and is saved later."""
         disk = FaultyDisk()
         box = self.make_box(disk=disk)
         send(box)
@@ -742,7 +742,7 @@ class OpenQueueFilesTests(KernelTestCase):
     """Queue files behind an LRU of open ones, so that many topics work."""
 
     def test_more_queues_than_open_files(self) -> None:
-        """Queues whose files were closed are written and read as the others are."""
+        """Queues whose files were closed can be written and read as the others."""
         self.patch(queue_files, "OPEN_QUEUE_FILES_MAX", 8)
         box = self.make_box()
         for turn in range(3):

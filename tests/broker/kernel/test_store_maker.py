@@ -1,4 +1,4 @@
-"""The store that a plugin may give a ledger."""
+"""The store, to which a plugin may give a ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Ledgers:
     @staticmethod
     @hookimpl
     def choose_ledger_folder(settings: Settings) -> str | None:
-        """Choose it."""
+        """Choose the folder."""
         if settings.text("brokerName") == "refused":
             raise SettingsError("no ledger for this name")
         if settings.text("brokerName") == "faulty":
@@ -27,20 +27,20 @@ class Ledgers:
 
 
 class StoreMakerTests(SynchronousTestCase):
-    """``choose_ledger_folder``."""
+    """The hook ``choose_ledger_folder``."""
 
     def box(self, name: str) -> KernelBox:
         return KernelBox([("ledgers", Ledgers)], {"brokerName": name})
 
     def test_a_store_without_a_folder_has_an_ordinary_log(self) -> None:
-        """Its records are readable at once."""
+        """Records are readable immediately."""
         box = self.box("b")
         self.assertNotIsInstance(box.kernel.store.commit_log, EntryLog)
         box.kernel.append([message("T", b"1")])
         self.assertEqual([each.body for each in box.stored("T", 0)], [b"1"])
 
     def test_a_store_with_a_folder_has_a_ledger(self) -> None:
-        """Nothing is readable before it is confirmed; the settings name the folder of the log."""
+        """Records are not readable before they are confirmed; the settings have the folder."""
         box = self.box("member")
         store = box.kernel.store
         assert isinstance(store.commit_log, EntryLog)
@@ -58,7 +58,7 @@ class StoreMakerTests(SynchronousTestCase):
         self.assertIn("no ledger", str(self.assertRaises(SettingsError, self.box, "refused")))
 
     def test_a_fault_of_the_plugin_makes_no_other_store(self) -> None:
-        """It is logged, and counts as no answer."""
+        """The fault is logged, and counts as no answer."""
         hooks = Hooks([("ledgers", Ledgers)])
         settings = KernelBox(settings={"brokerName": "faulty"}).settings
         self.assertIsNone(hooks.ledger_folder(settings))

@@ -1,4 +1,4 @@
-"""Requests that change the tables, as they come over the wire."""
+"""Requests that change the tables, as they arrive over the wire."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KEY = BrokerKey("C", ADDRESS, "a")
 
 
 class BrokerRequestsCase(SynchronousTestCase):
-    """A name server and what a broker tells it."""
+    """A name server, and the requests of a broker."""
 
     def setUp(self) -> None:
         self.server = PortlessNameServer()
@@ -66,10 +66,10 @@ class BrokerRequestsCase(SynchronousTestCase):
 
 
 class RegisterBrokerTests(BrokerRequestsCase):
-    """Request 103."""
+    """The request 103."""
 
     def test_a_registration_in_either_form_is_taken(self) -> None:
-        """Plain and compressed say the same."""
+        """The plain and the compressed form are equivalent."""
         for compressed in (False, True):
             self.setUp()
             body = BODY.encode(compressed)
@@ -88,12 +88,12 @@ class RegisterBrokerTests(BrokerRequestsCase):
             self.assertEqual(self.tables.brokers, {}, msg=str(compressed))
 
     def test_no_crc(self) -> None:
-        """0 is none."""
+        """A CRC of 0 means that there is none."""
         self.assertEqual(self.register(body_crc32=0).code, ResponseCode.SUCCESS)
         self.assertEqual(set(self.tables.brokers), {"a"})
 
     def test_a_body_that_cannot_be_read_changes_nothing(self) -> None:
-        """Neither form of damage does."""
+        """Either form of damage is refused."""
         for body, compressed in [(b"{", False), (b"x", True)]:
             reply = self.register(body, compressed=compressed)
             self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR, msg=str(body))
@@ -101,14 +101,14 @@ class RegisterBrokerTests(BrokerRequestsCase):
         self.assertEqual(self.tables.brokers, {})
 
     def test_no_body_is_a_broker_without_topics(self) -> None:
-        """With the version of nothing, and no filter servers."""
+        """It has the version of an empty table, and no filter servers."""
         self.register()
         self.register(b"")
         self.assertEqual(self.tables.live[KEY].data_version, DataVersion())
         self.assertEqual(self.tables.filter_servers, {})
 
     def test_brokers_before_3_0_11_send_topics_alone(self) -> None:
-        """Their filter servers stay as they were."""
+        """Their filter servers remain as they were."""
         self.assertEqual(FILTER_SERVERS_VERSION_MIN, 37)  # MQVersion.V3_0_11
         self.register()
         wrapper = TopicConfigSerializeWrapper({"V": TopicConfig("V")}, DataVersion(0, 0, 2))
@@ -119,26 +119,26 @@ class RegisterBrokerTests(BrokerRequestsCase):
         self.assertEqual(self.tables.live[KEY].data_version, DataVersion())
 
     def test_from_3_0_11_on_topics_alone_are_not_understood(self) -> None:
-        """Their names are none of the body's."""
+        """The names of the fields differ from those of the body."""
         self.register(TOPICS.encode(), version=FILTER_SERVERS_VERSION_MIN)
         self.assertEqual(self.tables.topics, {})
 
     def test_a_refused_registration_says_so(self) -> None:
-        """One topic before the broker is known."""
+        """The refused request has one topic of an unknown broker."""
         body = RegisterBrokerBody(TopicConfigSerializeWrapper({"T": TopicConfig("T")}))
         reply = self.register(body.encode())
         self.assertEqual((reply.code, reply.remark),
                          (ResponseCode.SYSTEM_ERROR, "register broker failed"))
 
     def test_a_slave_is_told_its_master(self) -> None:
-        """In the header; the master is told nothing."""
+        """The header of a slave's response has the master; that of a master's has nothing."""
         self.assertEqual(self.register().header, RegisterBrokerResponseHeader())
         reply = self.register(broker_id=1, broker_addr="10.0.0.2:10911")
         self.assertEqual(reply.header, RegisterBrokerResponseHeader(
             ha_server_addr="10.0.0.1:10912", master_addr=ADDRESS))
 
     def test_ordered_topics_are_told_to_brokers(self) -> None:
-        """As the body, once there are some, and not when the setting forbids it."""
+        """The body has the ordered topics, if there are any and the setting permits it."""
         self.assertEqual(self.register().body, b"")
         self.server.kv_config.put(ORDER_TOPIC_NAMESPACE, "T", "a:4")
         self.assertEqual(KVTable.decode(self.register().body).table, {"T": "a:4"})
@@ -146,7 +146,7 @@ class RegisterBrokerTests(BrokerRequestsCase):
         self.assertEqual(self.register().body, b"")
 
     def test_a_frame_of_ordered_topics_is_left_out(self) -> None:
-        """A broker that was sent it would close the connection; the log says so once."""
+        """A broker would close the connection on such a frame; one line is logged."""
         disk = MemoryDisk()
         disk.make_directory("/ns")
         disk.write_file("/ns/kvConfig.json", b'{"configTable":{"ORDER_TOPIC_CONFIG":{"k":"%s"}}}'
@@ -161,7 +161,7 @@ class RegisterBrokerTests(BrokerRequestsCase):
         self.assertEqual(KVTable.decode(self.register().body).table, {"k": "a:4"})
 
     def test_no_silence_is_endless(self) -> None:
-        """A broker that asks for an eternity is forgotten within the hour."""
+        """A broker that asks for an endless time-out is removed within an hour."""
         self.server.ask(RequestCode.REGISTER_BROKER, {
             "brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "C", "haServerAddr": "h",
             "brokerId": "0", "heartbeatTimeoutMillis": str(2**62)}, BODY.encode())
@@ -170,7 +170,7 @@ class RegisterBrokerTests(BrokerRequestsCase):
         self.assertEqual(self.tables.live, {})
 
     def test_zone_timeout_and_acting_master_are_kept(self) -> None:
-        """The zone is a field of its own, which a hook adds."""
+        """The zone is a separate field, which a hook adds."""
         self.server.ask(RequestCode.REGISTER_BROKER, {
             "brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "C", "haServerAddr": "h",
             "brokerId": "0", "__ZONE_NAME": "z", "heartbeatTimeoutMillis": "7",
@@ -181,17 +181,17 @@ class RegisterBrokerTests(BrokerRequestsCase):
         self.assertEqual((live.timeout_ms, live.last_update_ms), (7, 5))
 
     def test_a_missing_field_is_named(self) -> None:
-        """And nothing is changed."""
+        """Nothing is changed."""
         reply = self.server.ask(RequestCode.REGISTER_BROKER, {"brokerName": "a"}, BODY.encode())
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("brokerAddr", reply.remark or "")
 
 
 class LifeTests(BrokerRequestsCase):
-    """Requests 104, 322 and 904, and what time does."""
+    """The requests 104, 322 and 904, and time-outs."""
 
     def test_a_broker_leaves(self) -> None:
-        """One that is not known may leave too."""
+        """An unknown broker may unregister, too."""
         self.register()
         header = UnRegisterBrokerRequestHeader(
             broker_name="a", broker_addr=ADDRESS, cluster_name="C", broker_id=0)
@@ -219,13 +219,13 @@ class LifeTests(BrokerRequestsCase):
             self.assertEqual(DataVersion.decode(reply.body), DataVersion(0, 0, 1))
 
     def test_a_broker_that_is_not_known_must_register(self) -> None:
-        """There is no version to answer with."""
+        """No version can be returned."""
         reply = self.query(DataVersion(0, 0, 1))
         self.assertEqual((reply.header, reply.body),
                          (QueryDataVersionResponseHeader(changed=True), b""))
 
     def test_asking_and_heartbeats_are_signs_of_life(self) -> None:
-        """Both put the end off."""
+        """Both extend the time-out."""
         self.register()
         self.query(None, now_ms=100)
         self.assertEqual(self.tables.live[KEY].last_update_ms, 100)
@@ -236,7 +236,7 @@ class LifeTests(BrokerRequestsCase):
         self.assertEqual(self.tables.live[KEY].last_update_ms, 200)
 
     def test_the_scan_closes_the_connection_of_a_silent_broker(self) -> None:
-        """It runs as often as the setting says, also after that was changed."""
+        """The scan has the period of the setting, also after a change."""
         channel = StillChannel()
         self.register(channel=channel)
         task = self.server.periodic_tasks()[0]
@@ -266,10 +266,10 @@ class LifeTests(BrokerRequestsCase):
 
 
 class TopicRequestTests(BrokerRequestsCase):
-    """Requests 205, 216, 217 and 327."""
+    """The requests 205, 216, 217 and 327."""
 
     def test_a_topic_is_registered_on_known_brokers(self) -> None:
-        """Success is said in any case; no body, no topic."""
+        """The response is always a success; without a body nothing is registered."""
         self.register()
         for topic, name in [("V", "a"), ("W", "z")]:
             body = TopicRouteData(queue_datas=[QueueData(name, 1, 1, 6)]).encode()
@@ -281,7 +281,7 @@ class TopicRequestTests(BrokerRequestsCase):
         self.assertEqual(set(self.tables.topics), {"T", "U", "V"})
 
     def test_a_topic_is_deleted(self) -> None:
-        """An empty cluster is none."""
+        """An empty cluster name means no cluster."""
         self.register()
         for topic, cluster, left in [("T", "D", {"T", "U"}), ("T", "C", {"U"}), ("U", "", set())]:
             header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
@@ -289,7 +289,7 @@ class TopicRequestTests(BrokerRequestsCase):
             self.assertEqual(set(self.tables.topics), left, msg=cluster)
 
     def test_write_permission_is_wiped_and_added(self) -> None:
-        """The answers count the broker's topics."""
+        """The responses have the number of topics of the broker."""
         self.register()
         header = WipeWritePermOfBrokerRequestHeader(broker_name="a")
         reply = self.server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)

@@ -1,4 +1,4 @@
-"""Registrations that take long, and what comes meanwhile."""
+"""Registrations that take long, and the requests that arrive meanwhile."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STEPS_MAX = 1000
 
 
 class ChangesCase(SynchronousTestCase):
-    """A name server in which each look at the clock takes a millisecond."""
+    """A name server in which each reading of the clock takes a millisecond."""
 
     def setUp(self) -> None:
         self.looks = 0
@@ -58,7 +58,7 @@ class ChangesCase(SynchronousTestCase):
         prefix: str = "T", compressed: bool = False, channel: StillChannel | None = None,
         broker_id: int = 0, acting: bool | None = None,
     ) -> Handled:
-        """A broker with so many topics registers."""
+        """Register a broker with a number of topics."""
         body = self.body(count, counter, prefix)
         return self.server.handle(
             RequestCode.REGISTER_BROKER,
@@ -70,13 +70,13 @@ class ChangesCase(SynchronousTestCase):
 
     @staticmethod
     def body(count: int, counter: int = 1, prefix: str = "T") -> RegisterBrokerBody:
-        """The body of a registration."""
+        """Return the body of a registration."""
         topics = {f"{prefix}{number}": TopicConfig(f"{prefix}{number}", 4, 4)
                   for number in range(count)}
         return RegisterBrokerBody(TopicConfigSerializeWrapper(topics, DataVersion(0, 0, counter)))
 
     def reply(self, answer: Handled) -> Reply:
-        """Take turns until a reply is there."""
+        """Run turns until a response exists."""
         if isinstance(answer, Reply):
             return answer
         assert isinstance(answer, Deferred)
@@ -90,7 +90,7 @@ class ChangesCase(SynchronousTestCase):
         return found[0] if found else Reply(failed[0].response_code, remark=str(failed[0]))
 
     def finish(self) -> None:
-        """Take turns until nothing is left to be done."""
+        """Run turns until no work remains."""
         for _ in range(STEPS_MAX):
             if self.server.background.period_ms() == IDLE_PERIOD_MS:
                 return
@@ -103,10 +103,10 @@ class ChangesCase(SynchronousTestCase):
 
 
 class TurnTests(ChangesCase):
-    """How much one turn does, and who has turns in between."""
+    """The work of one turn, and the other clients that are served in between."""
 
     def test_a_turn_takes_at_most_four_parts_of_the_topics(self) -> None:
-        """A turn takes at most four parts of the topics; routes are told in between."""
+        """A turn registers at most four parts of the topics; routes are served in between."""
         for compressed in (False, True):
             answer = self.register(MANY, 1 + compressed, compressed=compressed,
                                    prefix=f"T{compressed:d}-")
@@ -133,13 +133,13 @@ class TurnTests(ChangesCase):
                              {f"T{compressed:d}-{number}" for number in range(MANY)})
 
     def test_a_broker_with_some_topics_is_answered_in_its_own_turn(self) -> None:
-        """A broker with some topics is answered in its own turn."""
+        """The response follows in the same turn."""
         self.assertIsInstance(self.register(200), Reply)
         self.assertEqual(len(self.tables.topics), 200)
 
 
 class OrderTests(ChangesCase):
-    """Of two changes the later one wins."""
+    """Of two changes the later one counts."""
 
     def test_two_registrations(self) -> None:
         """The second one's topics count, however short it is."""
@@ -151,7 +151,7 @@ class OrderTests(ChangesCase):
         self.assertEqual(version.counter, 2)
 
     def test_a_broker_that_goes_is_gone(self) -> None:
-        """A broker that goes is gone, and one that comes again is there."""
+        """A broker that unregisters is removed, and one that registers again is present."""
         answers = [self.register(MANY), self.unregister()]
         self.assertEqual([self.reply(each).code for each in answers], [0, 0])
         self.finish()
@@ -161,7 +161,7 @@ class OrderTests(ChangesCase):
         self.assertEqual((len(self.tables.topics), len(self.tables.live)), (MANY, 1))
 
     def test_a_topic_that_is_deleted_stays_so(self) -> None:
-        """A topic that is deleted stays so, and all topics lose a permission."""
+        """A deleted topic stays deleted, and all topics lose a permission."""
         self.register(MANY)
         last = f"T{MANY - 1}"
         deleted = self.server.handle(
@@ -187,8 +187,7 @@ class OrderTests(ChangesCase):
         self.assertIsInstance(self.register(2, 2, name="b", address="10.0.0.2:1"), Reply)
 
     def test_one_that_sends_many(self) -> None:
-        """Who has one change waits for one of each other connection, and its own keep their order.
-        """
+        """A connection waits for one change of each other one; its own changes keep their order."""
         self.register(MANY)
         done: list[str] = []
 
@@ -224,7 +223,7 @@ class OrderTests(ChangesCase):
         self.assertEqual(len(done), 52)
 
     def test_refused_later(self) -> None:
-        """What cannot be read fails its own request only."""
+        """A body that cannot be read fails only its own request."""
         first = self.register(MANY)
         wrong = self.server.handle(
             RequestCode.REGISTER_BROKER,
@@ -236,14 +235,14 @@ class OrderTests(ChangesCase):
 
 
 class LostTests(ChangesCase):
-    """A broker that is lost while it registers."""
+    """A broker that is lost during its registration."""
 
     def lose(self) -> None:
         self.channel.active = False
         self.server.connection_lost(self.channel)
 
     def test_at_every_turn(self) -> None:
-        """It leaves nothing behind, whenever that is."""
+        """Nothing of it remains, at whatever turn it is lost."""
         turns = 0
         while True:
             answer = self.register(MANY, channel=self.channel)
@@ -270,7 +269,7 @@ class LostTests(ChangesCase):
         self.assertGreater(turns, MANY // (4 * 256))
 
     def test_nothing_waits(self) -> None:
-        """Registrations that wait are dropped with their connection at once; other changes stay."""
+        """Waiting registrations are dropped with their connection; other changes remain."""
         self.register(MANY)
         lost = StillChannel()
         answers = [self.register(MANY, name=f"l{number}", channel=lost) for number in range(20)]
@@ -286,7 +285,7 @@ class LostTests(ChangesCase):
         self.assertEqual(len(self.tables.topics), MANY)
 
     def test_bytes_that_wait(self) -> None:
-        """Each host has half of what the others left; one alone and small ones always wait."""
+        """Each host has half of what the others left; a single or small change always waits."""
         self.patch(changes, "CHANGES_BYTES_FREE", 1000)
         first = self.register(MANY)
         size = len(self.body(MANY).encode(False))
@@ -307,7 +306,7 @@ class LostTests(ChangesCase):
         self.assertEqual(self.reply(again).code, ResponseCode.SUCCESS)
 
     def test_nothing_is_read(self) -> None:
-        """A registration whose connection is gone before its turn takes no time of the others'."""
+        """It is not executed, and takes no time from others."""
         first = self.register(MANY)
         self.lose()
         lost = StillChannel()
@@ -322,7 +321,7 @@ class LostTests(ChangesCase):
         self.assertEqual(self.tables.live, {})
 
     def test_leaves_in_turns(self) -> None:
-        """Its topics have no route at once, and are taken out of the tables a part at a time."""
+        """Its topics have no route immediately; the tables are cleaned in parts."""
         self.assertEqual(self.reply(self.register(MANY)).code, ResponseCode.SUCCESS)
         self.register(3, name="b", address="10.0.0.2:1", channel=StillChannel())
         self.lose()
@@ -357,7 +356,7 @@ class LostTests(ChangesCase):
                          sum(ROUTE_ROW_BYTES + len(f"T{n}") for n in range(MANY - 7)))
 
     def test_a_slave_alone_loses_write_permission_in_turns(self) -> None:
-        """And keeps it when the master is back before its turn."""
+        """A slave keeps the permission if its master is back in time."""
         self.register_master_and_slave()
         self.lose()
         self.assertEqual({each.perm for each in self.tables.queues_of("a").values()}, {4, 6})
@@ -374,7 +373,7 @@ class LostTests(ChangesCase):
         self.assertEqual({each.perm for each in self.tables.queues_of("a").values()}, {6})
 
     def register_master_and_slave(self) -> None:
-        """The master comes by ``channel``."""
+        """Register the master by ``channel``, and a slave."""
         slave = StillChannel()
         for answer in (self.register(MANY, self.looks, acting=True, channel=self.channel),
                        self.register(2, address="10.0.0.3:1", broker_id=1, acting=True,
@@ -382,7 +381,7 @@ class LostTests(ChangesCase):
             self.assertEqual(self.reply(answer).code, ResponseCode.SUCCESS)
 
     def test_comes_again(self) -> None:
-        """Over a new connection it is there, with what it says there."""
+        """It has the data of its registration over a new connection."""
         first = self.register(MANY)
         while not self.tables.topics:
             self.step()

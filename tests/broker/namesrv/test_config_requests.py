@@ -23,18 +23,18 @@ FILE = "/ns/kvConfig.json"
 
 
 class ValueRequestTests(SynchronousTestCase):
-    """Requests 100, 101, 102 and 219."""
+    """The requests 100, 101, 102 and 219."""
 
     def setUp(self) -> None:
         self.disk = FaultyDisk()
         self.server = PortlessNameServer(disk=self.disk)
 
     def ask(self, code: int, **fields: str) -> Reply:
-        """Ask about namespace N."""
+        """Send a request about the namespace N."""
         return self.server.ask(code, {"namespace": "N", **fields})
 
     def test_a_value_is_put_read_and_deleted(self) -> None:
-        """A restarted server still has it."""
+        """The value survives a restart."""
         self.assertEqual(self.ask(RequestCode.PUT_KV_CONFIG, key="k", value="v").code,
                          ResponseCode.SUCCESS)
         self.server = PortlessNameServer(disk=self.disk)
@@ -48,7 +48,7 @@ class ValueRequestTests(SynchronousTestCase):
         self.assertEqual(self.ask(RequestCode.GET_KVLIST_BY_NAMESPACE).body, b'{"table":{}}')
 
     def test_what_is_not_there_is_said_as_apache_does(self) -> None:
-        """Tools look for the code and show the remark."""
+        """Tools read the code and show the remark."""
         reply = self.ask(RequestCode.GET_KV_CONFIG, key="k")
         self.assertEqual((reply.code, reply.remark), (
             ResponseCode.QUERY_NOT_FOUND, "No config item, Namespace: N Key: k"))
@@ -59,7 +59,7 @@ class ValueRequestTests(SynchronousTestCase):
                          ResponseCode.SUCCESS)
 
     def test_a_value_that_cannot_be_kept_is_refused(self) -> None:
-        """And is not there afterwards."""
+        """It does not exist afterwards either."""
         self.disk.room_bytes = 0
         reply = self.ask(RequestCode.PUT_KV_CONFIG, key="k", value="v")
         self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
@@ -68,7 +68,7 @@ class ValueRequestTests(SynchronousTestCase):
                          ResponseCode.QUERY_NOT_FOUND)
 
     def test_a_missing_field_is_named(self) -> None:
-        """A key without a value is no request."""
+        """A key without a value is refused."""
         reply = self.ask(RequestCode.PUT_KV_CONFIG, key="k")
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("value", reply.remark or "")
@@ -87,7 +87,7 @@ class ValueRequestTests(SynchronousTestCase):
 
 
 class SettingRequestTests(SynchronousTestCase):
-    """Requests 318 and 319."""
+    """The requests 318 and 319."""
 
     def setUp(self) -> None:
         self.file = Path(self.mktemp())
@@ -100,13 +100,13 @@ class SettingRequestTests(SynchronousTestCase):
         return self.server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=text.encode())
 
     def test_settings_are_read_as_properties(self) -> None:
-        """Every one of them, with the value it has."""
+        """The response has every setting with its value."""
         body = self.server.ask(RequestCode.GET_NAMESRV_CONFIG).body.decode()
         self.assertIn("\nscanNotActiveBrokerInterval=5000\n", body)
         self.assertIn(f"kvConfigPath={FILE}\n", body)
 
     def test_a_change_counts_at_once_and_is_saved(self) -> None:
-        """The file has what changed."""
+        """The file has the changed values."""
         reply = self.update("orderMessageEnable=true\nkv.value_size_max=7\n")
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
         self.assertTrue(self.settings.flag("orderMessageEnable"))
@@ -114,11 +114,11 @@ class SettingRequestTests(SynchronousTestCase):
                          "orderMessageEnable=true\nkv.value_size_max=7\n")
 
     def test_no_text_changes_nothing(self) -> None:
-        """It is a success."""
+        """The response is a success."""
         self.assertEqual(self.update("").code, ResponseCode.SUCCESS)
 
     def test_black_listed_settings_are_refused(self) -> None:
-        """Those of the setting, and some that the setting cannot take off; nothing is changed."""
+        """The black list has those of the setting and some fixed ones; nothing is changed."""
         self.settings.put("configBlackList", "bindAddress;waitSecondsForService")
         for name in ("bindAddress", "waitSecondsForService", "kvConfigPath", "configStorePath",
                      "rocketmqHome", "configBlackList"):
@@ -128,7 +128,7 @@ class SettingRequestTests(SynchronousTestCase):
         self.assertFalse(self.settings.flag("orderMessageEnable"))
 
     def test_only_open_settings_are_changed(self) -> None:
-        """Whoever reaches the port may ask: no change keeps a name server from its next start."""
+        """No client may make a change that prevents the next start."""
         for name, value in (
             ("bindAddress", "256.1.1.1"), ("plugins.enabled", "x"), ("plugins.disabled", "metrics"),
             ("listenPort", "1"), ("log.dir", "/dev/null"), ("tls.server.mode", "enforcing"),
@@ -145,14 +145,14 @@ class SettingRequestTests(SynchronousTestCase):
         self.assertFalse(self.file.exists())
 
     def test_a_key_of_the_file_that_nothing_declares_is_not_changed(self) -> None:
-        """A start refuses some of them, such as a controller's."""
+        """A start refuses some of these keys, such as those of a controller."""
         self.server = PortlessNameServer({"enableControllerInNamesrv": "false"})
         reply = self.update("enableControllerInNamesrv=true\n")
         self.assertEqual(reply.code, ResponseCode.NO_PERMISSION)
         self.assertEqual(self.server.settings.unknown, {"enableControllerInNamesrv": "false"})
 
     def test_the_open_settings_start_again(self) -> None:
-        """Whatever value is taken for one of them, the file is read at the next start."""
+        """With every accepted value the file can be read at the next start."""
         up = up_settings(self.mktemp(), None, {})
         self.settings = name_server_settings(up)
         self.settings.start_checks += namesrv_host_checks("namesrv.port")
@@ -167,7 +167,7 @@ class SettingRequestTests(SynchronousTestCase):
         self.assertTrue(self.file.exists())
 
     def test_a_value_without_meaning_refuses_the_whole(self) -> None:
-        """The remark names it."""
+        """The remark names the setting."""
         for text in ("kv.value_size_max=long", "kv.value_size_max=0", "log.level=loud",
                      "orderMessageEnable=perhaps", "a=\\u12"):
             reply = self.update(f"enableTopicList=false\n{text}\n")
@@ -185,7 +185,7 @@ class SettingRequestTests(SynchronousTestCase):
         self.assertFalse(self.settings.flag("orderMessageEnable"))
 
     def test_who_changed_settings_is_logged(self) -> None:
-        """With the address, before anything is changed."""
+        """The log has the address, before anything is changed."""
         with capturedLogs() as events:
             self.update("orderMessageEnable=true\n")
         self.assertIn("127.0.0.1:50000", [event.get("peer") for event in events])

@@ -1,4 +1,4 @@
-"""Key-value configuration and its file."""
+"""The key-value configuration and its file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH = "/data/namesrv/kvConfig.json"
 
 
 class KVConfigTests(SynchronousTestCase):
-    """Values, and what is on disk after each change."""
+    """The values, and the file after each change."""
 
     def setUp(self) -> None:
         self.disk = FaultyDisk()
@@ -30,15 +30,15 @@ class KVConfigTests(SynchronousTestCase):
         self.kv_config = self.make()
 
     def make(self, in_thread: Any = None) -> KVConfig:
-        """One over the same disk, which has not read its file."""
+        """Return another object over the same disk, which has not read the file."""
         return KVConfig(self.disk, PATH, self.settings.int, in_thread, now_ms=lambda: 0)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Keep a value and see that it is saved."""
+        """Put a value and check that it is saved."""
         self.successResultOf(self.kv_config.put(namespace, key, value))
 
     def test_the_file_is_apaches(self) -> None:
-        """One line of JSON, written with every change."""
+        """The file is one line of JSON, written with every change."""
         self.kv_config.load()
         self.put("N", "k", "v:4;w:8")
         self.assertEqual(self.disk.read_file(PATH), b'{"configTable":{"N":{"k":"v:4;w:8"}}}')
@@ -47,7 +47,7 @@ class KVConfigTests(SynchronousTestCase):
         self.assertEqual(self.disk.read_file(PATH), b'{"configTable":{"N":{}}}')
 
     def test_what_was_put_is_there_after_a_restart(self) -> None:
-        """Any text survives."""
+        """Any text is kept."""
         value = "é\n\"'\\\U0001f600{}"
         self.put("N", "k", value)
         again = self.make()
@@ -55,7 +55,7 @@ class KVConfigTests(SynchronousTestCase):
         self.assertEqual(again.get("N", "k"), value)
 
     def test_what_is_not_there_is_none(self) -> None:
-        """A namespace that lost its last value is empty, one that never had one is none."""
+        """A namespace without values is empty, and an unknown one has none."""
         self.put("N", "k", "v")
         self.assertIsNone(self.kv_config.get("N", "other"))
         self.assertIsNone(self.kv_config.get("M", "k"))
@@ -77,7 +77,7 @@ class KVConfigTests(SynchronousTestCase):
         self.assertEqual(again.get("N", "k"), "1")
 
     def test_damage_without_backup_is_said(self) -> None:
-        """Starting with nothing would overwrite what may still be saved by hand."""
+        """An empty table would overwrite data that could still be repaired by hand."""
         self.disk.make_directory("/data/namesrv")
         for text in (b"{", b'{"configTable":{"N":5}}', b"\xff"):
             self.disk.write_file(PATH, text)
@@ -85,7 +85,7 @@ class KVConfigTests(SynchronousTestCase):
                 self.make().load()
 
     def test_a_change_that_cannot_be_written_is_undone(self) -> None:
-        """Memory and file go on agreeing."""
+        """The memory and the file remain equal."""
         self.put("N", "k", "1")
         self.disk.room_bytes = 0
         self.failureResultOf(self.kv_config.put("N", "k", "2"), StoreFull)
@@ -98,7 +98,7 @@ class KVConfigTests(SynchronousTestCase):
         self.assertEqual(self.disk.read_file(PATH), b'{"configTable":{"N":{"k":"3"}}}')
 
     def test_no_value_is_logged(self) -> None:
-        """It may be a secret; its key is, and how much there is."""
+        """A value may be secret; the log has the key and the length."""
         with capturedLogs() as events:
             self.put("N", "password", "s3cret")
             self.successResultOf(self.kv_config.delete("N", "password"))
@@ -110,7 +110,7 @@ class KVConfigTests(SynchronousTestCase):
         self.assertIn("1 namespaces, 1 keys", lines[-1])
 
     def test_lines_of_the_log(self) -> None:
-        """Values that are refused, kept or deleted, however many, fill no log."""
+        """The log is not filled by refused, stored or deleted values, however many they are."""
         with capturedLogs() as events:
             for _ in range(200):
                 self.assertRaises(RequestRefused, self.kv_config.put, "N" * KV_NAME_SIZE_MAX, "k",
@@ -123,7 +123,7 @@ class KVConfigTests(SynchronousTestCase):
                          [LINES_A_MINUTE, EVENTS_A_MINUTE, EVENTS_A_MINUTE])
 
     def test_names_and_values_have_a_limit(self) -> None:
-        """The largest is kept; one more byte is refused before anything is written."""
+        """The largest value is kept; one more byte is refused before the write."""
         self.put("N" * (KV_NAME_SIZE_MAX - 2), "k", "v" * (64 * 1024 - 2))
         for namespace, key, value, what in (
             ("N" * KV_NAME_SIZE_MAX, "k", "v", "namespace"),
@@ -137,7 +137,7 @@ class KVConfigTests(SynchronousTestCase):
         self.assertIsNone(self.kv_config.table("N"))
 
     def test_all_together_have_a_limit(self) -> None:
-        """A table that is full takes what makes it no longer, and more once something left."""
+        """A full table accepts changes that do not lengthen it, and more after a deletion."""
         self.settings.update({"kv.total_size_max": "1000"})
         for number in range(100):
             try:
@@ -158,7 +158,7 @@ class KVConfigTests(SynchronousTestCase):
         self.failureResultOf(again.put("n1", "", "x" * 900), RequestRefused)
 
     def test_a_file_over_the_limits_is_read(self) -> None:
-        """What was saved before stays, takes shorter values, and can be deleted from."""
+        """Saved values remain, may become shorter, and can be deleted."""
         self.put("N", "k", "v" * 5000)
         self.put("N", "l", "v" * 5000)
         self.settings.update({"kv.total_size_max": "6000"})
@@ -170,7 +170,7 @@ class KVConfigTests(SynchronousTestCase):
         self.put("N", "m", "v")
 
     def test_changes_during_a_write_go_together(self) -> None:
-        """Each is answered when it is on disk, in as many writes as there were pauses."""
+        """Each is confirmed when it is on the disk, in as many writes as there were pauses."""
         jobs: list[tuple[Callable[[], bool], Deferred[bool]]] = []
 
         def in_thread(job: Callable[[], bool]) -> Deferred[bool]:
@@ -208,7 +208,7 @@ class KVConfigTests(SynchronousTestCase):
             f"b{number}": "2" for number in range(100) if number != 7}})
 
     def test_only_what_was_not_saved_is_undone(self) -> None:
-        """What waited behind a write that failed is tried by itself."""
+        """Changes that waited for a failed write are tried separately."""
         jobs: list[Deferred[bool]] = []
 
         def in_thread(job: Callable[[], bool]) -> Deferred[bool]:

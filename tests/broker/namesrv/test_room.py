@@ -1,4 +1,4 @@
-"""Limits of a name server's tables, and who has which part of them."""
+"""The limits of a name server's tables, and their distribution among hosts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MIB = 1024 * 1024
 
 
 class HostTests(SynchronousTestCase):
-    """Whose share a connection counts for."""
+    """The host to which a connection counts."""
 
     def test_a_host_has_many_ports(self) -> None:
         """A host has many ports, and many addresses of IPv6."""
@@ -70,7 +70,7 @@ class RoomCase(SynchronousTestCase):
         self.server.connection_lost(channel)
 
     def wait(self, ms: int) -> None:
-        """Time passes, and the periodic scan sees it; brokers give signs of life."""
+        """Let time pass, with the periodic scan and signs of life of brokers."""
         self.now_ms += ms
         for key in self.tables.live:
             self.server.routes.heartbeat(*key, self.now_ms)
@@ -82,7 +82,7 @@ class RoomCase(SynchronousTestCase):
         mappings: dict[str, TopicQueueMappingInfo] | None = None,
         servers: tuple[str, ...] = (), **header: Any,
     ) -> Reply:
-        """A broker registers; under a name that nobody has unless told."""
+        """Register a broker, under a new name unless one is given."""
         name = name or f"b{next(self.numbers)}"
         table = {f"{prefix}{number}": TopicConfig(f"{prefix}{number}") for number in range(topics)}
         wrapper = TopicConfigSerializeWrapper(table, DataVersion(0, 0, counter), None, mappings)
@@ -105,16 +105,16 @@ class RoomCase(SynchronousTestCase):
 
 
 class PlacesTests(RoomCase):
-    """Nobody takes all places."""
+    """No host can use all places."""
 
     def test_one_connection(self) -> None:
-        """It has half of its host's quarter; another connection and another host find more."""
+        """It may use half of its host's quarter; another connection and another host get more."""
         self.assertEqual(self.fill("10.9.9.9", 1, 200), 12)
         self.assertEqual(self.register(self.connect()).code, ResponseCode.SUCCESS)
         self.assertEqual(self.register(self.connect("10.0.0.1")).code, ResponseCode.SUCCESS)
 
     def test_one_host_with_many_connections(self) -> None:
-        """It has a quarter, on the loopback address a half; who is refused is told why."""
+        """It may use a quarter, or half on the loopback address; the refusal gives the reason."""
         self.assertEqual(self.fill("10.9.9.9", 200, 1), 25)
         reply = self.register(self.connect())
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
@@ -123,14 +123,14 @@ class PlacesTests(RoomCase):
         self.assertEqual(len(self.tables.live), 62)
 
     def test_many_hosts(self) -> None:
-        """Each takes a part of what the others left: the thirteenth finds a place, too."""
+        """Each gets a part of what the others left, so even the thirteenth gets a place."""
         taken = [self.fill(f"10.9.9.{host}", 100, 1) for host in range(13)]
         self.assertEqual(taken[:4], [25, 18, 14, 10])
         self.assertGreater(min(taken), 0)
         self.assertLess(sum(taken), 100)
 
     def test_a_known_broker_comes_back(self) -> None:
-        """Its place is kept for as long as it was there, also beside an attacker of its host."""
+        """Its place is kept as long as it was registered, even beside an attacker on its host."""
         broker = self.connect()
         self.assertEqual(self.register(broker, "a").code, ResponseCode.SUCCESS)
         self.wait(60_000)
@@ -141,7 +141,7 @@ class PlacesTests(RoomCase):
         self.assertEqual(self.register(self.connect(), "z").code, ResponseCode.SYSTEM_ERROR)
 
     def test_a_place_is_kept_only_so_long(self) -> None:
-        """Then anybody has it; an hour at most."""
+        """After at most an hour others may use it."""
         for stood_ms, kept_ms in ((60_000, 60_000), (9 * PLACE_KEPT_MS_MAX, PLACE_KEPT_MS_MAX)):
             broker = self.connect()
             self.register(broker, "a")
@@ -160,7 +160,7 @@ class PlacesTests(RoomCase):
             self.wait(10 * PLACE_KEPT_MS_MAX)
 
     def test_a_place_is_kept_for_its_own_host(self) -> None:
-        """The same names from elsewhere are a stranger's."""
+        """The same names from another host are strangers."""
         broker = self.connect("10.0.0.1")
         self.register(broker, "a")
         self.wait(60_000)
@@ -170,7 +170,7 @@ class PlacesTests(RoomCase):
         self.assertEqual(self.register(self.connect("10.0.0.1"), "a").code, ResponseCode.SUCCESS)
 
     def test_leaving_gives_places_back(self) -> None:
-        """Whoever was there for no time has nothing kept."""
+        """A broker that was registered for no time has no kept place."""
         channel = self.connect()
         for number in range(50):
             name = f"a{number}"
@@ -181,10 +181,10 @@ class PlacesTests(RoomCase):
 
 
 class BytesTests(RoomCase):
-    """Nobody takes all memory."""
+    """No host can use all memory."""
 
     def test_topics_beyond_the_share(self) -> None:
-        """They are refused, with one line; those before stay; other hosts find room."""
+        """They are refused with one line; earlier topics remain, and other hosts have room."""
         channel = self.connect()
         with capturedLogs() as events:
             reply = self.register(channel, "a", topics=3000)
@@ -203,7 +203,7 @@ class BytesTests(RoomCase):
             self.assertEqual(len(self.tables.queues_of("a")), taken)
 
     def test_what_was_missing_comes_when_there_is_room(self) -> None:
-        """Who asks whether to register again is told so; then all topics are there."""
+        """The broker is told to register again, and then all topics are registered."""
         channel = self.connect()
         self.register(self.connect(), "z", topics=1000, prefix="U")
         self.register(channel, "a", topics=1000)
@@ -219,7 +219,7 @@ class BytesTests(RoomCase):
         self.assertEqual(len(self.tables.queues_of("a")), 1000)
 
     def test_a_known_broker_finds_its_topics_room(self) -> None:
-        """It is kept while it is gone, whatever others of its host register."""
+        """The room is kept while it is away, whatever others of its host register."""
         broker = self.connect()
         self.register(broker, "a", topics=1000)
         self.wait(60_000)
@@ -231,7 +231,7 @@ class BytesTests(RoomCase):
         self.assertEqual(len(self.tables.queues_of("a")), 1000)
 
     def test_kept_room_is_given_back(self) -> None:
-        """After its time, and when the broker comes back with less."""
+        """It is given back after its time, and when the broker returns with fewer topics."""
         broker = self.connect()
         self.register(broker, "a", topics=1000)
         self.wait(60_000)
@@ -244,7 +244,7 @@ class BytesTests(RoomCase):
         self.assertEqual(self.tables.room.size_bytes, 0)
 
     def test_mappings_count(self) -> None:
-        """Those of static topics, by their queues; they go with the topic."""
+        """Mappings of static topics count by their queues, and are removed with the topic."""
         mappings = {f"T{number}": TopicQueueMappingInfo(
             f"T{number}", bname="a", curr_id_map=dict.fromkeys(range(1000), 0))
             for number in range(10)}
@@ -255,7 +255,7 @@ class BytesTests(RoomCase):
         self.assertEqual((self.tables.mappings, self.tables.room.size_bytes), ({}, 0))
 
     def test_a_mapping_needs_its_topic(self) -> None:
-        """And is its own broker's: nothing would take it away again."""
+        """It must belong to the broker itself; otherwise nothing would remove it."""
         for topic, name in (("X", "a"), ("T0", "b")):
             reply = self.register(self.connect(), "a", topics=2, mappings={
                 topic: TopicQueueMappingInfo(topic, bname=name)})
@@ -264,7 +264,7 @@ class BytesTests(RoomCase):
 
 
 class SingleTopicTests(RoomCase):
-    """Request 217."""
+    """The request 217."""
 
     def ask(self, topic: str, body: bytes, host: str = "10.9.9.9") -> Reply:
         return self.server.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV,
@@ -272,7 +272,7 @@ class SingleTopicTests(RoomCase):
                                channel=self.connect(host))
 
     def test_a_topic_is_added_from_the_brokers_host(self) -> None:
-        """Others could use its room up."""
+        """Others could use up the room of the host."""
         self.register(self.connect(), "a", topics=2)
         body = TopicRouteData(queue_datas=[QueueData("a", 1, 1, 6)]).encode()
         reply = self.ask("X", body, "10.0.0.1")
@@ -300,10 +300,10 @@ class SingleTopicTests(RoomCase):
 
 
 class TextTests(RoomCase):
-    """What is kept, and repeated in routes, is short."""
+    """Texts that are kept and repeated in routes are short."""
 
     def test_long_texts_are_refused(self) -> None:
-        """By bytes; nothing of the broker is kept."""
+        """The limit is in bytes; nothing of the broker is kept."""
         for text, code in (("x" * (ROUTE_TEXT_SIZE_MAX + 1), ResponseCode.SYSTEM_ERROR),
                            ("é" * (ROUTE_TEXT_SIZE_MAX // 2 + 1), ResponseCode.SYSTEM_ERROR),
                            ("x" * ROUTE_TEXT_SIZE_MAX, ResponseCode.SUCCESS)):
@@ -318,7 +318,7 @@ class TextTests(RoomCase):
                     self.assertEqual(self.tables.live, before)
 
     def test_filter_servers(self) -> None:
-        """So many and so long."""
+        """Their number and length are limited."""
         good = ("f" * ROUTE_TEXT_SIZE_MAX,) * FILTER_SERVERS_MAX
         self.assertEqual(self.register(self.connect(), servers=good).code, ResponseCode.SUCCESS)
         for servers in ((*good, "f"), ("f" * (ROUTE_TEXT_SIZE_MAX + 1),)):
@@ -326,7 +326,7 @@ class TextTests(RoomCase):
                              ResponseCode.SYSTEM_ERROR)
 
     def test_a_long_topic_is_left_out(self) -> None:
-        """The others are taken: one topic does not cost a broker its routes."""
+        """The other topics are accepted, so one topic does not cost a broker its routes."""
         reply = self.register(self.connect(), "a", topics=11,
                               prefix="t" * (ROUTE_TEXT_SIZE_MAX - 1))
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
@@ -334,7 +334,7 @@ class TextTests(RoomCase):
         self.assertEqual(len(self.tables.queues_of("a")), 10)
 
     def test_brokers_of_one_name(self) -> None:
-        """So many; those that are there go on."""
+        """Their number is limited; existing ones continue."""
         self.patch(room, "NAMESRV_BROKERS_MAX", 10_000)
         for number in range(BROKERS_OF_NAME_MAX + 1):
             reply = self.register(self.connect(), "a", brokerAddr=f"h{number}:1",

@@ -1,4 +1,4 @@
-"""Routes and lists of many rows: the same bytes, a part at a time, or refused."""
+"""Long routes and lists: they are written in parts with the same bytes, or refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRICKS = ('"queueDatas":[]', '\\"brokerDatas":[]', 'x","filterServerTable":{}', 
 
 
 class LongCase(SynchronousTestCase):
-    """A name server with many brokers, in which each look at the clock takes a millisecond."""
+    """A name server with many brokers, in which each reading of the clock takes a millisecond."""
 
     def setUp(self) -> None:
         self.looks = 0
@@ -61,7 +61,7 @@ class LongCase(SynchronousTestCase):
         return self.server.handle(code, fields, version=version)
 
     def reply(self, answer: Handled) -> tuple[Reply, int]:
-        """The reply, and how many turns it took."""
+        """Return the response and the number of turns that it took."""
         if isinstance(answer, Reply):
             return answer, 0
         assert isinstance(answer, Deferred)
@@ -78,10 +78,10 @@ class LongCase(SynchronousTestCase):
 
 
 class SameBytesTests(LongCase):
-    """What is written in parts is what is written in one call."""
+    """The parts have the same bytes as one call."""
 
     def test_a_long_route_takes_several_slices_and_short_ones_pass_it(self) -> None:
-        """In both forms; each takes several turns, and a short one waits for none of them."""
+        """In both forms it takes several turns, and a short one does not wait for it."""
         route = self.server.views.route("T")
         assert route is not None
         for version, body in ((479, route.encode_standard()), (317, route.encode())):
@@ -93,7 +93,7 @@ class SameBytesTests(LongCase):
             self.assertGreater(turns, 5)
 
     def test_route_with_all_there_is(self) -> None:
-        """Order configuration and mappings stay what they are, whatever they say."""
+        """The configuration of the order and the mappings are unchanged, whatever they contain."""
         whole = self.server.views.route("T")
         assert whole is not None
         for trick in TRICKS:
@@ -108,7 +108,7 @@ class SameBytesTests(LongCase):
         self.assertEqual(run_to_completion(route_body(empty, standard=False)), empty.encode())
 
     def test_long_mappings_are_written_in_parts(self) -> None:
-        """Those of a few brokers may be long."""
+        """The mappings of a few brokers may be long."""
         for name in ("b5", "b6"):
             self.tables.put_mapping("T", name, TopicQueueMappingInfo(
                 TRICKS[0], curr_id_map={each: each for each in range(3000)}))
@@ -143,7 +143,7 @@ class SameBytesTests(LongCase):
         self.assertTrue(self.server.views.is_long("U8"))
 
     def test_cluster_info(self) -> None:
-        """Every name and every cluster."""
+        """Every name and every cluster is included."""
         reply, turns = self.reply(self.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
         self.assertGreater(turns, 2)
         info = ClusterInfo.decode(reply.body)
@@ -152,7 +152,7 @@ class SameBytesTests(LongCase):
         self.assertEqual(len(reply.body), len(self.server.views.cluster_info().encode()))
 
     def test_each_topic_is_listed_once(self) -> None:
-        """Each topic once."""
+        """Each topic is listed once."""
         for queue in self.tables.topics["T"].values():
             queue.topic_sys_flag = UNIT_SUB
         cluster = {topic for name in self.tables.clusters["C0"]
@@ -177,7 +177,7 @@ class ChangeTests(LongCase):
     """Brokers that leave while an answer about them is made."""
 
     def test_they_leave(self) -> None:
-        """Who is gone when its part is written is not in it; nobody is there twice."""
+        """A broker that has left before its part is written is missing, and none occurs twice."""
         self.patch(route_views, "PART_COUNT", 32)
         answers = [self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T"),
                    self.ask(RequestCode.GET_BROKER_CLUSTER_INFO)]
@@ -194,10 +194,10 @@ class ChangeTests(LongCase):
 
 
 class TooLongTests(LongCase):
-    """What no frame holds."""
+    """Responses that do not fit into a frame."""
 
     def test_refused_while_it_is_made(self) -> None:
-        """With the reason; the rest is not made."""
+        """The refusal has the reason, and the rest is not written."""
         for code in (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO):
             before = self.looks
             self.assertEqual(self.reply(self.ask(code, topic="T"))[0].code, ResponseCode.SUCCESS)
@@ -211,7 +211,7 @@ class TooLongTests(LongCase):
             self.patch(route_bodies, "BODY_SIZE_MAX", 10**9)
 
     def test_refused_before_it_is_made(self) -> None:
-        """Of topics the length of all names is known."""
+        """The lengths of all topic names are known."""
         self.patch(route_bodies, "BODY_SIZE_MAX", 2_000)
         self.patch(route_views.RouteViews, "_chosen", self.fail)
         with self.assertRaises(ReplyTooLong):
@@ -220,7 +220,7 @@ class TooLongTests(LongCase):
             next(topic_list_body(["t"] * 700))
 
     def test_as_long_as_a_frame(self) -> None:
-        """A list that just fits is answered."""
+        """A list that just fits is sent."""
         names = [f"{number}" for number in range(LONG_COUNT + 1)]
         body = run_to_completion(topic_list_body(names))
         self.patch(route_bodies, "BODY_SIZE_MAX", len(body))
@@ -228,10 +228,10 @@ class TooLongTests(LongCase):
 
 
 class BusyTests(LongCase):
-    """Many ask for long lists at a time."""
+    """Many clients ask for long lists at the same time."""
 
     def test_further_long_lists_are_refused_and_short_ones_served(self) -> None:
-        """They are told to ask later; routes and lists of few are answered."""
+        """They are told to ask later; short routes and lists are served."""
         answers = [self.ask(RequestCode.GET_BROKER_CLUSTER_INFO) for _ in range(4)]
         with self.assertRaises(BrokerError) as caught:
             self.ask(RequestCode.GET_BROKER_CLUSTER_INFO)

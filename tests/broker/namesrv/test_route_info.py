@@ -1,4 +1,4 @@
-"""Registration, leaving and silence: one test a rule."""
+"""Registration, unregistration and silence: one test for each rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def static_registration(counter: int, epoch: int) -> Registration:
 
 
 class RouteInfoCase(SynchronousTestCase):
-    """Tables, and settings that are off until a test names them."""
+    """Tables, with all settings off that a test does not name."""
 
     def setUp(self) -> None:
         self.on: set[str] = set()
@@ -45,21 +45,21 @@ class RouteInfoCase(SynchronousTestCase):
             lambda address, header: self.told.append((address, header)))
 
     def addresses(self, name: str = "a") -> dict[int, str]:
-        """The addresses of a broker name, none when it is not known."""
+        """Return the addresses of a broker name; none if it is unknown."""
         group = self.tables.brokers.get(name)
         return group.broker_addrs if group else {}
 
     def perms(self, name: str = "a") -> dict[str, int]:
-        """The perm of every topic a broker name has."""
+        """Return the permissions of every topic of a broker name."""
         return {topic: queues[name].perm for topic, queues in self.tables.topics.items()
                 if name in queues}
 
 
 class RegisterTests(RouteInfoCase):
-    """What a registration changes."""
+    """The changes that a registration makes."""
 
     def test_a_new_broker_is_in_every_table(self) -> None:
-        """Cluster, name, address, sign of life and topics are known at once."""
+        """Cluster, name, address, sign of life and topics are known immediately."""
         self.routes.register(make_registration(MASTER, {"T": 6, "U": 4}, zone_name="z"), 5)
         self.assertEqual(self.tables.clusters, {"C": {"a"}})
         group = self.tables.brokers["a"]
@@ -78,14 +78,14 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.perms(), {"T": 6, "U": 6})
 
     def test_same_version_still_brings_topics_that_are_not_known(self) -> None:
-        """A topic deleted here comes back with the next registration."""
+        """A topic that was deleted here returns with the next registration."""
         self.routes.register(make_registration(), 0)
         self.routes.delete_topic("U")
         self.routes.register(make_registration(), 1)
         self.assertEqual(self.perms(), {"T": 6, "U": 6})
 
     def test_another_version_changes_topics(self) -> None:
-        """Topics take what a registration with another data version says."""
+        """Topics change with a registration that has another data version."""
         self.routes.register(make_registration(), 0)
         self.routes.register(make_registration(topics={"T": 4, "V": 6}, counter=2), 1)
         self.assertEqual(self.perms(), {"T": 4, "U": 6, "V": 6})
@@ -100,7 +100,7 @@ class RegisterTests(RouteInfoCase):
             self.assertEqual(self.perms(), {"T": 4, "U": 2}, msg=str(version))
 
     def test_missing_topics_go_only_when_the_setting_says_so(self) -> None:
-        """deleteTopicWithBrokerRegistration removes what is not named any more."""
+        """deleteTopicWithBrokerRegistration removes topics that are no longer named."""
         self.routes.register(make_registration(), 0)
         self.on.add("deleteTopicWithBrokerRegistration")
         self.routes.register(make_registration(topics={"T": 6, "V": 6}, counter=2), 1)
@@ -108,7 +108,7 @@ class RegisterTests(RouteInfoCase):
         self.assertNotIn("U", self.tables.topics)
 
     def test_static_topics_keep_missing_topics(self) -> None:
-        """A registration with mappings removes nothing, whatever the setting says."""
+        """A registration with mappings removes nothing, whatever the setting is."""
         self.routes.register(make_registration(), 0)
         self.on.add("deleteTopicWithBrokerRegistration")
         self.routes.register(static_registration(2, 1), 1)
@@ -116,12 +116,12 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(set(self.tables.mappings["S"]), {"a"})
 
     def test_one_topic_before_the_broker_is_refused_and_leaves_nothing(self) -> None:
-        """A broker that is not known cannot begin with a single topic."""
+        """An unknown broker cannot begin with a single topic."""
         self.assertIsNone(self.routes.register(make_registration(topics={"T": 6}), 0))
         self.assertEqual(self.tables, RouteTables())
 
     def test_one_topic_of_a_known_broker_is_taken(self) -> None:
-        """Once the broker is known, one changed topic may come alone."""
+        """A known broker may send one changed topic."""
         self.routes.register(make_registration(), 0)
         self.assertIsNotNone(
             self.routes.register(make_registration(topics={"V": 6}, counter=2), 1))
@@ -133,7 +133,7 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.addresses(), {0: MASTER})
 
     def test_a_slaves_topics_do_not_count(self) -> None:
-        """A slave changes no topic when its version is not that of a 5.x broker."""
+        """A slave changes no topic, unless its version is that of a 5.x broker."""
         self.routes.register(make_registration(), 0)
         self.routes.register(make_registration(SLAVE, {"T": 4, "V": 6}, broker_id=1), 1)
         self.assertEqual(self.perms(), {"T": 6, "U": 6})
@@ -142,7 +142,7 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.perms(), {"T": 6, "U": 6})
 
     def test_the_first_slave_without_master_gives_topics(self) -> None:
-        """Of a group that has no master, the lowest id's topics count."""
+        """In a group without a master the topics of the lowest id count."""
         self.routes.register(
             make_registration(SLAVE, broker_id=2, acting_master=False), 0)
         self.routes.register(
@@ -155,7 +155,7 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.perms(), {"T": 4, "U": 4})
 
     def test_a_slave_that_becomes_master_leaves_its_old_id(self) -> None:
-        """One address has one id in a group."""
+        """An address has one id in a group."""
         self.routes.register(make_registration(), 0)
         self.routes.register(make_registration(SLAVE, broker_id=1), 0)
         self.routes.unregister("C", MASTER, "a")
@@ -175,7 +175,7 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.perms(), {"T": 4, "U": 4})
 
     def test_an_older_state_does_not_take_the_id(self) -> None:
-        """The holder with the higher state version stays; the other is no broker at all."""
+        """The holder with the higher state version remains; the other one is not registered."""
         channel = StillChannel()
         self.routes.register(make_registration(state=3), 0)
         self.routes.register(make_registration(OTHER, broker_id=1, channel=channel), 0)
@@ -191,18 +191,18 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.addresses(), {0: OTHER})
 
     def test_a_slave_is_told_its_master(self) -> None:
-        """Address and HA address; the master itself is told nothing."""
+        """The response has the address and the HA address; that of a master has neither."""
         self.assertEqual(self.routes.register(make_registration(), 0), MasterOfGroup())
         self.assertEqual(self.routes.register(make_registration(SLAVE, broker_id=1), 0),
                          MasterOfGroup(MASTER, f"{MASTER}-ha"))
 
     def test_a_slave_without_master_is_told_nothing(self) -> None:
-        """There is nobody to name."""
+        """No master is known."""
         self.assertEqual(self.routes.register(make_registration(SLAVE, broker_id=1), 0),
                          MasterOfGroup())
 
     def test_filter_servers_stay_go_or_are_replaced(self) -> None:
-        """None leaves them, an empty list removes them, a list replaces them."""
+        """None keeps them, an empty list removes them, and a list replaces them."""
         key = BrokerKey("C", MASTER, "a")
         cases = [(["f:1", "f:2"], ["f:1", "f:2"]), (None, ["f:1", "f:2"]), (["f:3"], ["f:3"]),
                  ([], None)]
@@ -220,7 +220,7 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(set(self.tables.topics["T"]), {"b"})
 
     def test_nobody_drops_a_broker_by_its_address_alone(self) -> None:
-        """Over another connection another name is another broker; both stay and go alone."""
+        """The same address with another name, over another connection, is another broker."""
         first = make_registration(filter_servers=["f:1"])
         self.routes.register(first, 0)
         stranger = StillChannel()
@@ -236,7 +236,9 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(set(self.tables.topics["T"]), {"a"})
 
     def test_nobody_drops_a_slave_by_an_older_state(self) -> None:
-        """A slave's address that comes as an outdated master's by another connection stays."""
+        """A slave's address that arrives as an outdated master's over another
+        connection remains.
+        """
         self.routes.register(make_registration(state=3), 0)
         slave = make_registration(SLAVE, broker_id=1)
         self.routes.register(slave, 0)
@@ -253,7 +255,7 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(set(self.tables.live), {BrokerKey("D", MASTER, "a")})
 
     def test_two_clusters_may_use_one_address(self) -> None:
-        """Another name in another cluster is another broker, and both stay and go alone."""
+        """The same address with another name and cluster is another broker."""
         self.routes.register(make_registration(), 0)
         self.routes.register(make_registration(name="b", cluster="D"), 1)
         self.routes.register(make_registration(), 2)
@@ -265,7 +267,7 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.tables.clusters, {"C": {"a"}})
 
     def test_who_has_a_masters_address_elsewhere_is_not_the_master(self) -> None:
-        """Neither its state nor its replication address counts for a name it does not have."""
+        """Its state and its replication address do not count for a name that it does not have."""
         self.routes.register(make_registration(), 0)
         self.routes.register(make_registration(MASTER, name="b", cluster="D", state=9), 0)
         slave = make_registration(SLAVE, broker_id=1, cluster="D")
@@ -274,7 +276,7 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.addresses("a"), {0: OTHER, 1: SLAVE})
 
     def test_mappings_of_static_topics_are_kept_by_broker(self) -> None:
-        """They come with a changed version and go under the name they carry."""
+        """Mappings change with the version, and are stored under the name that they contain."""
         self.routes.register(static_registration(1, 1), 0)
         self.routes.register(static_registration(1, 2), 0)
         self.assertEqual(self.tables.mappings["S"]["a"].epoch, 1)
@@ -283,10 +285,10 @@ class RegisterTests(RouteInfoCase):
 
 
 class LeaveTests(RouteInfoCase):
-    """What is forgotten, and when."""
+    """The removal of data."""
 
     def test_mappings_go_with_their_broker_or_topic(self) -> None:
-        """What other brokers lead of a static topic stays."""
+        """The parts of a static topic on other brokers remain."""
         def register() -> None:
             self.routes.register(static_registration(1, 1), 0)
             topics = TopicConfigSerializeWrapper(
@@ -304,13 +306,13 @@ class LeaveTests(RouteInfoCase):
         self.assertEqual(self.tables.mappings, {})
 
     def test_the_last_of_a_name_takes_its_topics_along(self) -> None:
-        """Nothing of it is left in any table."""
+        """Nothing of it remains in any table."""
         self.routes.register(make_registration(filter_servers=["f:1"]), 0)
         self.assertTrue(self.routes.unregister("C", MASTER, "a"))
         self.assertEqual(self.tables, RouteTables())
 
     def test_topics_other_brokers_have_stay(self) -> None:
-        """Only the queues of the broker that left go."""
+        """Only the queues of the broker that left are removed."""
         self.routes.register(make_registration(), 0)
         self.routes.register(make_registration(OTHER, {"T": 6, "V": 6}, name="b"), 0)
         self.routes.unregister("C", MASTER, "a")
@@ -337,14 +339,14 @@ class LeaveTests(RouteInfoCase):
         self.assertEqual(self.perms(), {"T": 4, "U": 4})
 
     def test_who_is_not_known_changes_nothing(self) -> None:
-        """Neither another address, cluster nor name makes a broker go."""
+        """Another address, cluster or name removes no broker."""
         self.routes.register(make_registration(), 0)
         for cluster, address, name in [("C", OTHER, "a"), ("D", MASTER, "a"), ("C", MASTER, "b")]:
             self.assertFalse(self.routes.unregister(cluster, address, name), msg=name)
         self.assertEqual(self.addresses(), {0: MASTER})
 
     def test_silence_of_exactly_the_time_allowed_is_life(self) -> None:
-        """120 s unless the broker says otherwise; one ms more is the end."""
+        """The limit is 120 s or that of the broker; one millisecond more is too long."""
         registration = make_registration()
         self.routes.register(registration, 1000)
         self.assertEqual(self.routes.scan_not_active_broker(1000 + BROKER_TIMEOUT_MS), [])
@@ -363,7 +365,7 @@ class LeaveTests(RouteInfoCase):
         self.assertEqual(self.tables.brokers, {})
 
     def test_a_heartbeat_is_a_sign_of_life(self) -> None:
-        """It puts the end off, and makes nobody known."""
+        """A heartbeat extends the time-out, and registers no broker."""
         self.routes.register(make_registration(timeout_ms=10), 0)
         self.routes.heartbeat("C", MASTER, "a", 8)
         self.routes.heartbeat("C", OTHER, "b", 8)
@@ -379,7 +381,7 @@ class LeaveTests(RouteInfoCase):
         self.assertEqual(set(self.tables.brokers), {"b"})
 
     def test_a_lost_connection_takes_all_its_brokers_along(self) -> None:
-        """Brokers of other connections stay."""
+        """Brokers of other connections remain."""
         channel = StillChannel()
         self.routes.register(make_registration(channel=channel), 0)
         self.routes.register(make_registration(SLAVE, name="b", channel=channel), 0)
@@ -388,7 +390,7 @@ class LeaveTests(RouteInfoCase):
         self.assertEqual(set(self.tables.brokers), {"c"})
 
     def test_a_connection_a_broker_no_longer_uses_means_nothing(self) -> None:
-        """What counts is the connection of the last registration."""
+        """The connection of the last registration counts."""
         old = StillChannel()
         self.routes.register(make_registration(channel=old), 0)
         self.routes.register(make_registration(), 1)
@@ -400,7 +402,7 @@ class SingleTopicTests(RouteInfoCase):
     """Topics that are registered and deleted one by one."""
 
     def test_a_topic_is_added_to_known_brokers(self) -> None:
-        """Other brokers' queues of it stay."""
+        """The queues of other brokers remain."""
         self.routes.register(make_registration(), 0)
         self.routes.register(make_registration(OTHER, name="b"), 0)
         self.assertTrue(self.routes.register_topic("V", [QueueData("a", 1, 1, 6)]))
@@ -418,12 +420,12 @@ class SingleTopicTests(RouteInfoCase):
         self.assertNotIn("V", self.tables.topics)
 
     def test_no_queues_make_no_topic(self) -> None:
-        """An empty list is taken and changes nothing."""
+        """An empty list is accepted and changes nothing."""
         self.routes.register_topic("V", [])
         self.assertEqual(self.tables.topics, {})
 
     def test_a_topic_is_deleted_everywhere_or_in_one_cluster(self) -> None:
-        """A cluster that is not known has nothing to delete."""
+        """In an unknown cluster nothing is deleted."""
         self.routes.register(make_registration(), 0)
         self.routes.register(make_registration(OTHER, name="b", cluster="D"), 0)
         self.routes.delete_topic("T", "E")
@@ -436,7 +438,7 @@ class SingleTopicTests(RouteInfoCase):
         self.assertEqual(self.tables.topics, {})
 
     def test_write_permission_is_wiped_and_added(self) -> None:
-        """Both answer with the number of topics; adding gives read and write and no more."""
+        """Both return the number of topics; the addition permits reading and writing only."""
         self.routes.register(make_registration(topics={"T": 7, "U": 4}), 0)
         self.assertEqual(self.tables.wipe_write_permission("a"), 2)
         self.assertEqual(self.perms(), {"T": 5, "U": 4})
@@ -455,7 +457,7 @@ class SingleTopicTests(RouteInfoCase):
 
 
 class NotifyTests(RouteInfoCase):
-    """Brokers are told who has the lowest id."""
+    """Brokers are notified of the lowest id."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -470,7 +472,7 @@ class NotifyTests(RouteInfoCase):
             make_registration(address, broker_id=broker_id, acting_master=True), 0)
 
     def test_a_lower_id_is_told_to_the_others(self) -> None:
-        """The one that came is not told of itself."""
+        """The new broker is not notified of itself."""
         self.register(MASTER, 0)
         self.assertEqual(self.told, [
             (address, NotifyMinBrokerIdChangeRequestHeader(
@@ -478,7 +480,7 @@ class NotifyTests(RouteInfoCase):
             for address in (SLAVE, OTHER)])
 
     def test_the_lowest_that_leaves_is_told_to_those_that_stay(self) -> None:
-        """With the address that left; a higher one that leaves is not told."""
+        """The notification has the address that left; a higher id that leaves causes none."""
         self.register(MASTER, 0)
         self.told.clear()
         self.routes.unregister("C", OTHER, "a")
@@ -496,10 +498,10 @@ class NotifyTests(RouteInfoCase):
 
 
 class LogTests(RouteInfoCase):
-    """Brokers that anybody registers, however many, fill no log."""
+    """Brokers that register, however many, do not fill the log."""
 
     def test_lines_of_the_log(self) -> None:
-        """Brokers that come and go, that are refused, and that are not known."""
+        """Brokers that come and leave, that are refused, and that are unknown."""
         with capturedLogs() as events:
             for number in range(200):
                 address = f"10.0.1.{number}:10911"

@@ -1,4 +1,4 @@
-"""Requests that read the tables: what is answered, in which form, and what is refused."""
+"""Requests that read the tables: their responses, the forms of these, and refusals."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class RouteRequestsCase(SynchronousTestCase):
                                {"topic": topic, **(fields or {})}, version=version, now_ms=now_ms)
 
     def answer(self, code: int, **fields: str) -> Any:
-        """The body of a success."""
+        """Return the body of a successful response."""
         reply = self.server.ask(code, fields)
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
         return json_dialect.decode(reply.body)
 
 
 class RouteRequestTests(RouteRequestsCase):
-    """Request 105."""
+    """The request 105."""
 
     def test_clients_from_4_9_4_on_get_plain_json(self) -> None:
         """Every key is quoted, so that any language reads it."""
@@ -62,7 +62,7 @@ class RouteRequestTests(RouteRequestsCase):
         self.assertIn(b'"brokerAddrs":{"0":"', asked)
 
     def test_no_route_says_what_apache_says(self) -> None:
-        """Clients look at the code and show the remark."""
+        """Clients read the code and show the remark."""
         reply = self.route("none")
         self.assertEqual(reply.code, ResponseCode.TOPIC_NOT_EXIST)
         self.assertEqual(
@@ -70,7 +70,7 @@ class RouteRequestTests(RouteRequestsCase):
             "https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.")
 
     def test_ordered_topics_carry_their_configuration(self) -> None:
-        """When orderMessageEnable is set, and there is one."""
+        """This is so if orderMessageEnable is set and a configuration exists."""
         self.server.kv_config.put(ORDER_TOPIC_NAMESPACE, "T", "a:4")
         for enabled, topic, expected in [("false", "T", None), ("true", "T", "a:4"),
                                          ("true", "U", None)]:
@@ -104,7 +104,7 @@ class ReadRequestTests(RouteRequestsCase):
     """Requests 106, 206, 224, 304, 311, 312, 313 and 901."""
 
     def test_the_cluster_is_answered_with_bare_keys(self) -> None:
-        """Whatever the version, as Apache does."""
+        """As with Apache, this is so for any version."""
         reply = self.server.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
         self.assertEqual(
             reply.body, b'{"brokerAddrTable":{"a":{"brokerAddrs":{0:"10.0.0.1:10911"},'
@@ -112,7 +112,7 @@ class ReadRequestTests(RouteRequestsCase):
             b'"clusterAddrTable":{"C":["a"]}}')
 
     def test_a_group_is_answered_with_bare_keys(self) -> None:
-        """One that is not known has no members."""
+        """An unknown group has no members."""
         reply = self.server.ask(RequestCode.GET_BROKER_MEMBER_GROUP,
                                 {"clusterName": "C", "brokerName": "a"})
         self.assertEqual(
@@ -123,7 +123,7 @@ class ReadRequestTests(RouteRequestsCase):
             "brokerAddrs": {}, "brokerName": "z", "cluster": "D"}})
 
     def test_lists_of_topics(self) -> None:
-        """All, of a cluster, and the system's."""
+        """All topics, those of a cluster, and those of the system."""
         code = RequestCode
         self.assertEqual(self.answer(code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
                          {"topicList": ["T", "U"]})
@@ -134,7 +134,7 @@ class ReadRequestTests(RouteRequestsCase):
                          {"brokerAddr": ADDRESS, "topicList": ["C", "a"]})
 
     def test_lists_by_flags(self) -> None:
-        """Unit 1, unit-subscribed 2, both 3."""
+        """The flags are 1 for unit, 2 for unit-subscribed, and 3 for both."""
         topics = TopicConfigSerializeWrapper(
             {f"F{flags}": TopicConfig(f"F{flags}", topic_sys_flag=flags) for flags in range(4)})
         other = make_registration("10.0.0.2:10911", name="b")
@@ -147,7 +147,7 @@ class ReadRequestTests(RouteRequestsCase):
                          {"topicList": ["F2"]})
 
     def test_lists_can_be_switched_off(self) -> None:
-        """One setting for the list of all, one for the others; the system's is always there."""
+        """One setting is for the list of all topics, another for the others but the system's."""
         code = RequestCode
         others = [code.GET_TOPICS_BY_CLUSTER, code.GET_UNIT_TOPIC_LIST,
                   code.GET_HAS_UNIT_SUB_TOPIC_LIST, code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST]

@@ -67,7 +67,7 @@ class RoutesMachine(RuleBasedStateMachine):
         self, cluster: str, name: str, broker_id: int, address: str, topics: set[str],
         channel: int, filters: Any, acting: Any, **version: int,
     ) -> None:
-        """A registration is taken in, refused, or found outdated, as the model says."""
+        """A registration is accepted, refused, or found outdated, as the model predicts."""
         new = make_registration(
             address, dict.fromkeys(topics, 6), name=name, broker_id=broker_id, cluster=cluster,
             timeout_ms=TIMEOUT_MS, channel=self.channels[channel], acting_master=acting,
@@ -98,7 +98,7 @@ class RoutesMachine(RuleBasedStateMachine):
 
     @rule(cluster=CLUSTERS, name=NAMES, address=ADDRESSES)
     def unregister(self, cluster: str, name: str, address: str) -> None:
-        """Only who is known under exactly this name and cluster goes."""
+        """Only a broker with exactly this name and cluster is removed."""
         key = BrokerKey(cluster, address, name)
         is_known = key in self.model
         assert self.routes.unregister(cluster, address, name) == is_known
@@ -115,7 +115,7 @@ class RoutesMachine(RuleBasedStateMachine):
 
     @rule(passed_ms=st.integers(0, TIMEOUT_MS + 2))
     def scan(self, passed_ms: int) -> None:
-        """Time passes, and who was silent too long goes."""
+        """Time passes, and brokers that were silent for too long are removed."""
         self.now_ms += passed_ms
         closed = self.routes.scan_not_active_broker(self.now_ms)
         silent = [key for key, (_, heard_ms) in self.model.items()
@@ -126,26 +126,26 @@ class RoutesMachine(RuleBasedStateMachine):
 
     @rule(channel=st.integers(0, 2))
     def lose_connection(self, channel: int) -> None:
-        """Everybody on a connection goes."""
+        """All brokers of a connection are removed."""
         self.routes.on_channel_destroy(self.channels[channel])
         self.model = {key: (new, heard_ms) for key, (new, heard_ms) in self.model.items()
                       if new.channel is not self.channels[channel]}
 
     @rule(topic=st.sampled_from(["T", "X"]), names=st.lists(NAMES))
     def register_topic(self, topic: str, names: list[str]) -> None:
-        """One topic comes on some brokers."""
+        """One topic is registered on some brokers."""
         known = {new.broker_name for new, _ in self.model.values()}
         queues = [QueueData(name, 1, 1, 6) for name in names]
         assert self.routes.register_topic(topic, queues) == known.issuperset(names)
 
     @rule(topic=st.sampled_from(["T", "X"]), cluster=st.sampled_from([None, "C", "D"]))
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """A topic goes."""
+        """A topic is deleted."""
         self.routes.delete_topic(topic, cluster)
 
     @invariant()
     def live_is_the_model(self) -> None:
-        """Exactly those the model knows are alive, with what they said last."""
+        """The tables have exactly the living brokers of the model, with their last data."""
         assert {key: (live.broker_name, live.last_update_ms, live.channel, live.data_version)
                 for key, live in self.tables.live.items()} == {
             new.key: (new.broker_name, heard_ms, new.channel, new.topics.data_version)
@@ -179,7 +179,7 @@ class RoutesMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ways_back_are_those_of_the_tables(self) -> None:
-        """Built anew from the tables they are what is kept: nothing missing, nothing left."""
+        """The reverse tables are equal to those that are built from the tables."""
         tables = self.tables
         by_address: dict[str, set[BrokerKey]] = {}
         by_channel: dict[int, set[BrokerKey]] = {}
@@ -201,7 +201,7 @@ class RoutesMachine(RuleBasedStateMachine):
 
     @invariant()
     def room_is_what_the_tables_take(self) -> None:
-        """Counted anew, the bytes of each name, the brokers of each connection and host agree."""
+        """The counted bytes of each name and the brokers of each connection and host are right."""
         used: Counter[str] = Counter()
         for topic, queues in self.tables.topics.items():
             for name in queues:
@@ -235,10 +235,10 @@ class RoutesMachine(RuleBasedStateMachine):
 
 
 class CostTests(SynchronousTestCase):
-    """What is asked of one broker does not look at all others."""
+    """The cost of a request about one broker does not depend on the others."""
 
     def steps(self, brokers: int, topics: int) -> dict[str, int]:
-        """How many lines of the tables' module a few requests run beside so many others."""
+        """Return the number of executed lines of a few requests beside a number of brokers."""
         tables = RouteTables()
         routes = RouteInfoManager(tables, set[str]().__contains__)
         others = StillChannel()
@@ -276,14 +276,14 @@ class CostTests(SynchronousTestCase):
         }
 
     def test_one_broker_beside_many(self) -> None:
-        """Beside 300 brokers with 10 topics each it takes about the steps it takes beside none."""
+        """Beside 300 brokers with 10 topics each it takes about as many steps as alone."""
         alone = self.steps(0, 0)
         self.assertGreater(min(alone.values()), 0)
         for what, count in self.steps(300, 10).items():
             self.assertLessEqual(abs(count - alone[what]), 4, msg=what)
 
     def test_many_leave_at_once(self) -> None:
-        """Nothing of them is left, and a few lines say it."""
+        """Nothing of them remains, and a few lines are logged."""
         routes = RouteInfoManager(RouteTables(), set[str]().__contains__)
         channel = StillChannel()
         for number in range(200):
@@ -298,7 +298,7 @@ class CostTests(SynchronousTestCase):
 
 
 class RouteTablesTests(SynchronousTestCase):
-    """The machine above, run."""
+    """The machine above is run."""
 
     def test_tables_agree_with_the_model_after_every_step(self) -> None:
         """For any mix of registrations, departures, silence and lost connections."""

@@ -1,4 +1,4 @@
-"""What the connections of one port share."""
+"""The common state of the connections of one port."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class StallWatchTests(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
 
     def counts(self) -> list[int]:
-        """The numbers of the stalls that were logged."""
+        """Return the numbers of the stalls that were logged."""
         return [event["count"] for event in self.events
                 if event.get("log_level") is LogLevel.warn and "milliseconds" in event]
 
     def test_short_work_is_not_counted_and_stalls_are_logged_at_a_rate(self) -> None:
-        """What is short is not counted; a flood of stalls does not flood the log."""
+        """Short work is not counted; many stalls do not flood the log."""
         watch = StallWatch()
         watch.observe("requests", STALL_SECONDS * 0.99)
         self.assertEqual(watch.count, 0)
@@ -54,13 +54,13 @@ class StallWatchTests(SynchronousTestCase):
         self.assertEqual(self.counts(), [1, 2, 4, 8])
 
     def test_what_a_busy_machine_makes(self) -> None:
-        """A stall of a few milliseconds is counted, and said at debug only."""
+        """A stall of a few milliseconds is counted, and logged at debug only."""
         StallWatch().observe("requests", STALL_WARN_SECONDS * 0.9)
         [event] = [event for event in self.events if "milliseconds" in event]
         self.assertEqual(event["log_level"], LogLevel.debug)
 
     def test_a_slow_handler_is_seen(self) -> None:
-        """The time a read took is observed, whatever its handlers did."""
+        """The time of a read is observed, whatever its handlers did."""
         server = make_server()
 
         def slow(request: Request[object]) -> Reply:

@@ -1,4 +1,4 @@
-"""A port that speaks HTTP: what of it is bounded."""
+"""The limits of a port that speaks HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from twistmq.broker.testing.in_process_broker import ReactorThread
 
 
 class _Echo(Resource):
-    """Says what it got, or answers when it is told to."""
+    """Answers with the data that it got, immediately or when the test asks for it."""
 
     isLeaf = True
 
@@ -38,7 +38,7 @@ class _Echo(Resource):
             assert self._came.acquire(timeout=20)
 
     def answer(self) -> None:
-        """Answer those that wait."""
+        """Answer the waiting requests."""
         for request in self._waiting:
             request.write(b"late")
             request.finish()
@@ -49,7 +49,7 @@ class _Echo(Resource):
 
 
 class HttpPortTests(SynchronousTestCase):
-    """A port on a reactor of its own."""
+    """A port on its own reactor."""
 
     def setUp(self) -> None:
         self.thread = thread = ReactorThread()
@@ -70,13 +70,13 @@ class HttpPortTests(SynchronousTestCase):
         return connection.recv(1 << 16).rpartition(b"\n")[2]
 
     def test_bodies_are_not_kept(self) -> None:
-        """Megabytes are read and forgotten; the connection goes on."""
+        """Megabytes are read and discarded; the connection continues."""
         connection = self.connect()
         for size in (0, 10, 4 << 20):
             self.assertEqual(self.asks(connection, bytes(size)), b"got 0", msg=str(size))
 
     def test_a_length_of_many_digits_ends_the_connection_and_nothing_else(self) -> None:
-        """Otherwise the log would get a traceback for each of any number of requests."""
+        """Otherwise each such request would write a traceback to the log."""
         other = self.connect()
         for digits in (4000, 5000):
             connection = self.connect()
@@ -88,7 +88,7 @@ class HttpPortTests(SynchronousTestCase):
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_the_longest_waiting_connection_is_closed_beyond_the_limit(self) -> None:
-        """Of too many the one is closed that waits longest since it was opened or answered."""
+        """The connection that has been idle longest is closed for a new one."""
         self.patch(http_port, "_CONNECTIONS_MAX", 3)
         first, half, third = (self.connect() for _ in range(3))
         for connection in (third, first):
@@ -100,7 +100,7 @@ class HttpPortTests(SynchronousTestCase):
         self.assertEqual(self.asks(first), b"got 0")
 
     def test_all_are_answered(self) -> None:
-        """No answer that is being made is lost to somebody new."""
+        """A connection whose response is being prepared is not closed for a new one."""
         self.patch(http_port, "_CONNECTIONS_MAX", 3)
         connections = [self.connect() for _ in range(3)]
         for connection in connections:
@@ -135,14 +135,14 @@ class HttpPortTests(SynchronousTestCase):
         self.assertLessEqual(len(served), 2 * http_port._REQUESTS_MAX)
 
     def is_ended_soon(self, connection: socket.socket) -> bool:
-        """Whether the server ends a connection; what it answers before is read."""
+        """Whether the server ends a connection; its response is read before."""
         with contextlib.suppress(ConnectionResetError):
             while connection.recv(1 << 16):
                 pass
         return True
 
     def test_slow_request(self) -> None:
-        """A request has a time to come as a whole, however often a part of it comes."""
+        """A request must be complete in time, however often a part of it arrives."""
         self.patch(http_port, "_REQUEST_SECONDS", 0.2)
         for beginning in (b"GET / HTTP/1.1\r\n",
                           b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n"):
@@ -159,7 +159,7 @@ class HttpPortTests(SynchronousTestCase):
             self.assertEqual(self.asks(quick), b"got 0")
 
     def test_slow_answer(self) -> None:
-        """Only the request has such a time, not its answer."""
+        """The time-out is for the request only, and not for its response."""
         self.patch(http_port, "_REQUEST_SECONDS", 0.1)
         connection = self.connect()
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -171,7 +171,7 @@ class HttpPortTests(SynchronousTestCase):
         self.assertIn(b"late", connection.recv(1 << 16))
 
     def assertIsEnded(self, connection: socket.socket) -> None:
-        """The server ends a connection."""
+        """Check that the server ends a connection."""
         with contextlib.suppress(ConnectionResetError):
             self.assertEqual(connection.recv(1), b"")
 
@@ -185,7 +185,7 @@ class HttpPortTests(SynchronousTestCase):
             return True
 
     def test_port_in_use(self) -> None:
-        """An error of the system's, which says why."""
+        """The error of the system gives the reason."""
         thread = ReactorThread()
         self.addCleanup(thread.stop)
         error = self.assertRaises(OSError, thread.call, HttpPort, thread.reactor, _Echo(),

@@ -1,4 +1,4 @@
-"""Whether one request is all there is."""
+"""The condition under which a single request is the only input."""
 
 import select
 import socket
@@ -13,7 +13,7 @@ class ReadTurnTests(SynchronousTestCase):
     """IdleSpin, of a reactor that watches two connections."""
 
     def setUp(self) -> None:
-        """Connections nobody has written to."""
+        """Create connections without input."""
         self.poller = select.epoll()
         self.addCleanup(self.poller.close)
         self.peers = []
@@ -27,7 +27,7 @@ class ReadTurnTests(SynchronousTestCase):
         self.idle_spin = self.make_spin(2)
 
     def make_spin(self, processors: int) -> IdleSpin:
-        """One with a request; its clock goes on by a tenth of a wait each time it is asked."""
+        """Return a spin with one request, whose clock advances by a tenth of a wait per reading."""
         idle_spin = IdleSpin(SimpleNamespace(_poller=self.poller), self.monotonic, processors)
         idle_spin.request_count = 1
         return idle_spin
@@ -37,11 +37,11 @@ class ReadTurnTests(SynchronousTestCase):
         return self.asked * SPIN_SECONDS / 10
 
     def test_the_spin_polls_when_no_other_connection_has_input(self) -> None:
-        """Nobody has anything to read."""
+        """No connection has anything to read."""
         self.assertTrue(self.idle_spin.is_lone())
 
     def test_others_wait(self) -> None:
-        """One that is read no more does not count, one that was not read does."""
+        """A connection whose reading is paused does not count; one that is not read yet does."""
         for _, peer in self.peers:
             peer.send(b"x")
         self.peers[0][0].recv(9)
@@ -50,7 +50,7 @@ class ReadTurnTests(SynchronousTestCase):
         self.assertTrue(self.idle_spin.is_lone())
 
     def test_input(self) -> None:
-        """Input counts until it is read; it is the same for any number of requests."""
+        """Input counts until it is read, for any number of requests."""
         self.idle_spin.request_count = 0
         self.assertFalse(self.idle_spin.has_input())
         self.peers[0][1].send(b"x")
@@ -60,25 +60,25 @@ class ReadTurnTests(SynchronousTestCase):
         self.assertFalse(IdleSpin(SimpleNamespace()).has_input())
 
     def test_more_requests(self) -> None:
-        """And no request at all: what is done then is nobody's idle_spin."""
+        """Without a request there is no spin."""
         for count in (0, 2):
             self.idle_spin.request_count = count
             self.assertFalse(self.idle_spin.is_lone())
 
     def test_other_reactor(self) -> None:
-        """What cannot be known is not believed."""
+        """Another reactor does not show its connections, so no spin is made."""
         self.idle_spin = IdleSpin(SimpleNamespace())
         self.idle_spin.request_count = 1
         self.assertFalse(self.idle_spin.is_lone())
 
     def spin(self, idle_spin: IdleSpin) -> tuple[bool, bool]:
-        """:returns: whether somebody came after a lone request, and whether it was waited."""
+        """Spin after a lone request; :returns: (whether input arrived, whether the spin waited)."""
         self.assertTrue(idle_spin.is_lone())
         asked = self.asked
         return idle_spin.spin(), self.asked > asked
 
     def test_next_comes_soon(self) -> None:
-        """The wait ends as soon as anybody has something to read."""
+        """The wait ends when any connection has something to read."""
         ours, peer = self.peers[0]
         for _ in range(3):
             self.assertTrue(self.idle_spin.is_lone())
@@ -89,7 +89,7 @@ class ReadTurnTests(SynchronousTestCase):
             ours.recv(9)
 
     def test_nobody_comes(self) -> None:
-        """The wait is bounded, and ever rarer."""
+        """The wait is limited, and becomes rarer."""
         waited = [number for number in range(40) if self.spin(self.idle_spin)[1]]
         self.assertEqual(waited, [0, 2, 6, 14, 30])
         for _ in range(20 * SKIPS_MAX):
@@ -109,7 +109,7 @@ class ReadTurnTests(SynchronousTestCase):
         self.assertEqual(self.spin(self.idle_spin), (False, True))
 
     def test_no_lone_request(self) -> None:
-        """Nothing is waited for after others, and twice after none."""
+        """After several requests there is no wait; after none there are two."""
         self.assertFalse(self.idle_spin.spin())
         self.idle_spin.request_count = 2
         self.assertFalse(self.idle_spin.is_lone())
@@ -121,6 +121,6 @@ class ReadTurnTests(SynchronousTestCase):
         self.assertEqual(self.asked, asked)
 
     def test_one_processor(self) -> None:
-        """Whoever would come needs the processor."""
+        """Another process would need the processor."""
         turn = self.make_spin(1)
         self.assertEqual(self.spin(turn), (False, False))

@@ -1,4 +1,4 @@
-"""Flow control of a plugin that raises."""
+"""A flow control that raises errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FRAMES = [(JSON, b"a", b""), (JSON, b"b", b"")]
 
 
 class Broken:
-    """Raises whatever it is asked."""
+    """Raises an error in every method."""
 
     rejects = True
 
@@ -25,7 +25,7 @@ class Broken:
 
 
 class Strict:
-    """Refuses the second."""
+    """Refuses the second request."""
 
     rejects = False
 
@@ -36,10 +36,10 @@ class Strict:
 
 
 class IsolatedFlowControlTests(SynchronousTestCase):
-    """What the connections ask."""
+    """The calls of the connections."""
 
     def test_passed_on(self) -> None:
-        """One that works decides."""
+        """The answers of a working flow control are used."""
         control = IsolatedFlowControl(Strict())  # type: ignore[arg-type]
         self.assertFalse(control.rejects)
         for answer in (control.arrived(FRAMES, 0, None), control.due(FRAMES, 0, None),  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ class IsolatedFlowControlTests(SynchronousTestCase):
             self.assertEqual(answer, (FRAMES[:1], [b"no"]))
 
     def test_an_exception_lets_all_pass_and_is_logged_at_a_rate(self) -> None:
-        """What raises lets all pass; of many faults few are logged."""
+        """An error lets all requests pass; the log has a limited number of lines."""
         control = IsolatedFlowControl(Broken())  # type: ignore[arg-type]
         self.assertTrue(control.rejects)
         for _ in range(25):

@@ -1,4 +1,4 @@
-"""What connections may take of the process together."""
+"""The shares of the process that connections may use together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from twistmq.broker.testing.conversation import Conversation, make_server
 
 
 class KeptBytesTests(SynchronousTestCase):
-    """Memory for peers that do not finish."""
+    """The memory for peers that do not finish."""
 
     class _Connection:
         def __init__(self) -> None:
@@ -26,7 +26,7 @@ class KeptBytesTests(SynchronousTestCase):
             self.aborted.append(why)
 
     def test_the_longest_goes_first(self) -> None:
-        """As many as it takes, in the order in which they began; growing is no beginning."""
+        """The oldest are closed, as many as needed, in their order; growth keeps the order."""
         kept = KeptBytes(100)
         a, b, c = self._Connection(), self._Connection(), self._Connection()
         for connection, size in ((a, 30), (b, 30), (a, 40), (c, 30)):
@@ -37,7 +37,7 @@ class KeptBytesTests(SynchronousTestCase):
         self.assertEqual(kept.total_bytes, 80)
 
     def test_a_finished_peer_is_forgotten_and_a_new_one_comes_last(self) -> None:
-        """What is finished is forgotten, and what begins anew comes last."""
+        """A finished peer no longer counts, and a peer that begins again is the newest."""
         kept = KeptBytes(100)
         a, b = self._Connection(), self._Connection()
         kept.set(a, 50)
@@ -47,7 +47,7 @@ class KeptBytesTests(SynchronousTestCase):
         self.assertEqual([len(each.aborted) for each in (a, b)], [0, 1])
 
     def test_one_alone(self) -> None:
-        """One that is too much alone goes itself, once."""
+        """A peer that exceeds the limit alone is closed itself, once."""
         kept = KeptBytes(100)
         a = self._Connection()
         kept.set(a, 101)
@@ -55,7 +55,7 @@ class KeptBytesTests(SynchronousTestCase):
         self.assertEqual((len(a.aborted), kept.total_bytes), (1, 0))
 
     def test_cost_of_many(self) -> None:
-        """Each that goes is found at once, however many went before it."""
+        """Each is found in constant time, however many were closed before."""
         def prepare(count: int) -> Callable[[], object]:
             kept = KeptBytes(count)
             for _ in range(count):
@@ -67,10 +67,10 @@ class KeptBytesTests(SynchronousTestCase):
 
 
 class ConnectionCountTests(SynchronousTestCase):
-    """Descriptors for connections."""
+    """The file descriptors for connections."""
 
     def test_a_connection_too_many_is_not_made(self) -> None:
-        """A connection too many is not made; one that ends makes room; the log is not flooded."""
+        """A connection above the limit is closed; one that ends makes room; the log is limited."""
         events: list[LogEvent] = []
         globalLogPublisher.addObserver(events.append)
         self.addCleanup(globalLogPublisher.removeObserver, events.append)
@@ -86,7 +86,7 @@ class ConnectionCountTests(SynchronousTestCase):
         self.assertEqual(server.connections.count, 2)
 
     def test_room_for_the_store(self) -> None:
-        """A store can open its queue files however many connections there are."""
+        """A store can open its queue files, whatever the number of connections is."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         left = limit - connections_max()
         self.assertGreater(left, min(OPEN_QUEUE_FILES_MAX, limit // 2))

@@ -1,4 +1,4 @@
-"""A listening port, on the real reactor and the loopback address."""
+"""A listening port on the real reactor and the loopback address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BIG = 901
 
 
 class ListenerTests(TestCase):
-    """Start, stop, and what a stop does to connections."""
+    """Starts and stops, and the connections at a stop."""
 
     def setUp(self) -> None:
         body = bytes(8 * 1024 * 1024)
@@ -38,7 +38,7 @@ class ListenerTests(TestCase):
         self.addCleanup(self.service.stopService)
 
     def test_the_backlog_reaches_the_reactor(self) -> None:
-        """The reactor is told how many connections may wait to be accepted."""
+        """The reactor gets the number of connections that may wait."""
         ports = MemoryReactor()
         service = ListenerService(ports, 0, "127.0.0.1", 77, self.factory, "the test's port")
         service.startService()
@@ -50,7 +50,7 @@ class ListenerTests(TestCase):
         return ListenerService(reactor, port, "127.0.0.1", 50, self.factory, "the test's port")
 
     async def connect(self) -> socket.socket:
-        """A raw connection; waits until the server has it."""
+        """Return a raw connection after the server has accepted it."""
         before = len(self.channels)
         connection = socket.create_connection(("127.0.0.1", self.service.port))
         self.addCleanup(connection.close)
@@ -59,18 +59,18 @@ class ListenerTests(TestCase):
         return connection
 
     def test_port_in_use(self) -> None:
-        """A port that is taken is named in the error, and the one that has it goes on."""
+        """The error names the port, and its present user continues."""
         other = self.listener(self.service.port)
         error = self.assertRaises(BrokerError, other.startService)
         self.assertEqual(str(error), f"cannot listen on 127.0.0.1:{self.service.port} "
                                      "(the test's port): Address already in use")
 
     def test_port_0(self) -> None:
-        """A port of 0 becomes a real one."""
+        """The port 0 is replaced by a free one."""
         self.assertGreater(self.service.port, 0)
 
     async def test_stop_listening(self) -> None:
-        """No more connections come; those there are stay."""
+        """No more connections are accepted; existing ones remain."""
         connection = await self.connect()
         await self.service.stop_listening()
         self.assertRaises(OSError, socket.create_connection, ("127.0.0.1", self.service.port))
@@ -79,7 +79,7 @@ class ListenerTests(TestCase):
         await self.service.stopService()
 
     async def test_stop_closes(self) -> None:
-        """A stop ends all connections of the port and no other's."""
+        """A stop closes all connections of the port, and none of another port."""
         connections = [await self.connect() for _ in range(3)]
         other = RemotingFactory(reactor, self.factory.dispatcher, self.channels, now_ms, monotonic)
         foreign = other.buildProtocol(None)
@@ -90,7 +90,7 @@ class ListenerTests(TestCase):
         self.assertEqual(self.channels.on_lost, [])
 
     async def test_a_peer_that_does_not_read(self) -> None:
-        """A peer that does not take its replies cannot delay a stop for ever."""
+        """A peer that does not read its replies cannot delay a stop for ever."""
         self.patch(closing, "CLOSE_SECONDS", 0.05)
         connection = await self.connect()
         connection.sendall(encode_request(BIG, 1))

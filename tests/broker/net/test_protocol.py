@@ -1,4 +1,4 @@
-"""A connection: first bytes, framing, back-pressure both ways, its end."""
+"""A connection: its first bytes, frames, back-pressure in both directions, and its end."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ProtocolTestCase(SynchronousTestCase):
 
 
 class FramingTests(ProtocolTestCase):
-    """Bytes in, frames to the dispatcher."""
+    """Bytes become frames for the dispatcher."""
 
     def test_any_cut(self) -> None:
         """Frames cut anywhere, and several in one read, give the same replies."""
@@ -81,7 +81,7 @@ class FramingTests(ProtocolTestCase):
                              [(opaque, opaque) for opaque in range(5)], msg=f"cut by {size}")
 
     def test_broken_frame_closes(self) -> None:
-        """What cannot be a frame ends its connection, after replies to what came before."""
+        """An invalid frame ends its connection, after the replies to earlier requests."""
         for name, bad in (("negative", b"\xff\xff\xff\xff\0\0\0\0"), ("zero", bytes(8)),
                           ("too large", (FRAME_SIZE_MAX + 1).to_bytes(4, "big") + bytes(4)),
                           ("header too long", b"\0\0\0\x08\0\0\0\x7f"),
@@ -96,7 +96,7 @@ class FramingTests(ProtocolTestCase):
         self.assertEqual(self.client.hears(), [(3, ResponseCode.SUCCESS)])
 
     def test_reads_nothing_after_a_broken_frame(self) -> None:
-        """A peer that does not take its last reply cannot send more in the meantime."""
+        """A peer that does not read its last reply cannot send more in the meantime."""
         self.client.connection.peer_reads = False
         self.client.says(encode_request(ECHO, 1), bytes(8))
         self.assertFalse(self.client.connection.is_reading)
@@ -114,7 +114,7 @@ class BackPressureInwardsTests(ProtocolTestCase):
         return self.waiting[begin:]
 
     def test_one_connection(self) -> None:
-        """A connection whose requests wait is not read until half of them are answered."""
+        """A connection with too many waiting requests is read again when half are answered."""
         waiting = self.fill(self.client, CONNECTION_BYTES_IN_FLIGHT_MAX)
         self.assertTrue(self.client.connection.is_reading)
         self.client.says(encode_request(WAIT, 1, None, bytes(100)))
@@ -130,7 +130,7 @@ class BackPressureInwardsTests(ProtocolTestCase):
         self.assertTrue(self.client.connection.is_reading)
 
     def test_all_connections(self) -> None:
-        """When all of them hold too much, those that bring more are not read."""
+        """If all connections together hold too much, those that send more are not read."""
         server = self.make_server(in_flight=InFlight(20 * MIB))
         first, second, third = (Conversation(server) for _ in range(3))
         waiting = self.fill(first, 16 * MIB) + self.fill(second, 8 * MIB)
@@ -148,7 +148,9 @@ class BackPressureInwardsTests(ProtocolTestCase):
         self.assertTrue(third.connection.is_reading)
 
     def test_lost_while_paused(self) -> None:
-        """A paused connection that is lost is forgotten; what it held is released when answered."""
+        """The requests of a paused connection that is lost no longer count once
+        they are answered.
+        """
         server = self.make_server(in_flight=InFlight(10 * MIB))
         client = Conversation(server)
         waiting = self.fill(client, 16 * MIB)
@@ -161,7 +163,7 @@ class BackPressureInwardsTests(ProtocolTestCase):
 
 
     def test_who_holds_little_goes_on(self) -> None:
-        """When others hold too much, a connection whose few requests wait is read all the same."""
+        """A connection with a few waiting requests is read even if others hold too much."""
         server = self.make_server(in_flight=InFlight(10 * MIB))
         greedy, modest = Conversation(server), Conversation(server)
         self.fill(greedy, 16 * MIB)
@@ -173,7 +175,7 @@ class BackPressureInwardsTests(ProtocolTestCase):
         self.assertFalse(modest.connection.is_reading)
 
     def test_a_waiting_request_keeps_no_more_than_is_counted(self) -> None:
-        """What a header holds beside its extFields goes, and is not counted."""
+        """Data of a header outside extFields is dropped, and not counted."""
         header = b'{"code":%d,"opaque":1,"remark":"%s","language":"%s","extFields":{}}' % (
             WAIT, b"r" * 30_000, b"l" * 30_000)
         self.client.says(encode_frame(JSON, header, b""))
@@ -185,7 +187,7 @@ class BackPressureInwardsTests(ProtocolTestCase):
 
 
 class TurnTests(ProtocolTestCase):
-    """What one read brings runs for a turn, and goes on when others had theirs."""
+    """The requests of one read run for a turn, and continue after those of others."""
 
     def clock(self) -> Clock:
         clock = self.server.reactor
@@ -207,7 +209,7 @@ class TurnTests(ProtocolTestCase):
         self.client.says(*[encode_request(SLOW, opaque) for opaque in range(count)])
 
     def test_by_time(self) -> None:
-        """A turn ends when its time is over; the connection is not read before all has run."""
+        """A turn ends when its time is over; the connection is not read before all have run."""
         self.says_slow(8)
         other = Conversation(self.server)
         other.says(encode_request(ECHO, 1))
@@ -219,14 +221,14 @@ class TurnTests(ProtocolTestCase):
         self.assertTrue(self.client.connection.is_reading)
 
     def test_unreadable_and_unknown(self) -> None:
-        """What is refused early takes its time too."""
+        """A request that is refused early takes time as well."""
         self.patch(self.server, "monotonic", iter(count(0, TURN_SECONDS / 2)).__next__)
         self.client.says(*[encode_request(999, 1), encode_frame(JSON, b"{", b"")] * 4)
         self.assertLess(len(self.client.hears()), 4)
         self.assertFalse(self.client.connection.is_reading)
 
     def test_by_bytes(self) -> None:
-        """A peer that does not read gets the replies of one turn; the rest runs when it does."""
+        """A peer that does not read gets the replies of one turn; the rest runs when it reads."""
         self.client.connection.peer_reads = False
         requests = 3 * TURN_REPLY_BYTES_MAX // MIB
         self.client.says(*[encode_request(BIG, opaque) for opaque in range(requests)])
@@ -243,14 +245,14 @@ class TurnTests(ProtocolTestCase):
         self.assertTrue(self.client.connection.is_reading)
 
     def test_order_is_kept(self) -> None:
-        """What was read already when a turn ended comes after what waits."""
+        """Frames that were read before the end of a turn come after those that wait."""
         self.says_slow(4)
         self.client.protocol.dataReceived(encode_request(ECHO, 9))
         self.clock().advance(0)
         self.assertEqual([opaque for opaque, _ in self.client.hears()], [0, 1, 2, 3, 9])
 
     def test_a_broken_frame_behind_a_turn(self) -> None:
-        """The connection ends when what came before the broken frame was answered."""
+        """The connection ends when the requests before the invalid frame are answered."""
         self.client.says(*[encode_request(SLOW, opaque) for opaque in range(5)], bytes(8))
         self.assertFalse(self.client.is_closed)
         self.clock().advance(0)
@@ -258,7 +260,7 @@ class TurnTests(ProtocolTestCase):
         self.assertTrue(self.client.is_closed)
 
     def test_lost_between_turns(self) -> None:
-        """Nothing runs for a connection that is lost, cut off or closing."""
+        """No request runs for a connection that is lost, aborted or closing."""
         for end in ("drop", "abort", "close"):
             self.client = Conversation(self.server)
             self.says_slow(4)
@@ -274,7 +276,7 @@ class TurnTests(ProtocolTestCase):
             self.assertEqual(self.clock().getDelayedCalls(), [], msg=end)
 
     def test_full_before_the_end(self) -> None:
-        """Requests behind those that fill what a connection may hold wait with it."""
+        """Requests after those that fill a connection's limit wait with it."""
         wait = encode_request(WAIT, 1, None, bytes(12 * MIB))
         self.client.says(wait, wait, wait, encode_request(ECHO, 2))
         self.assertEqual(len(self.waiting), 3)
@@ -288,7 +290,7 @@ class TurnTests(ProtocolTestCase):
 
 
 class _Socket:
-    """What came at a connection while the last read was served."""
+    """A socket with bytes that arrived while the last read was being served."""
 
     def __init__(self, *came: bytes) -> None:
         self.came = list(came)
@@ -300,7 +302,7 @@ class _Socket:
 
 
 class ReadAgainTests(ProtocolTestCase):
-    """Who sends one request at a time is read again before the reactor's next round."""
+    """A client with one request at a time is read again before the reactor's next round."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -312,30 +314,30 @@ class ReadAgainTests(ProtocolTestCase):
         return True
 
     def say(self, *came: bytes) -> list[int]:
-        """Say 1 and have this come meanwhile; :returns: the opaques that are answered."""
+        """Send 1 while these bytes arrive; :returns: the opaques that were answered."""
         self.socket = _Socket(*came)
         self.client.connection.socket = self.socket  # type: ignore[attr-defined]
         self.client.says(encode_request(ECHO, 1))
         return [opaque for opaque, _ in self.client.hears()]
 
     def test_reads_on(self) -> None:
-        """What comes is served at once, until nothing does."""
+        """Bytes that arrive are served at once, until none remain."""
         requests = [encode_request(ECHO, number) for number in range(2, 5)]
         self.assertEqual(self.say(*requests), [1, 2, 3, 4])
         self.assertEqual(self.spins, 4)
 
     def test_not_for_ever(self) -> None:
-        """After some reads it is the turn of timers."""
+        """After some reads the timers have their turn."""
         requests = [encode_request(ECHO, number) for number in range(2, 100)]
         self.assertEqual(self.say(*requests), list(range(1, 18)))
 
     def test_somebody_else_came(self) -> None:
-        """Then the reactor has to look who."""
+        """The reactor must look for the other connection."""
         self.assertEqual(self.say(), [1])
         self.assertEqual(self.spins, 1)
 
     def test_end_of_the_stream(self) -> None:
-        """It is for the reactor to find as well."""
+        """The reactor must find the end of the stream."""
         self.assertEqual(self.say(b"", encode_request(ECHO, 2)), [1])
         self.assertTrue(self.client.protocol.active)
 
@@ -346,7 +348,7 @@ class ReadAgainTests(ProtocolTestCase):
         self.assertEqual(len(self.socket.came), 1)
 
     def test_a_paused_connection_is_not_read_again(self) -> None:
-        """One that is to be read no more for now is not."""
+        """A connection whose reading is paused is not read again."""
         self.socket = _Socket(encode_request(ECHO, 2))
         self.client.connection.socket = self.socket  # type: ignore[attr-defined]
         self.client.connection.peer_reads = False
@@ -360,7 +362,7 @@ class ReadAgainTests(ProtocolTestCase):
 
 
 class KeptTests(ProtocolTestCase):
-    """What is kept for peers that do not finish is bounded over all connections."""
+    """The data of peers that do not finish is limited over all connections."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -368,13 +370,13 @@ class KeptTests(ProtocolTestCase):
         self.frame = encode_request(ECHO, 1, None, bytes(2 * MIB))
 
     def half(self) -> Conversation:
-        """A connection with most of a frame."""
+        """Return a connection with most of a frame."""
         client = Conversation(self.server)
         client.says(self.frame[:-MIB // 2])
         return client
 
     def test_half_frames(self) -> None:
-        """The oldest half frame goes when they are too much; a whole one is none."""
+        """The connection with the oldest incomplete frame is closed at the limit."""
         first, second = self.half(), self.half()
         third = Conversation(self.server)
         third.says(self.frame)
@@ -386,7 +388,7 @@ class KeptTests(ProtocolTestCase):
         self.assertEqual(second.hears(), [(1, ResponseCode.SUCCESS)])
 
     def test_one_frame_after_the_other(self) -> None:
-        """Who finishes each frame is not the oldest, however long it goes on."""
+        """A peer that completes each frame is not the oldest, however long it continues."""
         busy, idle = self.half(), self.half()
         busy.says(self.frame[-MIB // 2:] + self.frame[:MIB])
         self.half()
@@ -394,7 +396,7 @@ class KeptTests(ProtocolTestCase):
         self.assertEqual([busy.is_closed, idle.is_closed], [False, True])
 
     def test_closed_connections_and_small_buffers_are_not_counted(self) -> None:
-        """What is gone counts for nothing, and what is small is not counted."""
+        """Closed connections and small buffers do not count."""
         clients = [self.half(), self.half()]
         for client in clients:
             client.connection.drop()
@@ -403,7 +405,7 @@ class KeptTests(ProtocolTestCase):
         self.assertEqual(self.server.kept.total_bytes, 0)
 
     def test_unsent_replies(self) -> None:
-        """Replies nobody takes count with them."""
+        """Replies that the peer does not read count as well."""
         lazy = Conversation(self.server)
         lazy.connection.peer_reads = False
         for opaque in range(3):
@@ -415,7 +417,7 @@ class KeptTests(ProtocolTestCase):
         self.assertEqual([c.is_closed for c in (lazy, *late)], [True, False, False])
 
     def test_taken_replies(self) -> None:
-        """Replies that were taken count no longer."""
+        """Replies that were read no longer count."""
         lazy = Conversation(self.server)
         lazy.connection.peer_reads = False
         lazy.says(encode_request(BIG, 1))
@@ -433,7 +435,7 @@ class BackPressureOutwardsTests(ProtocolTestCase):
         self.client.connection.peer_reads = False
 
     def test_reading_stops(self) -> None:
-        """Its requests are not read while its replies wait, and are again once it took them."""
+        """Requests are not read while replies wait, and are read again afterwards."""
         self.client.says(encode_request(ECHO, 1, None, b"small"))
         self.assertTrue(self.client.connection.is_reading)
         self.client.says(encode_request(BIG, 2))
@@ -444,14 +446,14 @@ class BackPressureOutwardsTests(ProtocolTestCase):
         self.assertTrue(self.client.connection.is_reading)
 
     def waiting_replies(self, count: int) -> list[Deferred[Reply]]:
-        """Requests whose replies come later, then one whose reply fills the buffer."""
+        """Requests whose replies follow later, then one whose reply fills the buffer."""
         for opaque in range(count):
             self.client.says(encode_request(WAIT, opaque))
         self.client.says(encode_request(BIG, count))
         return self.waiting
 
     def test_replies_that_come_while_it_does_not_read_are_kept(self) -> None:
-        """Replies that come while it does not read are kept up to a bound, then it is cut off."""
+        """Replies for a peer that does not read are kept up to a limit; then it is disconnected."""
         bound = CONNECTION_BYTES_UNSENT_MAX // MIB
         replies = self.waiting_replies(bound + 1)
         for deferred in replies[:bound - 2]:
@@ -476,12 +478,12 @@ class BackPressureOutwardsTests(ProtocolTestCase):
         self.assertFalse(self.client.is_closed)
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass and do what is done periodically; this is not about idle connections."""
+        """Let time pass and do the periodic work, except for idle connections."""
         self.server.reactor.advance(milliseconds / 1000)  # type: ignore[attr-defined]
         self.server.close_idle(10**9)
 
     def test_a_peer_that_reads_nothing_for_too_long_is_cut_off(self) -> None:
-        """One that takes nothing for too long is cut off, though replies still come."""
+        """A peer that reads nothing for too long is disconnected, even if more replies arrive."""
         replies = self.waiting_replies(2)
         self.advance(WRITE_STALL_MAX_MS // 2)
         replies[0].callback(Reply(body=b"more"))
@@ -493,7 +495,7 @@ class BackPressureOutwardsTests(ProtocolTestCase):
         replies[1].callback(Reply())
 
     def test_slow_is_not_stalled(self) -> None:
-        """One that takes what waits in time stays."""
+        """A peer that reads the waiting replies in time stays connected."""
         for _ in range(4):
             self.client.says(encode_request(BIG, 1))
             self.advance(WRITE_STALL_MAX_MS - 1)
@@ -512,14 +514,14 @@ class IdleCloseTests(ProtocolTestCase):
         self.client.connection.pump()
 
     def test_just_120_s_is_not_too_long(self) -> None:
-        """Just 120 s is not too long; more is."""
+        """120 s are permitted, and more are not."""
         self.after(120)
         self.assertFalse(self.client.is_closed)
         self.after(0.001)
         self.assertTrue(self.client.is_closed)
 
     def test_any_bytes_count(self) -> None:
-        """Any bytes count, though they are no whole frame."""
+        """Any bytes count, even an incomplete frame."""
         frame = encode_request(ECHO, 1)
         for part in (frame[:5], frame[5:], frame):
             self.after(100)
@@ -528,7 +530,7 @@ class IdleCloseTests(ProtocolTestCase):
         self.assertFalse(self.client.is_closed)
 
     def test_a_new_one_counts_from_its_beginning(self) -> None:
-        """One that has not said anything yet has the whole time."""
+        """A peer that has sent nothing yet has the whole time."""
         self.after(100)
         late = Conversation(self.server)
         self.after(100)
@@ -539,7 +541,7 @@ class IdleCloseTests(ProtocolTestCase):
         self.assertTrue(late.is_closed)
 
     def test_idle_and_takes_nothing(self) -> None:
-        """One that does not take what was sent before the close is cut off at the next round."""
+        """A peer that does not read its last replies is aborted in the next round."""
         self.client.connection.peer_reads = False
         self.client.says(encode_request(ECHO, 1, None, b"small"))
         self.after(121)
@@ -548,7 +550,7 @@ class IdleCloseTests(ProtocolTestCase):
         self.assertTrue(self.client.is_closed)
 
     def test_lines_of_the_log(self) -> None:
-        """Many connections that are idle, and then do not take what was sent, fill no log."""
+        """Many idle connections that do not read either do not fill the log."""
         clients = [Conversation(self.server) for _ in range(200)]
         for client in clients:
             client.connection.peer_reads = False
@@ -562,7 +564,7 @@ class IdleCloseTests(ProtocolTestCase):
              for words in ("closed: idle", "cut off")], [EVENTS_A_MINUTE] * 2)
 
     def test_foreign_channels(self) -> None:
-        """A registry may hold channels of another kind; they are left alone."""
+        """A registry may contain channels of another kind, which are ignored."""
         class Foreign:
             channel_id = -1
 
@@ -575,7 +577,7 @@ class CloseTests(ProtocolTestCase):
     """The end of a connection."""
 
     def test_close_sends_what_is_buffered(self) -> None:
-        """What was written before arrives; what comes later does not."""
+        """Data that was written before is sent; later data is not."""
         self.client.connection.peer_reads = False
         self.client.says(encode_request(WAIT, 1), encode_request(BIG, 2))
         self.client.protocol.close()
@@ -600,7 +602,7 @@ class CloseTests(ProtocolTestCase):
         self.assertEqual(self.client.connection.writes, [])
 
     def test_released_after_close(self) -> None:
-        """A paused connection that closes is not told to read again."""
+        """The reading of a paused connection that closes is not resumed."""
         for _ in range(3):
             self.client.says(encode_request(WAIT, 1, None, bytes(12 * MIB)))
         self.assertFalse(self.client.connection.is_reading)
@@ -611,7 +613,7 @@ class CloseTests(ProtocolTestCase):
 
 
 class _Control:
-    """Flow control that refuses what it is told to, with code 7."""
+    """A flow control that refuses given requests with code 7."""
 
     def __init__(self) -> None:
         self.rejects = False
@@ -621,7 +623,7 @@ class _Control:
         self.asked: list[tuple[str, int]] = []
 
     def begin_round(self, waiting: WaitingRequests) -> None:
-        """Nothing depends on it here."""
+        """Do nothing."""
 
     def arrived(self, frames: Sequence[Frame], own_count: int, waiting: WaitingRequests) -> Any:
         self.asked.append(("arrived", own_count))
@@ -641,7 +643,7 @@ class _Control:
 
 
 class FlowControlTests(ProtocolTestCase):
-    """With flow control what a busy server reads waits here, and what is too much is refused."""
+    """With flow control, requests of a busy server wait here, and too many are refused."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -664,13 +666,13 @@ class FlowControlTests(ProtocolTestCase):
         return count
 
     def test_keeps_up(self) -> None:
-        """Who keeps up runs what comes at once and asks nobody."""
+        """The requests of a server that keeps up run at once, without flow control."""
         self.client.says(encode_request(ECHO, 1))
         self.assertEqual(self.client.hears(), [(1, 0)])
         self.assertEqual(self.control.asked, [])
 
     def test_waits_and_reads_on(self) -> None:
-        """What a full read brought waits for its turn; what comes meanwhile is read, and too."""
+        """The requests of a full read wait; later ones are read and wait, too."""
         count = self.full_read(0)
         self.assertEqual(self.client.hears(), [])
         self.assertTrue(self.client.connection.is_reading)
@@ -685,7 +687,7 @@ class FlowControlTests(ProtocolTestCase):
         self.assertEqual(self.client.hears(), [(1000, 0)], msg="it keeps up again")
 
     def test_others_wait_too(self) -> None:
-        """While one waits, what others send waits for its turn behind it."""
+        """While one connection waits, the requests of others wait after it."""
         self.full_read(0)
         other = Conversation(self.server)
         other.says(encode_request(ECHO, 1))
@@ -694,7 +696,7 @@ class FlowControlTests(ProtocolTestCase):
         self.assertEqual(other.hears(), [(1, 0)])
 
     def test_a_request_refused_on_arrival_is_answered_at_once(self) -> None:
-        """What is refused when it comes is answered at once."""
+        """A request that is refused at its arrival is answered at once."""
         self.control.room = 3
         count = self.full_read(0)
         self.assertEqual(self.client.hears(), [(opaque, 7) for opaque in range(3, count)])
@@ -702,7 +704,7 @@ class FlowControlTests(ProtocolTestCase):
         self.assertEqual(self.client.hears(), [(0, 0), (1, 0), (2, 0)])
 
     def test_too_late(self) -> None:
-        """What waited too long is refused instead of served."""
+        """A request that waited too long is refused."""
         self.control.late_ms = 200
         count = self.full_read(0)
         # The turn comes late: the reactor was held.
@@ -711,7 +713,7 @@ class FlowControlTests(ProtocolTestCase):
         self.assertEqual(self.client.hears(), [(opaque, 7) for opaque in range(count)])
 
     def test_waited_for_its_peer(self) -> None:
-        """What waits because the peer takes no replies is not late for that."""
+        """Requests that wait because the peer reads no replies are not late."""
         self.control.late_ms = 200
         self.client.connection.peer_reads = False
         self.client.says(encode_request(BIG, 1), encode_request(BIG, 2))
@@ -727,11 +729,11 @@ class FlowControlTests(ProtocolTestCase):
         self.assertEqual(heard[-1], (10, 0))
 
     def full_read_later(self) -> None:
-        """What Twisted had read when it was told to pause."""
+        """Data that Twisted had read before the pause is kept."""
         self.client.protocol.dataReceived(encode_request(ECHO, 10))
 
     def test_a_rejecting_flow_control_is_asked_about_every_request(self) -> None:
-        """While flow control rejects, it is asked about everything that would run."""
+        """While flow control rejects, it is asked about every request that would run."""
         self.control.rejects = True
         self.client.says(encode_request(ECHO, 1), encode_request(ECHO, 2))
         self.assertEqual(self.client.hears(), [(1, 7), (2, 7)])
@@ -740,7 +742,7 @@ class FlowControlTests(ProtocolTestCase):
         self.assertEqual(self.client.hears(), [(3, 0)])
 
     def test_bytes_are_bounded(self) -> None:
-        """Whatever flow control lets wait, what waits has a bound; then reading stops."""
+        """The waiting bytes are limited, whatever flow control permits; then reading stops."""
         self.patch(protocol, "WAITING_BYTES_TOTAL_MAX", READ_SIZE * 2)
         for first in (0, 1000):
             self.assertTrue(self.client.connection.is_reading)
@@ -751,7 +753,7 @@ class FlowControlTests(ProtocolTestCase):
         self.assertEqual(len(self.client.hears()), 2 * READ_SIZE // 1024)
 
     def test_lost_while_waiting(self) -> None:
-        """Nothing runs for a connection that is gone, and nothing of it is counted."""
+        """No request runs for a lost connection, and none of its requests counts."""
         self.full_read(0)
         self.client.connection.drop()
         queue = self.server.run_queue

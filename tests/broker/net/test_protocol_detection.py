@@ -1,4 +1,6 @@
-"""The first bytes of a connection: stages that look, wait, take, and follow each other."""
+"""The first bytes of a connection: stages that wait for bytes, consume them, and
+follow each other.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from twistmq.protocol.log_rate import EVENTS_A_MINUTE
 
 
 class _Proxy:
-    """A stage as the PROXY protocol needs it: its line says who the peer is."""
+    """A stage like that of the PROXY protocol, whose line has the address of the peer."""
 
     def recognise(self, data: bytes) -> bool | None:
         if not b"PROXY ".startswith(data[:6]):
@@ -31,7 +33,7 @@ class _Proxy:
 
 
 class _Reverse:
-    """A stage that stands for TLS: behind its mark it turns each byte over."""
+    """A stage in place of TLS, which inverts each byte after its mark."""
 
     def recognise(self, data: bytes) -> bool | None:
         return data[:1] == b"\x16"
@@ -53,7 +55,7 @@ class FirstBytesStageTests(ProtocolTestCase):
         self.assertEqual(self.client.connection.writes, [])
 
     def test_lines_of_the_log(self) -> None:
-        """Many connections that are closed fill no log, whatever they sent."""
+        """Many connections that are closed do not fill the log, whatever they sent."""
         for data in (b"\x16\x03\x01\x02\x00", b"\xff" * 64):
             with capturedLogs() as events:
                 for _ in range(EVENTS_A_MINUTE + 50):
@@ -64,7 +66,7 @@ class FirstBytesStageTests(ProtocolTestCase):
                                   if event["log_level"] is LogLevel.warn]), EVENTS_A_MINUTE)
 
     def test_plain_clients_pass(self) -> None:
-        """A connection that is no stage's goes on, whole or byte by byte."""
+        """Bytes that belong to no stage are passed on, together or one by one."""
         frame = encode_request(ECHO, 1)
         for data in ([frame], [frame[i:i + 1] for i in range(len(frame))]):
             client = self.client_of(_Proxy(), _Reverse())
@@ -74,7 +76,7 @@ class FirstBytesStageTests(ProtocolTestCase):
             self.assertEqual(client.protocol.remote_address, "10.1.2.3:40000")
 
     def test_stages_follow_each_other(self) -> None:
-        """What one stage leaves is looked at by the next; each may wait for more bytes."""
+        """The next stage gets the remaining bytes; each may wait for more."""
         frame = encode_request(ECHO, 1)
         data = b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n\x16" + bytes(255 - b for b in frame)
         line_end = data.index(b"\n") + 1

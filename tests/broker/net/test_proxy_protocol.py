@@ -1,4 +1,4 @@
-"""The PROXY protocol: headers of both versions, whole and cut, and who is believed."""
+"""The PROXY protocol: headers of both versions, whole and incomplete, and trusted proxies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def binary(
     ip: str = "192.0.2.7", port: int = 555, *, command: int = 0x21, family: int | None = None,
     more: bytes = b"", length: int | None = None,
 ) -> bytes:
-    """A header of version 2.
+    """Return a header of version 2.
 
     :param more: fields after the addresses.
     :param length: what it says its length is; None: the truth.
@@ -48,10 +48,10 @@ def binary(
 
 
 class ParseTests(SynchronousTestCase):
-    """parse_proxy_header: the table of headers."""
+    """The headers for parse_proxy_header."""
 
     def test_headers_of_both_versions_and_families_are_read(self) -> None:
-        """Both versions, both families, and those without an address."""
+        """Headers of both versions and families are read, and those without an address."""
         for data, ip, port in [
             (b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n", "192.0.2.7", 555),
             (b"PROXY TCP6 2001:DB8::1 ::1 65535 1\r\n", "2001:db8::1", 65_535),
@@ -75,7 +75,7 @@ class ParseTests(SynchronousTestCase):
                 self.assertIsNone(parse_proxy_header(data[:size]), msg=repr(data[:size]))
 
     def test_a_malformed_proxy_header_is_refused_with_the_reason(self) -> None:
-        """What begins like a header and is none is refused, with what is wrong."""
+        """Bytes that begin as a header and are invalid are refused with the reason."""
         for data, why in [
             (b"PROXY \r\n", "is not: PROXY"),
             (b"PROXY TCP4\r\n", "is not: PROXY"),
@@ -135,7 +135,7 @@ class StageTests(SynchronousTestCase):
                 self.assertEqual(client.protocol.remote_host, host)
 
     def test_frames_pass(self) -> None:
-        """A frame is none from its first byte on: it waits for nothing."""
+        """A frame is recognised by its first byte, so it does not wait."""
         self.assertIs(self.stage.recognise(FRAME[:1]), False)
         self.assertIs(self.stage.recognise(b"\x16"), False)
         self.assertIs(self.stage.recognise(b"POST /"), False)
@@ -152,7 +152,7 @@ class StageTests(SynchronousTestCase):
         self.assertEqual(client.protocol.remote_address, "192.0.2.7:555")
 
     def test_malformed_is_one_line(self) -> None:
-        """It is closed and said by the real address; of a flood only a few lines are written."""
+        """The connection is closed, and the line has its real address; lines are limited."""
         for number in range(LINES_A_MINUTE + 5):
             client = self.client_of(self.stage)
             client.says(binary(length=65_535))
@@ -160,7 +160,9 @@ class StageTests(SynchronousTestCase):
             self.assertEqual(client.connection.writes, [])
 
     def test_half_a_header(self) -> None:
-        """Who does not finish it is cut off in time, also while it goes on byte by byte."""
+        """A peer that does not complete it is disconnected in time, even if it
+        sends byte by byte.
+        """
         client = self.client_of(self.stage)
         clock = client.server.reactor
         header = binary(more=bytes(4000), length=4012)
@@ -183,10 +185,10 @@ class StageTests(SynchronousTestCase):
 
 
 class TrustTests(SynchronousTestCase):
-    """Whose headers are believed."""
+    """The proxies whose headers are trusted."""
 
     def address(self, peer: str, **settings: str) -> str | None:
-        """The address a proxied connection from ``peer`` gets; None when it is closed."""
+        """Return the address for a connection from ``peer``; None if it is closed."""
         overrides = {name.replace("_", "."): text for name, text in settings.items()}
         stage = proxy_stage(boot.broker_settings(None, overrides), lambda: BEGIN_MS)
         client = Conversation(make_server(first_bytes=(stage,)), peer=peer)
@@ -194,7 +196,7 @@ class TrustTests(SynchronousTestCase):
         return None if client.is_closed else client.protocol.remote_address
 
     def test_trust_follows_the_setting_and_acl(self) -> None:
-        """Everybody by default, nobody under ACL, else those that are named."""
+        """By default all are trusted, under ACL none, otherwise the named ones."""
         told = "192.0.2.7:555"
         for peer, settings, expected in [
             ("10.1.2.3", {}, told),
@@ -210,7 +212,9 @@ class TrustTests(SynchronousTestCase):
             self.assertEqual(self.address(peer, **settings), expected, msg=repr((peer, settings)))
 
     def test_who_is_charged(self) -> None:
-        """A host that passes for many, by headers that nobody vouches for, stays one."""
+        """A host whose headers nobody vouches for counts as one host, whatever
+        addresses it sends.
+        """
         for settings, expected in (({}, "10.1.2.3"), ({"proxy.trusted": "*"}, "192.0.2.7"),
                                    ({"proxy.trusted": "10.0.0.0/8"}, "192.0.2.7")):
             stage = proxy_stage(boot.broker_settings(None, settings), lambda: BEGIN_MS)
@@ -220,7 +224,7 @@ class TrustTests(SynchronousTestCase):
             self.assertEqual(host_of(client.protocol.remote_address), "192.0.2.7")
 
     def test_an_invalid_network_stops_the_start(self) -> None:
-        """What is no network stops the start, with its name and place."""
+        """The error has the invalid network and the setting."""
         for text in ("10.0.0.1/8", "proxy.example", "10.0.0.256"):
             settings = boot.broker_settings(None, {"proxy.trusted": text})
             error = self.assertRaises(SettingsError, proxy_stage, settings, lambda: 0)

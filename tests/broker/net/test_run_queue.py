@@ -1,4 +1,4 @@
-"""What waits for its turn, who is next, and when a broker is behind."""
+"""The waiting requests, their order, and the state in which a broker is behind."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Member:
 
 
 class Watching:
-    """Flow control that notes rounds."""
+    """A flow control that records rounds."""
 
     rejects = False
 
@@ -65,7 +65,7 @@ class WaitingFramesTests(SynchronousTestCase):
         return self.waiting.request_count, self.waiting.size_bytes
 
     def test_order_and_counts(self) -> None:
-        """What came first goes first, in pieces; requests and bytes are counted all the time."""
+        """The first frames run first, in pieces; requests and bytes are counted all the time."""
         count = 2 * PIECE_FRAMES_MAX + 3
         self.waiting.add(frames(count), 1.0)
         self.assertEqual(self.counts(), (count, count * 5))
@@ -81,7 +81,7 @@ class WaitingFramesTests(SynchronousTestCase):
         self.assertEqual(sizes, [PIECE_FRAMES_MAX, PIECE_FRAMES_MAX, 3])
 
     def test_small_reads_are_one_piece(self) -> None:
-        """Reads that brought little are served together, unless long times lie between them."""
+        """Small reads are served together, unless long times lie between them."""
         for number, came in enumerate((1.0, 1.01, 1.5)):
             self.waiting.add(frames(2, 2 * number), came)
         self.assertEqual(self.waiting.take(), (1.0, frames(4)))
@@ -96,7 +96,7 @@ class WaitingFramesTests(SynchronousTestCase):
         self.assertEqual(self.waiting.take(), (7.0, frames(1)))
 
     def test_cleared_frames_are_not_counted_any_more(self) -> None:
-        """What nobody can read the replies of is not counted any more."""
+        """Frames of a peer that cannot read replies no longer count."""
         other = WaitingFrames(self.run_queue)
         other.add(frames(1), 1.0)
         self.waiting.add(frames(5), 1.0)
@@ -108,7 +108,7 @@ class WaitingFramesTests(SynchronousTestCase):
 
 
 class TurnsTests(SynchronousTestCase):
-    """All connections."""
+    """The turns of all connections."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -117,7 +117,7 @@ class TurnsTests(SynchronousTestCase):
         self.addCleanup(self.run_queue.stop)
 
     def test_in_turn(self) -> None:
-        """Each has a piece served before one has two; a step is as long as a turn."""
+        """Each connection has one piece served before any has two; a step lasts one turn."""
         members = [Member(self.run_queue, self.seconds, TURN_SECONDS / 3.9, 3) for _ in range(3)]
         self.assertEqual(self.run_queue.connection_count, 3)
         watching = Watching()
@@ -137,7 +137,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_the_loop_is_behind_when_others_wait_or_a_read_was_full(self) -> None:
-        """It is behind when others wait, when a read was full, and late in a round."""
+        """The loop is behind if connections wait, if a read was full, and late in a round."""
         self.run_queue.start(Watching())  # type: ignore[arg-type]
         self.assertFalse(self.run_queue.is_behind(0.0, READ_SIZE - 1))
         self.assertTrue(self.run_queue.is_behind(0.0, READ_SIZE))
@@ -151,7 +151,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertFalse(self.run_queue.is_behind(0.2, 1))
 
     def test_flow_control_runs_each_ten_milliseconds(self) -> None:
-        """Flow control is told of rounds: each ten milliseconds, and before turns."""
+        """Flow control begins a round every ten milliseconds, and before turns."""
         watching = Watching()
         self.run_queue.start(watching)  # type: ignore[arg-type]
         for _ in range(5):
@@ -164,12 +164,12 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_nobody_watches(self) -> None:
-        """Without flow control there are no rounds to be watched."""
+        """Without flow control no rounds are begun."""
         self.run_queue.start(None)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_head_wait(self) -> None:
-        """How long the longest wait is, over all connections."""
+        """The longest wait over all connections is known."""
         self.assertEqual(self.run_queue.head_wait_ms(), 0)
         for came in (3.0, 2.0):
             member = Member(self.run_queue, self.seconds, 0.0, 0)
@@ -178,7 +178,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.run_queue.head_wait_ms(), 2500)
 
     def test_cost_of_many(self) -> None:
-        """Who is next is found at once, however many had their turn."""
+        """The next connection is found in constant time, however many had their turns."""
         def prepare(count: int) -> Callable[[], object]:
             clock = Clock()
             run_queue = RunQueue(clock, lambda: 0.0)
@@ -190,7 +190,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
     def test_a_connection_that_is_gone_has_no_turn(self) -> None:
-        """A connection that is gone has no turn."""
+        """A connection that is lost has no turn."""
         member = Member(self.run_queue, self.seconds, 0.0, 1)
         self.run_queue.remove(member)
         self.assertEqual(self.clock.getDelayedCalls(), [])

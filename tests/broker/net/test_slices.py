@@ -1,4 +1,4 @@
-"""Requests of several connections that are one batch."""
+"""Requests of several connections that form one batch."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class SliceTestCase(SynchronousTestCase):
         return [Reply(body=request.body) for request in requests]
 
     def serve(self, handle_batch: Callable[[Sequence[Request[Any]]], Sequence[Handled]]) -> None:
-        """Have requests handled otherwise."""
+        """Replace the handler."""
         handlers = self.server.dispatcher.handlers
         handlers[BATCH] = replace(handlers[BATCH], handle_batch=handle_batch)
 
     def ask(self, number: int, *bodies: bytes, code: int = BATCH) -> None:
-        """Have a client send requests, whose opaques are counted from 0 on."""
+        """Send requests of a client, whose opaques are counted from 0."""
         self.clients[number].says(
             *[encode_request(code, opaque, HEADER, body) for opaque, body in enumerate(bodies)])
 
@@ -91,7 +91,7 @@ class JoinedTests(SliceTestCase):
     """Requests that the reactor reads in one round."""
 
     def test_each_connection_gets_its_own_replies(self) -> None:
-        """One batch, in the order of the connections; one write for each."""
+        """They form one batch, in the order of the connections, with one write for each."""
         for number in range(3):
             self.ask(number, b"%d a" % number, b"%d b" % number)
         self.assertEqual(self.batches, [])
@@ -105,14 +105,14 @@ class JoinedTests(SliceTestCase):
             self.assertEqual(len(client.connection.writes), 1)
 
     def test_one_alone(self) -> None:
-        """A connection that finds no other is served all the same, and so is the next round."""
+        """A connection without others is served as well, and so is the next round."""
         for _ in range(2):
             self.ask(0, b"x")
             self.clock.advance(0)
             self.assertEqual(self.heard(0), [(0, 0, b"x")])
 
     def test_without_other_input(self) -> None:
-        """Nothing waits when no other connection has input."""
+        """If no other connection has input, no request waits."""
         self.patch(self.server.idle_spin, "has_input", lambda: False)
         self.ask(0, b"x")
         self.assertEqual(self.heard(0), [(0, 0, b"x")])
@@ -129,7 +129,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.sizes(), [1, 1])
 
     def test_codes_and_ports_are_not_mixed(self) -> None:
-        """A batch has one code, and is of one port."""
+        """A batch has one code, and belongs to one port."""
         other = make_server(self.server.dispatcher.handlers.values(), clock=self.clock)
         other.run_queue = self.server.run_queue
         self.have_input(other)
@@ -154,7 +154,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.sizes()[1:], [whole, 6 * count - whole])
 
     def test_long_requests(self) -> None:
-        """Long requests make a batch full early."""
+        """A batch of long requests is full earlier."""
         body = bytes(48 * 1024)
         self.clients += [Conversation(self.server) for _ in range(37)]
         for number in range(40):
@@ -178,7 +178,7 @@ class JoinedTests(SliceTestCase):
         self.assertTrue(self.clients[0].is_closed)
 
     def test_a_connection_that_is_lost(self) -> None:
-        """Its requests are run; the others are answered."""
+        """Its requests are executed; the others are answered."""
         self.ask(0, b"x")
         self.ask(1, b"y")
         self.clients[0].connection.drop()
@@ -188,7 +188,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.clients[0].connection.writes, [])
 
     def test_a_handler_that_raises(self) -> None:
-        """Each request is answered, by its own connection."""
+        """Each request is answered on its own connection."""
 
         def broken(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
             raise ValueError("broken")
@@ -202,7 +202,7 @@ class JoinedTests(SliceTestCase):
                          [ResponseCode.SYSTEM_ERROR] * 3)
 
     def test_replies_that_wait(self) -> None:
-        """Each connection is written to once they may go, and has nothing in flight then."""
+        """Each connection gets one write when they are ready, and then has no open requests."""
         flushed: Deferred[None] = Deferred()
 
         def held(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
@@ -221,7 +221,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.server.in_flight.total_bytes, 0)
 
     def test_a_slow_batch_is_logged(self) -> None:
-        """The line says of whom it was, and with how many others."""
+        """The line has one peer, and the number of the others."""
         self.server.slow.limit_ms = 100
 
         def slow(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
@@ -256,7 +256,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.heard(2), [(0, 0, b"x")])
 
     def test_replies_that_cannot_be_written(self) -> None:
-        """One connection whose replies cannot be written keeps no other from its own."""
+        """A connection whose replies cannot be written does not affect the others."""
         def broken(data: bytes) -> None:
             raise ValueError("broken")
 
@@ -288,7 +288,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.sizes(), [2])
 
     def test_a_server_that_stops(self) -> None:
-        """The batch that waits is dropped."""
+        """The waiting batch is dropped."""
         self.ask(0, b"x")
         self.server.run_queue.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -310,12 +310,12 @@ class Watcher:
 
 
 class HookTests(SliceTestCase):
-    """Plugins look at each request and reply."""
+    """Plugins see each request and each reply."""
 
     plugins = [("watcher", Watcher())]  # noqa: RUF012
 
     def test_a_refused_request_has_no_effect_on_others(self) -> None:
-        """A request that is refused is no part of the batch, the others of its connection are."""
+        """A refused request is not in the batch; the others of its connection are."""
         self.ask(0, b"a", b"no")
         self.ask(1, b"no")
         self.ask(2, b"b")
@@ -339,7 +339,7 @@ class WaitingTests(SliceTestCase):
         self.clock.rightNow += 1
 
     def test_one_batch(self) -> None:
-        """Connections with few requests each are one batch, those with others are served too."""
+        """Connections with few requests form one batch, and those with others are served too."""
         self.ask(0, b"a")
         self.ask(1, b"b", code=ECHO)
         self.ask(2, b"c", b"d")
@@ -353,7 +353,7 @@ class WaitingTests(SliceTestCase):
 
 
     def test_turns(self) -> None:
-        """A step ends when its time is over, also where each slice has the last batch run."""
+        """A step ends when its time is over, even if each slice completes a batch."""
         def slow(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
             self.clock.rightNow += TURN_SECONDS
             return self.handle(requests)
@@ -373,12 +373,12 @@ class WaitingTests(SliceTestCase):
 
 
 class _Control:
-    """Flow control that refuses nothing."""
+    """A flow control that refuses nothing."""
 
     rejects = False
 
     def begin_round(self, waiting: object) -> None:
-        """Nothing depends on it here."""
+        """Do nothing."""
 
     def arrived(self, frames: Any, own_count: int, waiting: object) -> Any:
         return frames, ()

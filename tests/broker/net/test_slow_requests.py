@@ -1,4 +1,4 @@
-"""Requests that took long: what is said of them, and of which not."""
+"""Slow requests, and their log lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEND, PULL, ASK, STRANGE = (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAG
 
 
 class SlowRequestTests(SynchronousTestCase):
-    """A server whose handlers take as long as their bodies say, and whose limit is a second."""
+    """A server whose handlers take the time in their bodies, with a limit of one second."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -53,7 +53,7 @@ class SlowRequestTests(SynchronousTestCase):
         return self.lines(events)
 
     def answers(self, seconds: float) -> list[str]:
-        """Answer what waits after some time; :returns: the lines of slow ones."""
+        """Answer the waiting requests after some time; :returns: the lines about slow ones."""
         self.clock.advance(seconds)
         with capturedLogs() as events:
             for waiting in self.waiting:
@@ -71,12 +71,12 @@ class SlowRequestTests(SynchronousTestCase):
         return self.client.protocol.remote_address
 
     def test_a_quick_request_is_not_logged(self) -> None:
-        """Nothing is said of what takes less."""
+        """A faster request causes no line."""
         self.assertEqual(self.says((SEND, b"0.5"), (STRANGE, b"0.4")), [])
         self.assertEqual(self.slow.count, 0)
 
     def test_a_slow_request_is_logged_with_code_peer_and_time(self) -> None:
-        """Its code by number and name, whose it is, how long it took."""
+        """The line has the number and the name of the code, the peer, and the time."""
         self.assertEqual(self.says((SEND, b"1.5")),
                          ["slow request: 310 SEND_MESSAGE_V2 of PEER took 1500 ms"])
         self.assertEqual(self.says((STRANGE, b"1")),
@@ -84,12 +84,12 @@ class SlowRequestTests(SynchronousTestCase):
         self.assertEqual((self.slow.count, self.slow.longest_ms), (2, 1500))
 
     def test_requests_that_are_handled_together_are_one_line(self) -> None:
-        """Requests that are handled together are one line; so is what follows them at once."""
+        """They are one line, together with the work that follows them."""
         self.assertEqual(self.says((STRANGE, b"0"), (SEND, b"0.5"), (SEND, b"0.6"), (SEND, b"")),
                          ["slow request: 9001, 310 SEND_MESSAGE_V2 x 3 of PEER took 1100 ms"])
 
     def test_what_comes_behind_a_slow_one(self) -> None:
-        """It runs in a turn of its own, and is not called slow."""
+        """The next request runs in its own turn, and does not count as slow."""
         self.assertEqual(self.says((STRANGE, b"2"), (SEND, b"")),
                          ["slow request: 9001 of PEER took 2000 ms"])
         with capturedLogs() as events:
@@ -98,7 +98,7 @@ class SlowRequestTests(SynchronousTestCase):
         self.assertEqual(len(self.client.hears()), 2)
 
     def test_an_answer_that_waited(self) -> None:
-        """How long it was waited for; one that waits by its nature is not slow."""
+        """The line has the time of the wait; a request that waits by its nature is not slow."""
         self.says((ASK, b""), (PULL, b""))
         self.assertEqual(self.answers(3), [
             "slow request: 30 GET_MAX_OFFSET of PEER was answered after 3000 ms"])
@@ -106,14 +106,14 @@ class SlowRequestTests(SynchronousTestCase):
         self.assertEqual(self.answers(0.5), [])
 
     def test_limit_changes(self) -> None:
-        """The setting holds from its change on; 0 says nothing at all."""
+        """The setting applies from its change on; 0 disables the lines."""
         self.settings.update({"log.slow_request": "200"})
         self.assertEqual(len(self.says((STRANGE, b"0.25"))), 1)
         self.settings.update({"log.slow_request": "0"})
         self.assertEqual(self.says((STRANGE, b"1000")), [])
 
     def test_slow_requests_are_logged_at_a_rate(self) -> None:
-        """Of many a few a minute are written, then it is said how many were not."""
+        """A few lines a minute are written, and then the number of the omitted ones."""
         self.settings.update({"log.slow_request": "1"})
         lines = [line for _ in range(LINES_A_MINUTE + 5) for line in self.says((STRANGE, b"0.01"))]
         self.assertEqual(len(lines), LINES_A_MINUTE)
@@ -123,7 +123,7 @@ class SlowRequestTests(SynchronousTestCase):
         self.assertTrue(line.endswith("; 5 such lines were left out"), msg=line)
 
     def test_a_header_that_cannot_be_read_has_no_code(self) -> None:
-        """A header that cannot be read has no code."""
+        """The line of a header that cannot be read has no code."""
         with capturedLogs() as events:
             self.slow.turn("PEER", [(0, b"{", b"")], 2.0)
         self.assertEqual(self.lines(events),

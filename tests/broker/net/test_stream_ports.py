@@ -1,4 +1,4 @@
-"""Connections of raw bytes that plugins own."""
+"""Connections of raw bytes that belong to plugins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from twistmq.protocol.errors import RemotingConnectError, RemotingError
 
 
 class _Echo(Protocol):
-    """Says what it hears."""
+    """Sends back the bytes that it receives."""
 
     def dataReceived(self, data: bytes) -> None:
         assert self.transport is not None
@@ -35,7 +35,7 @@ class _Echo(Protocol):
 
 
 class _Hearing(Protocol):
-    """Fires when so many bytes were heard, and when the connection is lost."""
+    """Fires when a number of bytes was received, and when the connection is lost."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -62,7 +62,7 @@ class _Hearing(Protocol):
 
 
 class _Flood(Protocol):
-    """Sends a lot, in pieces, and never more than the transport takes; a producer."""
+    """A producer of many bytes that never sends more than the transport accepts."""
 
     PIECE = b"a piece of a flood of bytes " * 1000
 
@@ -129,7 +129,7 @@ class StreamPortsCase(SynchronousTestCase):
 
 
 class StreamPortsTests(StreamPortsCase):
-    """Plain ones."""
+    """Ports without TLS."""
 
     def test_both_ends_are_connected_and_counted(self) -> None:
         """The port is bound with the broker's address; both connections are of this process."""
@@ -157,14 +157,14 @@ class StreamPortsTests(StreamPortsCase):
         self.assertIn(f"cannot connect to 127.0.0.1:{self.port.port}", str(error))
 
     def test_a_port_that_stops_closes_its_connections(self) -> None:
-        """A plugin stops its own; a second time does nothing."""
+        """A plugin stops its own connections; a second stop does nothing."""
         protocol = self.connect()
         for _ in range(2):
             self.thread.call(self.port.stop)
         self.thread.call(lambda: protocol.lost)
 
     def test_beyond_the_limit_connections_are_closed(self) -> None:
-        """Those that come and those that are to be made."""
+        """The limit is for accepted and for outgoing connections."""
         self.maximum = 0
         with socket.create_connection(("127.0.0.1", self.port.port), 20) as client:
             self.assertEqual(client.recv(1), b"")
@@ -188,7 +188,7 @@ class StreamPortsTests(StreamPortsCase):
                           Factory.forProtocol(_Echo), self.port.port)
 
     def test_an_address_that_is_none(self) -> None:
-        """It is refused before anything is looked up."""
+        """The address is refused before a look-up."""
         for address in ("", "host", "host:", "host:x", ":1", "host:70000"):
             error = self.assertRaises(
                 RemotingConnectError, self.thread.call, self.streams.connect,
@@ -218,7 +218,7 @@ class EncryptedStreamTests(StreamPortsCase):
         self.streams._tls = self.tls(self.thread.reactor)
 
     def test_bytes_are_encrypted(self) -> None:
-        """The other side hears the bytes, and nothing writes them past TLS."""
+        """The other end receives the bytes, and nothing writes them past TLS."""
         protocol = self.connect()
         self.thread.call(protocol.transport.write, b"hello")
         self.assertEqual(self.thread.call(protocol.wait, 5), b"hello")
@@ -228,7 +228,7 @@ class EncryptedStreamTests(StreamPortsCase):
         self.assertEqual(protocol.transport.getPeer().port, self.port.port)
 
     def test_a_producer_is_paused_and_goes_on(self) -> None:
-        """All of a flood arrives, in order, and most of it waited at its producer."""
+        """All bytes arrive in order, and most of them waited at their producer."""
         floods: list[_Flood] = []
 
         class Floods(Factory):
@@ -242,7 +242,7 @@ class EncryptedStreamTests(StreamPortsCase):
         self.assertGreater(floods[0].pauses, 5)
 
     def test_a_certificate_that_is_not_trusted(self) -> None:
-        """The connection fails, and says why; the one behind it is served."""
+        """The connection fails with the reason; the next one is served."""
         self.trust(self.other)
         error = self.assertRaises(RemotingConnectError, self.connect)
         self.assertIn("TLS: its certificate CN=server is refused: its issuer is not trusted",
@@ -251,7 +251,7 @@ class EncryptedStreamTests(StreamPortsCase):
         self.connect()
 
     def test_a_peer_without_tls(self) -> None:
-        """It gets no byte of the protocol, which is told why it lost its connection."""
+        """It gets no byte of the protocol, and the error gives the reason."""
         flood = _Flood()
 
         class One(Factory):
@@ -271,7 +271,7 @@ class EncryptedStreamTests(StreamPortsCase):
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_a_server_that_does_not_answer_a_handshake(self) -> None:
-        """The connection fails in its time; one to a server without TLS at once."""
+        """The connection fails after its time-out; one to a server without TLS fails at once."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             error = self.assertRaises(
                 RemotingConnectError, self.connect, silent.getsockname()[1], 200)

@@ -1,4 +1,4 @@
-"""TLS on a port: modes, handshakes that come to nothing, what is loaded when."""
+"""TLS on a port: its modes, failed handshakes, and the time when it is loaded."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from twistmq.protocol.log_rate import LINES_A_MINUTE
 
 
 class ModeTests(TlsTestCase):
-    """Who may speak what."""
+    """The clients that a mode admits."""
 
     def test_both_kinds_come_by_one_port(self) -> None:
-        """Both kinds come by one port, with nothing configured."""
+        """One port serves clients with and without TLS, without any setting."""
         server = self.make_server()
         peer = TlsPeer(server)
         peer.shake_hands()
@@ -30,7 +30,7 @@ class ModeTests(TlsTestCase):
         self.assertEqual(plain.hears(), [(1, 0)])
 
     def test_a_client_without_tls_is_closed_and_logged(self) -> None:
-        """Who does not speak TLS is closed from the first byte on, and told of in the log."""
+        """A client without TLS is disconnected at its first byte, and logged."""
         server = self.make_server(self.own() | {"tls.server.mode": "enforcing"})
         peer = TlsPeer(server, client_context(self.authority.cert))
         peer.shake_hands()
@@ -42,7 +42,7 @@ class ModeTests(TlsTestCase):
         self.assertEqual(len(self.lines("does not speak TLS, which tls.server.mode=enf")), 1)
 
     def test_tls_is_closed(self) -> None:
-        """TLS is closed, the others are served."""
+        """Clients with TLS are disconnected, and the others are served."""
         server = self.make_server(self.own() | {"tls.server.mode": "disabled"})
         peer = Conversation(server)
         peer.says(HELLO)
@@ -57,14 +57,14 @@ class ModeTests(TlsTestCase):
         self.assertEqual(behind_proxy.protocol.remote_address, "192.0.2.7:555")
 
     def test_behind_a_proxy(self) -> None:
-        """A PROXY header comes before TLS, and its address is the client's."""
+        """The PROXY header comes before TLS, and its address is that of the client."""
         peer = TlsPeer(self.make_server(), first=b"PROXY TCP4 192.0.2.7 10.0.0.1 555 1\r\n")
         peer.shake_hands()
         self.assertEchoes(peer)
         self.assertEqual(peer.conversation.protocol.remote_address, "192.0.2.7:555")
 
     def test_tls_1_2_and_1_3_are_spoken(self) -> None:
-        """TLS 1.2 and 1.3 are spoken; what is older is refused."""
+        """TLS 1.2 and 1.3 are accepted; older versions are refused."""
         server = self.make_server()
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             peer = TlsPeer(server, client_context(version=version))
@@ -74,7 +74,7 @@ class ModeTests(TlsTestCase):
 
 
 class RefusedTests(TlsTestCase):
-    """Handshakes that come to nothing: a line, no traceback, nothing left behind."""
+    """Failed handshakes cause one line without a traceback, and leave nothing behind."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -90,13 +90,13 @@ class RefusedTests(TlsTestCase):
                        client_context(self.authority.cert, (pair.cert, pair.key)))
 
     def test_client_with_a_certificate(self) -> None:
-        """One of the authority's is let in."""
+        """A client with a certificate of the authority is admitted."""
         peer = self.peer_with("friend")
         peer.shake_hands()
         self.assertEchoes(peer)
 
     def test_no_certificate(self) -> None:
-        """authClient alone asks for one."""
+        """The setting authClient alone asks for a certificate."""
         peer = TlsPeer(self.make_server(self.mutual), client_context(self.authority.cert))
         self.assertRefused(peer, "did not return a certificate")
 
@@ -114,7 +114,7 @@ class RefusedTests(TlsTestCase):
                            "certificate CN=stranger is refused: its issuer is not trusted")
 
     def test_a_missing_certificate_passes_and_a_foreign_one_does_not(self) -> None:
-        """Who has none is let in, who has a foreign one is not."""
+        """A client without a certificate is admitted, and one with a foreign one is not."""
         self.mutual["tls.server.need.client.auth"] = "optional"
         peer = TlsPeer(self.make_server(self.mutual), client_context(self.authority.cert))
         peer.shake_hands()
@@ -131,13 +131,13 @@ class RefusedTests(TlsTestCase):
         self.assertRefused(TlsPeer(self.make_server(self.mutual)), "did not return a certificate")
 
     def test_client_that_does_not_trust(self) -> None:
-        """It says so by an alert, which is in the line."""
+        """Its alert is in the log line."""
         foreign = Authority(self.folder, "foreign")
         peer = TlsPeer(self.make_server(self.own()), client_context(foreign.cert))
         self.assertRefused(peer, "alert unknown ca")
 
     def test_garbage_after_a_tls_first_byte_is_refused(self) -> None:
-        """What begins like TLS and is none."""
+        """Bytes that begin as TLS and are invalid are refused."""
         server = self.make_server()
         for data in (HELLO + bytes(512), b"\x16" * 600, b"\x16\x03\x03\xff\xff" + bytes(70_000),
                      b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03" * 9):
@@ -154,7 +154,7 @@ class RefusedTests(TlsTestCase):
         self.assertEqual(self.batches, [1])
 
     def test_half_open(self) -> None:
-        """A handshake that does not go on ends in time, also when it dribbles."""
+        """A handshake that does not continue ends in time, even if single bytes arrive."""
         server = self.make_server()
         for cut in (0, 1):
             peer = TlsPeer(server, cut=cut)
@@ -175,14 +175,14 @@ class RefusedTests(TlsTestCase):
         self.assertEqual(len(self.lines("the handshake takes too long")), 2)
 
     def test_a_client_that_leaves_within_the_handshake_is_not_logged(self) -> None:
-        """Who goes away within a handshake is nothing to speak of."""
+        """A client that disconnects during a handshake is not logged."""
         client = Conversation(self.make_server())
         client.says(HELLO)
         client.connection.drop()
         self.assertEqual(self.lines("TLS: "), [])
 
     def test_a_flood_of_handshakes_is_logged_at_a_rate(self) -> None:
-        """Of a flood a few lines are written, and then their number."""
+        """A few lines are written, and then the number of the omitted ones."""
         server = self.make_server()
         for _ in range(3 * LINES_A_MINUTE):
             Conversation(server).says(HELLO + bytes(600))
@@ -225,14 +225,14 @@ class RefusedTests(TlsTestCase):
 
 
 class LazyTests(TlsTestCase):
-    """What TLS needs is there when it is needed."""
+    """The modules of TLS are loaded when they are needed."""
 
     def setUp(self) -> None:
         super().setUp()
         self.later = []
 
     def test_first_clients_wait(self) -> None:
-        """They are not read until it is there, then each is served."""
+        """The first clients are not read until TLS is loaded; then all are served."""
         server = self.make_server()
         peers = [TlsPeer(server) for _ in range(3)]
         for peer in peers:
@@ -250,7 +250,7 @@ class LazyTests(TlsTestCase):
         self.assertEqual(len(self.later), 1)
 
     def test_packages_are_missing(self) -> None:
-        """Permissive: who speaks TLS is closed with a line that says what to install."""
+        """In the permissive mode a client with TLS is disconnected; the line names the packages."""
         with mock.patch.dict(sys.modules, {"twistmq.broker.net.tls_context": None}):
             server = self.make_server()
             client = Conversation(server)

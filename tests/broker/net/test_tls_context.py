@@ -1,4 +1,4 @@
-"""Certificates and keys: read at the start, read again, what is wrong with them."""
+"""Certificates and keys: they are read at the start and again, and checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twistmq.broker.testing.conversation import BEGIN_MS
 
 
 class CertificateTests(TlsTestCase):
-    """Files: read at the start, read again, what is wrong with them."""
+    """The files are read at the start and again, and checked."""
 
     def serial(self, server: RemotingFactory) -> tuple[TlsPeer, bytes]:
         """A new client, and the certificate it was shown."""
@@ -59,7 +59,7 @@ class CertificateTests(TlsTestCase):
         self.assertEqual(len(self.lines("was read again")), 1)
 
     def test_a_file_that_is_gone(self) -> None:
-        """A file that is gone, or no certificate any more, changes nothing."""
+        """A file that is missing, or is no longer a certificate, changes nothing."""
         server = self.make_server(self.own())
         self.server_pair.cert.write_text("nothing")
         self.check()
@@ -69,7 +69,7 @@ class CertificateTests(TlsTestCase):
         self.assertEchoes(self.serial(server)[0])
 
     def test_new_authority(self) -> None:
-        """Trust that changes holds for new clients."""
+        """A new authority is trusted for new clients."""
         trust = self.folder / "trust.pem"
         trust.write_bytes(self.authority.cert.read_bytes())
         server = self.make_server(self.own(authClient="true", trustCertPath=str(trust)))
@@ -112,7 +112,7 @@ class CertificateTests(TlsTestCase):
         self.assertEqual(self.lines("sesame") + self.lines("open rice"), [])
 
     def test_what_cannot_be_used(self) -> None:
-        """Each fault stops the start, and says which setting and file."""
+        """Each fault stops the start, and the error has the setting and the file."""
         other = self.authority.pair("other")
         absent = self.folder / "absent"
         for settings, why in [

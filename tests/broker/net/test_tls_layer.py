@@ -1,4 +1,4 @@
-"""Bytes that pass through TLS: cuts, batches, back-pressure, ends."""
+"""Bytes that pass through TLS: records, batches, back-pressure, and ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BytesTests(TlsTestCase):
                              [(i, 300 * i) for i in range(5)], msg=f"cut by {cut}")
 
     def test_one_read_is_one_batch(self) -> None:
-        """Requests of one read are one batch, whatever TLS makes records of."""
+        """The requests of one read form one batch, whatever the records of TLS are."""
         peer = TlsPeer(self.server)
         peer.shake_hands()
         frames = [encode_request(ECHO, i, None, bytes(6000)) for i in range(8)]
@@ -39,7 +39,7 @@ class BytesTests(TlsTestCase):
         self.assertEqual(self.batches, [8])
 
     def test_many_records(self) -> None:
-        """Megabytes come whole in both directions."""
+        """Megabytes arrive complete in both directions."""
         peer = TlsPeer(self.server)
         peer.shake_hands()
         body = os.urandom(3 * 1024 * 1024)
@@ -48,7 +48,7 @@ class BytesTests(TlsTestCase):
         self.assertEqual(reply.body, body)
 
     def test_peer_that_takes_nothing(self) -> None:
-        """What it does not take stops its requests, and goes on when it does."""
+        """Its requests are not read while it reads no replies, and are read afterwards."""
         peer = TlsPeer(self.server)
         peer.shake_hands()
         connection = peer.conversation.connection
@@ -62,7 +62,7 @@ class BytesTests(TlsTestCase):
         self.assertEchoes(peer, 2)
 
     def test_what_tls_has_to_say(self) -> None:
-        """Its own bytes count as well: a peer cannot have it answer without end."""
+        """The bytes of TLS itself count, so that a peer cannot cause endless answers."""
         peer = TlsPeer(self.server)
         peer.shake_hands()
         connection = peer.conversation.connection
@@ -73,7 +73,7 @@ class BytesTests(TlsTestCase):
         self.assertFalse(connection.is_reading)
 
     def test_handshakes_count(self) -> None:
-        """One that is under way counts as kept for its peer; one too many ends the oldest."""
+        """An open handshake counts towards the limit of its peer; above it the oldest one ends."""
         kept = self.server.kept
         kept.maximum_bytes = 3 * TLS_HANDSHAKE_BYTES
         done = TlsPeer(self.server)
@@ -94,7 +94,7 @@ class BytesTests(TlsTestCase):
         self.assertEqual(kept.total_bytes, 0)
 
     def test_close_of_either_side(self) -> None:
-        """Each end says so by TLS before the connection goes; a request before it is answered."""
+        """Each end closes TLS before the connection; requests before it are answered."""
         peer = TlsPeer(self.server)
         peer.shake_hands()
         peer.conversation.protocol.close()
@@ -113,7 +113,7 @@ class BytesTests(TlsTestCase):
         self.assertEqual(self.lines("TLS: "), [])
 
     def test_broken_frame(self) -> None:
-        """What is no frame ends the connection; records after it are not looked at."""
+        """An invalid frame ends the connection; later records are not read."""
         peer = TlsPeer(self.server)
         peer.shake_hands()
         peer.tls.write(FRAME)
@@ -124,7 +124,7 @@ class BytesTests(TlsTestCase):
         self.assertEqual(peer.hears(), [(1, 0)])
 
     def test_nothing_runs_after_the_end(self) -> None:
-        """Of a connection that was cut off no request is run any more."""
+        """No request of a connection that was aborted is executed."""
         peer = TlsPeer(self.server)
         peer.shake_hands()
         peer.conversation.protocol.abort("is a test")

@@ -1,4 +1,4 @@
-"""What settings and file ask of TLS."""
+"""The options of TLS from settings and their file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CERT = {"tls.server.certPath": "/c.pem", "tls.server.keyPath": "/k.pem"}
 
 
 class OptionsTestCase(SynchronousTestCase):
-    """Settings of a broker."""
+    """The settings of a broker."""
 
     def settings(self, file: str | None = None, **given: str) -> Settings:
         """Settings by the names after ``tls.``, with _ for a dot.
@@ -40,10 +40,10 @@ class OptionsTestCase(SynchronousTestCase):
 
 
 class ServerTests(OptionsTestCase):
-    """The listening side."""
+    """The options of a server."""
 
     def test_test_mode(self) -> None:
-        """A side with files of its own is not in it unless it is told so."""
+        """A side with its own files is not in the test mode, unless a setting says so."""
         for given, expected in [
             ({}, True), ({"server_certPath": "/c"}, False),
             ({"server_certPath": "/c", "test_mode_enable": "true"}, True),
@@ -53,7 +53,7 @@ class ServerTests(OptionsTestCase):
                              msg=repr(given))
 
     def test_who_is_asked(self) -> None:
-        """authClient asks for certificates unless something else is said."""
+        """authClient asks for certificates, unless another setting says otherwise."""
         for given, ask, verify in [
             ({}, "none", False), ({"server_authClient": "true"}, "require", True),
             ({"server_authClient": "true", "server_need_client_auth": "optional"}, "optional",
@@ -65,7 +65,7 @@ class ServerTests(OptionsTestCase):
             self.assertEqual((options.ask, options.verify), (ask, verify), msg=repr(given))
 
     def test_when_it_is_read(self) -> None:
-        """At the start when somebody counts on it."""
+        """TLS is loaded at the start if a setting uses it."""
         for given, expected in [
             ({}, False), ({"server_mode": "enforcing"}, True), ({"server_certPath": "/c"}, True),
             ({"server_certPath": "/c", "server_mode": "disabled"}, False),
@@ -75,10 +75,10 @@ class ServerTests(OptionsTestCase):
 
 
 class FileTests(OptionsTestCase):
-    """tls.config.file."""
+    """The setting tls.config.file."""
 
     def test_file_values_hold_where_nothing_else_is_set(self) -> None:
-        """It holds where nothing else was set, but for what it cannot say."""
+        """A value of the file is used if no other source has the setting."""
         settings = self.settings(
             "tls.server.certPath=/of-file\ntls.server.keyPath = /k\ntls.server.keyPassword=p\n"
             "tls.server.authClient=TRUE\ntls.server.mode=enforcing\ntls.enable=true\n"
@@ -104,10 +104,10 @@ class FileTests(OptionsTestCase):
 
 
 class ClientTests(OptionsTestCase):
-    """The connecting side."""
+    """The options of a client."""
 
     def test_client_tls_follows_its_setting_then_the_servers_mode(self) -> None:
-        """As told, else as the server is enforced."""
+        """A setting decides, or else whether the server enforces TLS."""
         for given, expected in [
             ({}, False), ({"enable": "true"}, True), ({"server_mode": "enforcing"}, True),
             ({"server_mode": "enforcing", "enable": "false"}, False),
@@ -118,7 +118,7 @@ class ClientTests(OptionsTestCase):
                              msg=repr(given))
 
     def test_peers_are_not_checked_in_test_mode(self) -> None:
-        """Nobody is checked in test mode; the host only where it is asked for."""
+        """No peer is checked in the test mode; the host is checked only on request."""
         for given, verify, host in [
             ({}, False, False), ({"client_authServer": "true"}, True, False),
             ({"client_authServer": "true", "test_mode_enable": "true"}, False, False),
@@ -136,10 +136,10 @@ class ClientTests(OptionsTestCase):
 
 
 class ShownTests(OptionsTestCase):
-    """What is shown of it."""
+    """The texts about the options."""
 
     def test_settings_without_effect_are_noticed(self) -> None:
-        """Settings that do not do what they seem to are told of."""
+        """A notice names settings that have no effect."""
         for given, part in [
             ({"test_mode_enable": "true"}, "tls.server.certPath, tls.server.keyPath are ignored"),
             ({"server_authClient": "true", "server_need_client_auth": "none"}, "has no effect"),
@@ -155,7 +155,7 @@ class ShownTests(OptionsTestCase):
             self.assertEqual(tls_notices(self.settings(**quiet)), [])
 
     def test_the_password_is_in_no_text_and_no_repr(self) -> None:
-        """It is in no text of the settings, and in no repr."""
+        """The password is in no text of the settings, and in no repr."""
         settings = self.settings(server_keyPassword="open sesame", server_certPath="/c")
         self.assertIn("tls.server.keyPassword=******\n", settings.format())
         self.assertIn("tls.client.keyPassword=\n", settings.format())
@@ -163,7 +163,7 @@ class ShownTests(OptionsTestCase):
         self.assertEqual(tls_server_options(settings).files.password, "open sesame")
 
     def test_no_tool_may_change_it(self) -> None:
-        """What a tool sends changes none of them, nor anything else of the same request."""
+        """A tool's change of one of them refuses the whole request."""
         settings = self.settings()
         error = self.assertRaises(SettingsError, settings.update,
                                   {"brokerPermission": "4", "tls.server.mode": "disabled"})

@@ -8,10 +8,10 @@ from twistmq.broker.observe.metrics import Histogram, MetricFamily, single
 
 
 class HistogramTests(SynchronousTestCase):
-    """Values by class."""
+    """The classes of a histogram."""
 
     def test_an_upper_end_belongs_to_its_class(self) -> None:
-        """An upper end belongs to its class, what is larger than all ends to the last."""
+        """A value at the upper end belongs to the class; larger values belong to the last one."""
         histogram = Histogram((1, 10))
         for value in (0, 1, 1.5, 10, 10.5, 1000):
             histogram.add(value)
@@ -20,7 +20,7 @@ class HistogramTests(SynchronousTestCase):
 
 
 class FamilyTests(SynchronousTestCase):
-    """What may be added."""
+    """The samples that may be added."""
 
     def test_labels_and_kinds(self) -> None:
         """A value for each label, histograms to histograms only."""
@@ -32,7 +32,7 @@ class FamilyTests(SynchronousTestCase):
         self.assertRaises(AssertionError, MetricFamily("h", "histogram", "H.").add, 1)
 
     def test_a_single_sample_has_its_labels(self) -> None:
-        """One sample, with as many labels as are given."""
+        """A single sample has the labels that are given."""
         self.assertEqual(single("f", "F.", 2).samples, [((), 2)])
         family = single("f", "F.", 3, "counter", {"a": "x", "b": "y"})
         self.assertEqual((family.name, family.help, family.kind), ("f", "F.", "counter"))

@@ -1,4 +1,4 @@
-"""Statistics: sums, windows that slide, days."""
+"""Statistics: sums, sliding windows and days."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def run(stats: BrokerStats, begin_s: int, end_s: int, messages_a_second: int = 0
 
 
 class SumsTests(SynchronousTestCase):
-    """What was counted since the start."""
+    """The sums since the start."""
 
     def test_by_topic_and_group(self) -> None:
-        """What goes in counts for its topic and the broker, what goes out for its group too."""
+        """Messages in count for the topic and the broker, messages out also for the group."""
         stats = BrokerStats(START_MS)
         count_put(stats, {"T": (2, 20)})
         count_put(stats, {"U": (1, 5)})
@@ -57,7 +57,7 @@ class SumsTests(SynchronousTestCase):
         self.assertEqual((stats.put_total, stats.get_total), (3, 5))
 
     def test_names_of_nothing(self) -> None:
-        """What is not there is counted for the broker alone; a key is never made of it."""
+        """Invalid names count for the broker only, and have no key."""
         stats = BrokerStats(START_MS)
         count_put(stats, {"T": (2, 20)})
         stats.is_known = lambda key: key[1] == "T" and key[2:] in ((), ("g",))
@@ -77,7 +77,7 @@ class SumsTests(SynchronousTestCase):
         self.assertEqual(len(stats.popped_sums()), 1)
 
     def test_beyond_the_bound_only_known_keys_are_counted(self) -> None:
-        """There is a bound of what is counted apart; what is counted already goes on."""
+        """The number of keys is limited; existing keys continue to count."""
         stats = BrokerStats(START_MS)
         stats.items_max = 2
         for topic in "TUV" * 2:
@@ -91,7 +91,7 @@ class SumsTests(SynchronousTestCase):
         self.assertEqual(stats.sums("TOPIC_PUT", "V").count, 1)
 
     def test_popped_messages_are_counted_apart_within_those_got(self) -> None:
-        """What was popped is told apart from what was got, of which it is part."""
+        """Popped messages are counted separately, and are part of all messages out."""
         stats = BrokerStats(START_MS)
         stats.messages_got("g", "T", 4, 40)
         for _ in range(2):
@@ -104,7 +104,7 @@ class SumsTests(SynchronousTestCase):
         self.assertEqual(stats.sums("BROKER_GET"), Sums(9, 90))
 
     def test_forget_popped(self) -> None:
-        """With the topic, or the group."""
+        """They are removed with the topic or the group."""
         stats = BrokerStats(START_MS)
         for group, topic in (("g", "T"), ("h", "T"), ("g", "U"), ("h", "U")):
             stats.messages_popped(group, topic, 1, 1)
@@ -113,13 +113,13 @@ class SumsTests(SynchronousTestCase):
         self.assertEqual(list(stats.popped_sums()), [("U", "g", False)])
 
     def test_nothing_counted(self) -> None:
-        """A name nobody used has zeros everywhere."""
+        """A name without counts has zeros everywhere."""
         stats = BrokerStats(START_MS)
         self.assertEqual(stats.sums("TOPIC_PUT", "no"), Sums(0, 0))
         self.assertEqual(stats.window(60, START_MS, "TOPIC_PUT", "no").tps, 0.0)
 
     def test_forget_topic(self) -> None:
-        """A deleted topic's counts go, in and out; others and the broker's stay."""
+        """The counts of a deleted topic are removed; those of others and of the broker remain."""
         stats = BrokerStats(START_MS)
         for topic in ("T", "U"):
             count_put(stats, {topic: (1, 1)})
@@ -154,7 +154,9 @@ class SumsTests(SynchronousTestCase):
         self.assertEqual(stats.sums("BROKER_PUT").count, 5)
 
     def test_forget_group(self) -> None:
-        """A deleted group's counts go in all topics; a topic of the group's name stays."""
+        """The counts of a deleted group are removed in all topics; a topic of that name keeps its
+        own.
+        """
         stats = BrokerStats(START_MS)
         count_put(stats, {"g": (1, 1)})
         for group in ("g", "h"):
@@ -179,7 +181,7 @@ class WindowTests(SynchronousTestCase):
     """Rates of the last ten seconds, minute, ten minutes, hour and day."""
 
     def test_every_window_shows_a_constant_rate(self) -> None:
-        """A constant rate is told by every window, in messages and bytes."""
+        """Every window has the constant rate in messages and bytes."""
         stats = BrokerStats(START_MS)
         run(stats, 0, 700, 5)
         now_ms = START_MS + 699_000
@@ -189,7 +191,7 @@ class WindowTests(SynchronousTestCase):
             self.assertLess(abs(window.bytes_per_second - 50), 6, str(seconds))
 
     def test_each_window_forgets_at_its_time(self) -> None:
-        """What stopped leaves the short window first and the long one last."""
+        """Counts that end leave the short window first and the long one last."""
         stats = BrokerStats(START_MS)
         run(stats, 0, 60, 10)
         for second, counted in ((65, (True, True, True)), (75, (False, True, True)),
@@ -201,7 +203,7 @@ class WindowTests(SynchronousTestCase):
                              f"{second}: {counts}")
 
     def test_hours_and_days(self) -> None:
-        """An hour and a day forget as well, within a tenth of them."""
+        """The windows of an hour and a day forget within a tenth of their lengths."""
         stats = BrokerStats(START_MS)
         run(stats, 0, 60, 10)
         run(stats, 60, 4000)
@@ -213,7 +215,9 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual(stats.window(DAY_SECONDS, START_MS + 100_000_000, *TOPIC).count, 0)
 
     def test_a_message_put_is_a_request(self) -> None:
-        """A message put is a request, a pull is one whatever it brings; those of all are none."""
+        """A stored message is a request; a pull is one, whatever it returns; sums
+        of all are none.
+        """
         stats = BrokerStats(START_MS)
         run(stats, 0, 1)
         count_put(stats, {"T": (5, 50)})
@@ -228,7 +232,7 @@ class WindowTests(SynchronousTestCase):
         self.assertFalse(stats.has("TOPIC_PUT", "U"))
 
     def test_topic_that_is_new(self) -> None:
-        """Its first messages count at once, over the time since the sample before them."""
+        """The first messages count immediately, over the time since the sample before them."""
         stats = BrokerStats(START_MS)
         run(stats, 0, 100)
         count_put(stats, {"T": (30, 300)})
@@ -237,7 +241,7 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual(window.seconds, 2.0)
 
     def test_broker_that_is_new(self) -> None:
-        """What comes before the first sample counts, over the time since the start."""
+        """Messages before the first sample count over the time since the start."""
         stats = BrokerStats(START_MS)
         count_put(stats, {"T": (7, 70)})
         self.assertEqual(stats.window(60, START_MS, *TOPIC), Window(7, 70, 0.0, 7))
@@ -248,7 +252,7 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual(stats.topic_put_tps("T", START_MS + 60_000), 20 / 60)
 
     def test_burst_after_silence(self) -> None:
-        """What was silent for an hour is over the window, not over the hour."""
+        """Messages after an hour of silence count over the window, and not over the hour."""
         stats = BrokerStats(START_MS)
         run(stats, 0, 5, 1)
         run(stats, 5, 3600)
@@ -256,14 +260,14 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual(stats.window(10, START_MS + 3_600_000, *TOPIC).tps, 10.0)
 
     def test_a_groups_rate_is_by_topic(self) -> None:
-        """A group's rate is by topic."""
+        """The rate of a group is by topic."""
         stats = BrokerStats(START_MS)
         stats.messages_got("g", "T", 60, 60)
         stats.messages_got("g", "U", 6, 6)
         self.assertEqual(stats.group_get_tps("g", "T", START_MS + 60_000), 1.0)
 
     def test_clock_set_back(self) -> None:
-        """Samples go on when the clock goes back, and no rate is negative."""
+        """Samples continue if the clock goes back, and no rate is negative."""
         stats = BrokerStats(START_MS)
         run(stats, 1000, 1100, 3)
         for second in range(30):
@@ -275,7 +279,7 @@ class WindowTests(SynchronousTestCase):
         self.assertLess(abs(stats.window(10, START_MS + 29_000, *TOPIC).tps - 3), 0.6)
 
     def test_memory_is_bounded(self) -> None:
-        """A busy topic keeps some two kilobytes however long it is busy."""
+        """A busy topic uses about two kilobytes, however long it is busy."""
         def size(item: object) -> int:
             samples = item.samples  # type: ignore[attr-defined]
             return sum(map(sys.getsizeof, samples))
@@ -290,7 +294,7 @@ class WindowTests(SynchronousTestCase):
     @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=60))
     def test_against_a_list(self, steps: list[tuple[int, int]]) -> None:
-        """A window holds all that came within it, and nothing older than a step before it."""
+        """A window has all counts within it, and none older than one step before it."""
         stats = BrokerStats(START_MS)
         count_put(stats, {"T": (1, 1)})
         came = [(0, 1)]
@@ -312,10 +316,10 @@ class WindowTests(SynchronousTestCase):
 
 
 class DayTests(SynchronousTestCase):
-    """Totals at midnight."""
+    """The totals at midnight."""
 
     def test_two_midnights(self) -> None:
-        """Each midnight makes today's morning yesterday's."""
+        """Each midnight moves the values of today to yesterday."""
         stats = BrokerStats(START_MS)
         count_put(stats, {"T": (5, 5)})
         stats.messages_got("g", "T", 3, 3)

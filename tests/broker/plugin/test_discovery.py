@@ -1,4 +1,4 @@
-"""Which plugins are installed and used, and what is said of the others."""
+"""The plugins that are installed and used, and the notices about the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON, CSV, SHLEX = "json:JSONDecoder", "csv:Dialect", "shlex:shlex"
 
 
 class FindPluginsTests(SynchronousTestCase):
-    """What is installed, and what of it is used."""
+    """The installed plugins, and those that are used."""
 
     def setUp(self) -> None:
         self.events: list[LogEvent] = []
@@ -29,7 +29,7 @@ class FindPluginsTests(SynchronousTestCase):
     def find(
         self, points: Mapping[str, str] | list[tuple[str, str]], **arguments: Any
     ) -> list[str]:
-        """The names found where these entry points are installed, name to value."""
+        """Return the names that are found with these entry points, name to value."""
         rows = list(points.items()) if isinstance(points, Mapping) else points
         found = EntryPoints(EntryPoint(name, value, "twistmq") for name, value in rows)
         with mock.patch("twistmq.broker.plugin.discovery.entry_points", lambda: found):
@@ -37,14 +37,14 @@ class FindPluginsTests(SynchronousTestCase):
         return [name for name, _ in self.found.plugins]
 
     def test_stock_first(self) -> None:
-        """Stock plugins come before those of third parties, both by name."""
+        """Stock plugins come before those of third parties, each by name."""
         self.assertEqual(
             self.find({"a": JSON, "z": CODES, "b": CSV,
                        "y": ERRORS}),
             ["y", "z", "a", "b"])
 
     def test_third_party_replaces_stock(self) -> None:
-        """A third party's plugin takes the place of the stock one of its name."""
+        """A third party's plugin replaces the stock plugin of the same name."""
         for rows in ([("admin", JSON), ("admin", CODES)],
                      [("admin", CODES), ("admin", JSON)]):
             self.assertEqual(self.find([*rows, ("b", ERRORS)]), ["b", "admin"])
@@ -59,7 +59,7 @@ class FindPluginsTests(SynchronousTestCase):
         self.assertEqual(self.find(points, enabled=["a", "b"], disabled=["a"]), ["b"])
 
     def test_those_of_a_name_server(self) -> None:
-        """Each kind of server has its own; a name of the other kind is known, and left out."""
+        """Each kind of server has its own; a name of the other kind is accepted and left out."""
         groups = {"twistmq": {"a": JSON, "b": CSV}, "twistmq.namesrv": {"b": CSV}}
         found = EntryPoints(EntryPoint(name, value, group) for group, rows in groups.items()
                             for name, value in rows.items())
@@ -75,12 +75,12 @@ class FindPluginsTests(SynchronousTestCase):
             self.assertEqual([name for name, _ in find_plugins(["a", "b"]).plugins], ["a", "b"])
 
     def test_enabled_that_is_not_installed(self) -> None:
-        """A broker that lacks what it is told to have does not start."""
+        """A broker that lacks a plugin of the setting does not start."""
         error = self.assertRaises(SettingsError, self.find, {"a": JSON}, enabled=["a", "b", "c"])
         self.assertEqual(str(error), "plugins.enabled: b, c not installed (known: a)")
 
     def test_import_that_fails(self) -> None:
-        """A plugin that cannot be imported is named and left out, unless it was asked for."""
+        """A plugin that cannot be imported is left out, unless the setting asks for it."""
         points = {"a": "twistmq_no_such_module", "b": JSON}
         self.assertEqual(self.find(points), ["b"])
         self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["a"])
@@ -92,7 +92,7 @@ class FindPluginsTests(SynchronousTestCase):
         self.assertIn("a cannot be loaded", str(error))
 
     def test_an_entry_point_that_names_a_module(self) -> None:
-        """The notice says what to name instead; a plugin that was asked for stops the start."""
+        """The notice says what to name instead; a plugin of the setting stops the start."""
         points = {"a": "json", "b": CSV}
         self.assertEqual(self.find(points), ["b"])
         self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
@@ -104,7 +104,7 @@ class FindPluginsTests(SynchronousTestCase):
         self.assertEqual(str(error), f"plugins.enabled: a cannot be loaded: {why}")
 
     def test_stock_plugins_that_are_switched_off(self) -> None:
-        """Naming one's own plugin turns the stock ones off, which is said; not what was asked."""
+        """If the setting names only other plugins, a notice names the stock ones that are off."""
         points = {"mine": JSON, "s1": CODES, "s2": ERRORS}
         self.find(points)
         self.assertEqual(self.found.notices, [])
@@ -115,7 +115,7 @@ class FindPluginsTests(SynchronousTestCase):
         self.assertEqual(self.found.notices, [])
 
     def test_disabled_that_is_not_installed(self) -> None:
-        """A name that turns nothing off is said."""
+        """A name that disables nothing is noticed."""
         self.find({"a": JSON}, disabled=["a", "nosuch"])
         self.assertEqual(self.found.notices,
                          ["plugins.disabled: nosuch not installed (known: a)"])

@@ -1,4 +1,4 @@
-"""Plugins: finding, order, isolation."""
+"""Plugins: their discovery, order and isolation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHER = RequestRefused(ResponseCode.SYSTEM_BUSY, "later")
 
 
 def plugin(**implementations: Callable[..., Any]) -> object:
-    """A plugin with these functions as its hooks."""
+    """Return a plugin with these functions as its hooks."""
     return types.SimpleNamespace(
         **{name: hookimpl(function) for name, function in implementations.items()})
 
@@ -45,7 +45,7 @@ def spec_names() -> list[str]:
 
 
 class LoggedTestCase(SynchronousTestCase):
-    """Keeps what is logged."""
+    """A test that keeps the log."""
 
     def setUp(self) -> None:
         self.events: list[LogEvent] = []
@@ -53,15 +53,15 @@ class LoggedTestCase(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
 
     def logged(self) -> list[tuple[str, str]]:
-        """(plugin, hook) of the events that name both."""
+        """Return (plugin, hook) of the events that name both."""
         return [(e["plugin"], e["hook"]) for e in self.events if "plugin" in e and "hook" in e]
 
 
 class RegistrationTests(LoggedTestCase):
-    """Which plugins are taken."""
+    """The plugins that are accepted."""
 
     def left_out(self, broken: object, why: str) -> None:
-        """The plugin is named in log and notices and left out; another one still works."""
+        """Log and notices name the plugin that is left out; another one works."""
         good = plugin(add_runtime_info=lambda: {"good": "1"})
         hooks = Hooks([("broken", broken), ("good", good)])
         self.assertEqual(hooks.plugin_names, ["good"])
@@ -111,7 +111,7 @@ class RegistrationTests(LoggedTestCase):
             self.left_out(broken, why)
 
     def test_settings_of_others(self) -> None:
-        """A plugin with a setting that is not its own to have is left out whole."""
+        """A plugin that declares a setting of another part is left out completely."""
         def rows(*settings: Setting) -> Callable[[], list[Setting]]:
             return lambda: list(settings)
 
@@ -160,7 +160,7 @@ class RegistrationTests(LoggedTestCase):
         self.assertEqual(hooks.plugin_names, ["empty", "class"])
 
     def test_no_plugin(self) -> None:
-        """Without plugins every hook has nothing to say, and the hot ones are empty."""
+        """Without plugins every hook returns nothing, and the hot ones are empty."""
         hooks = Hooks()
         for name in ("before_request", "after_response", "before_send", "before_append",
                      "on_dispatch", "on_message_arrival", "after_send", "before_consume",
@@ -173,10 +173,10 @@ class RegistrationTests(LoggedTestCase):
 
 
 class MakingTests(LoggedTestCase):
-    """A plugin is an object for each broker."""
+    """Each broker creates its own object of a plugin."""
 
     def test_each_broker_makes_its_own(self) -> None:
-        """The constructor gets the broker; state is the object's."""
+        """The constructor gets the broker, and the object has the state."""
         class Counter:
             def __init__(self, broker: object) -> None:
                 self.broker = broker
@@ -203,7 +203,7 @@ class MakingTests(LoggedTestCase):
         self.assertIsNone(Hooks().find(Counter))
 
     def test_declarations_need_no_object(self) -> None:
-        """Settings are declared by the class, before there is a broker and afterwards."""
+        """The class declares settings, before the broker exists and afterwards."""
         class Declares:
             rate = Setting("one.rate", "int", 1, "How fast.")
 
@@ -221,7 +221,7 @@ class MakingTests(LoggedTestCase):
         self.assertEqual(hooks.collect_settings(), [Declares.rate])
 
     def test_order_is_that_of_registration(self) -> None:
-        """Classes and objects keep their places when the objects are made."""
+        """Classes and objects keep their order when the objects are created."""
         class Named:
             name = ""
 
@@ -246,7 +246,7 @@ class MakingTests(LoggedTestCase):
         self.assertEqual(hooks.runtime_info(), {"name": "middle"})
 
     def failing(self, error: BaseException) -> type[object]:
-        """A plugin whose constructor raises."""
+        """Return a plugin whose constructor raises."""
         class Failing:
             def __init__(self, broker: object) -> None:
                 raise error
@@ -295,7 +295,7 @@ class MakingTests(LoggedTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_classes_that_do_not_fit(self) -> None:
-        """A module, a declaration that needs an object, a hook that pluggy does not see."""
+        """A module, a declaration that needs an object, and a hook that pluggy does not see."""
         class Needs:
             @hookimpl
             def register_settings(self) -> list[Setting]:
@@ -321,7 +321,7 @@ class MakingTests(LoggedTestCase):
             self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_provider_of_an_interface(self) -> None:
-        """Plugins find one another by an interface; the plugin called first provides it."""
+        """Plugins find each other by an interface, which the first-called plugin provides."""
         @implementer(IQueueLocks)
         class Locks:
             def keeps_order(self, group: str) -> bool:
@@ -343,10 +343,12 @@ class MakingTests(LoggedTestCase):
 
 
 class OrderTests(SynchronousTestCase):
-    """Who is called first, and what follows of it."""
+    """The order of calls, and its consequences."""
 
     def test_last_registered_is_first(self) -> None:
-        """The last plugin runs first, unless it says otherwise; third parties before stock."""
+        """The last plugin runs first, unless it says otherwise; third parties
+        precede stock ones.
+        """
         calls: list[str] = []
 
         def call(name: str) -> Callable[[], None]:
@@ -365,7 +367,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(calls, ["first", "third", "stock", "last"])
 
     def test_subset_of_arguments(self) -> None:
-        """An implementation gets the arguments it names, in whatever order it names them."""
+        """An implementation gets the arguments that it names, in any order."""
         got: list[Any] = []
         hooks = Hooks([
             ("a", plugin(on_role_change=lambda broker_id, role: got.append((broker_id, role)))),
@@ -377,7 +379,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(got, [("SLAVE", 1), (), (1, "SLAVE")])
 
     def test_first_called_wins(self) -> None:
-        """Of handlers, languages, services and rows of the same name the first called is used."""
+        """Of handlers, languages, services and rows of the same name, the first-called is used."""
         def answers(number: int) -> object:
             language: Any = f"language {number}"
             return plugin(
@@ -405,7 +407,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual([t.name for t in hooks.collect_periodic_tasks()], ["t2", "t1"])
 
     def test_the_first_answer_ends_the_call(self) -> None:
-        """Of hooks with one answer no plugin is called behind the first that has one."""
+        """For a hook with one answer, no plugin is called after the first answer."""
         hooks_with_one = {name for name, kind in KINDS.items() if kind.first_answer}
         self.assertEqual(hooks_with_one, {
             "provide_consumer_filters", "provide_transaction_service",
@@ -415,7 +417,7 @@ class OrderTests(SynchronousTestCase):
             self.assertEqual(called_of_three(hook), ["c", "b"], msg=hook)
 
     def test_all_plugins_are_called_where_each_answer_counts(self) -> None:
-        """Of every other hook the plugins behind one with an answer are called too."""
+        """For every other hook, all plugins are called."""
         for hook, kind in KINDS.items():
             if not kind.first_answer:
                 self.assertEqual(sorted(called_of_three(hook)), ["a", "b", "c"], msg=hook)
@@ -476,17 +478,17 @@ def called_of_three(hook: str) -> list[str]:
 
 
 def raises(*arguments: Any, **named: Any) -> Any:
-    """What a broken plugin does."""
+    """Stand in for a broken plugin."""
     raise ZeroDivisionError("broken")
 
 
 def raising_plugin() -> object:
-    """A plugin that raises in every hook there is."""
+    """Return a plugin that raises in every hook."""
     return plugin(**dict.fromkeys(spec_names(), raises))
 
 
 class IsolationTests(LoggedTestCase):
-    """A plugin's fault stays its own."""
+    """The fault of a plugin does not affect others."""
 
     #: How the broker calls each hook, and what it gets when the only plugin raises.
     CALLS: Mapping[str, tuple[Callable[[Hooks], Any], Any]] = {
@@ -535,7 +537,7 @@ class IsolationTests(LoggedTestCase):
     }
 
     def test_every_hook_is_isolated(self) -> None:
-        """Raising counts as returning None, is logged with the plugin's name, in every hook."""
+        """In every hook an error counts as None, and is logged with the plugin's name."""
         self.assertEqual(set(self.CALLS), set(spec_names()))
         hooks = Hooks([("broken", raising_plugin())])
         self.assertEqual(hooks.plugin_names, ["broken"])
@@ -549,7 +551,7 @@ class IsolationTests(LoggedTestCase):
             self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1, msg=name)
 
     def test_wrapped_handlers(self) -> None:
-        """The plugin called first is outermost; a code nobody serves stays so."""
+        """The first-called plugin is outermost; a code without a handler remains without one."""
         def adds(letter: str) -> Callable[..., Any]:
             def wrap(handlers: Mapping[int, Any]) -> list[Any]:
                 inner = handlers[1].handle
@@ -564,7 +566,7 @@ class IsolationTests(LoggedTestCase):
         self.assertEqual((set(wrapped), wrapped[3]), ({1, 3}, rows[3]))
 
     def test_consumer_filters(self) -> None:
-        """What the last plugin supplies is used; errors that stop a start are raised on."""
+        """The value of the last plugin is used; errors that stop a start are passed on."""
         keepers = [mock.sentinel.one, mock.sentinel.two]
         hooks = Hooks([(str(number), plugin(provide_consumer_filters=lambda keeper=keeper: keeper))
                        for number, keeper in enumerate(keepers)])
@@ -576,7 +578,7 @@ class IsolationTests(LoggedTestCase):
             self.assertRaises(error, hooks.consumer_filters)
 
     def test_a_plugin_that_wants_to_end_the_process_has_no_say_in_that(self) -> None:
-        """A plugin that wants to end the process has no say in that."""
+        """SystemExit of a plugin does not end the process."""
         def exits() -> None:
             raise SystemExit("the plugin gives up")
 
@@ -606,7 +608,7 @@ class IsolationTests(LoggedTestCase):
         self.flushLoggedErrors(ZeroDivisionError)
 
     def test_settings_of_access(self) -> None:
-        """A plugin that finds no meaning in what it is to guard with stops the start."""
+        """A plugin that cannot use its access settings stops the start."""
         def refuses() -> None:
             raise SettingsError("no such file")
 
@@ -614,7 +616,7 @@ class IsolationTests(LoggedTestCase):
         self.assertRaises(SettingsError, hooks.collect_access_validators)
 
     def test_wrong_answers(self) -> None:
-        """What a hook does not allow is logged and counted as None."""
+        """An answer of a wrong type is logged and counts as None."""
         wrong: Mapping[str, Any] = {
             "register_settings": {"a": 1}, "register_commands": ["up"],
             "register_setting_checks": [lambda settings: None],
@@ -636,7 +638,7 @@ class IsolationTests(LoggedTestCase):
             self.assertEqual(self.logged(), [("wrong", name)], msg=name)
 
     def test_tags_codes(self) -> None:
-        """What numbers entries is guarded: one that raises leaves the tag's hash."""
+        """The numbering of entries is guarded: if it raises, the tag's hash is used."""
         def make(record: MessageRecord) -> int:
             return 7 // len(record.body)
 
@@ -664,13 +666,13 @@ class IsolationTests(LoggedTestCase):
             self.assertEqual(hooks.refuse_send(BATCH), {}, msg=repr(answer))
 
     def test_settings_error_stops_the_start(self) -> None:
-        """A plugin can say that what the user asked of it has no meaning."""
+        """A plugin can refuse its settings."""
         hooks = Hooks([("a", plugin(on_start=lambda: fail(SettingsError("a.rate=x"))))])
         done = Deferred.fromCoroutine(hooks.start())
         self.assertEqual(str(self.failureResultOf(done, SettingsError).value), "a.rate=x")
 
     def test_store_error_stops_the_start(self) -> None:
-        """A plugin can say that a file of its own cannot be used."""
+        """A plugin can report that one of its files cannot be used."""
         hooks = Hooks([("a", plugin(on_start=lambda: fail(StoreDamaged("a.dat is torn"))))])
         done = Deferred.fromCoroutine(hooks.start())
         self.assertEqual(str(self.failureResultOf(done, StoreDamaged).value), "a.dat is torn")

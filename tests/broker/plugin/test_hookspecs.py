@@ -1,4 +1,4 @@
-"""Every hook: typed, documented, on the page, implemented by somebody."""
+"""Every hook is typed, documented, listed on the page, and implemented by some plugin."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ DESIGNED = {
 
 
 def declared() -> dict[str, ast.FunctionDef]:
-    """The hooks as the source declares them."""
+    """Return the hooks as the source declares them."""
     tree = ast.parse(inspect.getsource(hookspecs))
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 class SpecificationTests(SynchronousTestCase):
-    """broker/plugin/hookspecs.py."""
+    """The module broker/plugin/hookspecs.py."""
 
     def test_designed_hooks(self) -> None:
-        """All hooks of the design are there, and every function of the file is a hook."""
+        """All hooks of the design exist, and every function of the module is a hook."""
         self.assertEqual(DESIGNED - set(declared()), set())
         for name in declared():
             self.assertTrue(hasattr(getattr(hookspecs, name), "twistmq_spec"), msg=name)
@@ -53,20 +53,20 @@ class SpecificationTests(SynchronousTestCase):
                 self.assertIsNotNone(argument.annotation, msg=f"{name}: {argument.arg}")
 
     def test_each_hook_says_its_purpose_time_and_cost(self) -> None:
-        """Each says what it is for, when it is called, and what it costs."""
+        """Each docstring has the purpose, the time of the call, and the cost."""
         for name in declared():
             text = inspect.getdoc(getattr(hookspecs, name)) or ""
             self.assertRegex(text, r"^[A-Z].+\.$|^[A-Z].+\.\n", msg=name)
             self.assertRegex(text, r"Cost class:\s(once|rare|request|batch)", msg=name)
 
     def test_facade_knows_each(self) -> None:
-        """The broker calls each hook somewhere: the facade names all of them."""
+        """The facade has a method for each hook."""
         source = inspect.getsource(Hooks)
         for name in declared():
             self.assertIn(f'"{name}"', source, msg=name)
 
     def test_each_is_implemented(self) -> None:
-        """No hook without a plugin that uses it: the sample package has them all."""
+        """Each hook is used by some plugin; the sample package has them all."""
         sys.path.insert(0, str(ROOT / "tests/plugin_package/src"))
         self.addCleanup(sys.path.remove, str(ROOT / "tests/plugin_package/src"))
         from twistmq_sample_plugin import Sample, name_server
@@ -77,7 +77,7 @@ class SpecificationTests(SynchronousTestCase):
 
 
 class PageTests(SynchronousTestCase):
-    """plugins/HOOKS.md."""
+    """The page plugins/HOOKS.md."""
 
     def test_page_is_what_the_specifications_say(self) -> None:
         """The page is the one that is made from the specifications now."""
@@ -85,7 +85,7 @@ class PageTests(SynchronousTestCase):
                          msg="write it again: python -m twistmq.tools.pages.hooks_page")
 
     def test_exact_signatures(self) -> None:
-        """Each hook has a heading, and below it the signature as the source has it."""
+        """Each hook has a heading, followed by the signature of the source."""
         page = PAGE.read_text()
         found = dict(re.findall(r"### (\w+)\n\n```python\n(.+)\n```\n", page))
         expected = {name: f"{name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}"
@@ -93,7 +93,7 @@ class PageTests(SynchronousTestCase):
         self.assertEqual(found, expected)
 
     def test_sections_and_hooks_are_in_the_order_of_the_file(self) -> None:
-        """Sections and hooks are in the order of the file, which is that of the calls."""
+        """Sections and hooks are in the order of the source, which is that of the calls."""
         names = [name for _, names in hooks_by_section() for name in names]
         self.assertEqual(names, list(declared()))
         hooks = PAGE.read_text().partition("\n## Types\n")[0]
@@ -110,6 +110,6 @@ class PageTests(SynchronousTestCase):
         exec(test, {})  # it runs a broker, and asserts
 
     def test_free_codes(self) -> None:
-        """The codes it calls free are nobody's."""
+        """The codes that the page calls free are unused."""
         self.assertIn("From 30,000 to 99,999", PAGE.read_text())
         self.assertEqual([code for code in RequestCode if 30_000 <= code <= 99_999], [])

@@ -1,4 +1,4 @@
-"""The registry of live channels, and requests from server to client over them."""
+"""The registry of live channels, and requests from the server to a client."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from twistmq.protocol.header import CommandHeader
 
 
 class CheckHeader(CommandHeader):
-    """What a request of the server carries here."""
+    """The header of a request of the server."""
 
     msg_id: str
 
 
 class ChannelTableTests(SynchronousTestCase):
-    """Which channels are live."""
+    """The channels that are live."""
 
     def setUp(self) -> None:
         self.server = make_server()
@@ -41,7 +41,7 @@ class ChannelTableTests(SynchronousTestCase):
         self.assertFalse(first.protocol.active)
 
     def test_each_listener_hears_of_a_lost_channel_once(self) -> None:
-        """Each listener hears of a lost channel once, whatever the others do."""
+        """Each listener is called once for a lost channel, even if another one raises."""
         lost: list[Channel] = []
 
         def once(channel: Channel) -> None:
@@ -60,7 +60,7 @@ class ChannelTableTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_iteration_while_connections_go(self) -> None:
-        """A walk over the channels may end them."""
+        """Channels may be closed while they are iterated over."""
         clients = [Conversation(self.server) for _ in range(3)]
         for channel in self.table:
             channel.close()
@@ -99,7 +99,7 @@ class ServerToClientTests(SynchronousTestCase):
         self.assertEqual(self.server.reactor.getDelayedCalls(), [])
 
     def test_a_call_without_a_reply_in_time_fails(self) -> None:
-        """Without a reply in time the call fails; a reply that comes late is dropped."""
+        """A call without a reply in time fails; a late reply is dropped."""
         answer = self.channel.call(RequestCode.CHECK_TRANSACTION_STATE, None, timeout_ms=3000)
         [request] = self.client.heard()
         self.server.reactor.advance(2.999)
@@ -120,7 +120,7 @@ class ServerToClientTests(SynchronousTestCase):
         self.failureResultOf(late, RemotingSendError)
 
     def test_a_one_way_request_is_marked_as_such(self) -> None:
-        """A one-way request is marked as such; on a lost connection it is no error."""
+        """A one-way request is marked; on a lost connection it causes no error."""
         self.channel.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, CheckHeader(msg_id="m"))
         [request] = self.client.heard()
         self.assertEqual(request.code, 40)

@@ -1,4 +1,4 @@
-"""The way of a request, from frames to replies."""
+"""The way of a request, from its frame to its reply."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def echo(request: Request[EchoHeader]) -> Reply:
 
 
 class DispatchTests(SynchronousTestCase):
-    """Requests of one connection."""
+    """The requests of one connection."""
 
     def setUp(self) -> None:
         self.waiting: list[Deferred[Reply]] = []
@@ -71,7 +71,7 @@ class DispatchTests(SynchronousTestCase):
         return [Reply(body=request.body) for request in requests]
 
     def test_reply_has_header_body_and_opaque(self) -> None:
-        """What the handler returned arrives, to the opaque that was asked."""
+        """The reply has the data of the handler and the opaque of the request."""
         self.client.says(encode_request(ECHO, 7, EchoHeader(number=3, text="ä"), b"body"))
         [reply] = self.client.heard()
         self.assertEqual((reply.opaque, reply.code, reply.body), (7, 0, b"body"))
@@ -79,7 +79,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(reply.header(EchoHeader), EchoHeader(number=3, text="ä"))
 
     def test_reply_longer_than_a_frame(self) -> None:
-        """The largest frame is sent; one byte more is a refusal that says so, also in a remark."""
+        """The largest frame is sent; one more byte, also in a remark, causes a refusal."""
         size = FRAME_SIZE_MAX - len(Reply().frame(1))
         self.assertEqual(len(Reply(body=bytes(size)).frame(1)), FRAME_SIZE_MAX)
         bodies = iter([Reply(body=bytes(size)), Reply(body=bytes(size + 1)),
@@ -105,14 +105,14 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(reply.remark, " request type 31000 not supported")
 
     def test_replies_of_one_read_leave_in_one_write(self) -> None:
-        """Ten requests in one read cost one write."""
+        """Ten requests in one read cause one write."""
         header = EchoHeader(number=1)
         self.client.says(*[encode_request(ECHO, opaque, header) for opaque in range(10)])
         self.assertEqual(len(self.client.connection.writes), 1)
         self.assertEqual(self.client.hears(), [(opaque, 0) for opaque in range(10)])
 
     def test_reply_that_waits_holds_back_no_other(self) -> None:
-        """What is ready is written at once, what waits when it comes."""
+        """Ready replies are written at once, and waiting ones when they are ready."""
         header = EchoHeader(number=1)
         self.client.says(encode_request(ECHO, 1, header), encode_request(WAIT, 2),
                          encode_request(ECHO, 3, header))
@@ -123,7 +123,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(self.client.hears(), [(2, ResponseCode.FLUSH_DISK_TIMEOUT)])
 
     def test_deferred_that_fired(self) -> None:
-        """A Deferred that has its reply already goes with the replies of its read."""
+        """A Deferred that has its result already leaves with the replies of its read."""
         rows = [RequestHandler(WAIT, lambda request: succeed(Reply()))]
         client = Conversation(make_server(rows))
         client.says(encode_request(WAIT, 1), encode_request(WAIT, 2))
@@ -142,7 +142,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(client.hears(), [(1, 0)])
 
     def test_deferred_that_fails(self) -> None:
-        """A failure that comes late is answered as one that is raised."""
+        """A late failure is answered as an error that is raised."""
         self.client.says(encode_request(WAIT, 1), encode_request(WAIT, 2))
         self.waiting[0].errback(StoreFull("the disk is full"))
         self.waiting[1].errback(ValueError("broken"))
@@ -154,7 +154,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_lost_connection_forgets_the_reply(self) -> None:
-        """A reply that comes after the connection was lost goes nowhere, and nothing is held."""
+        """A reply to a lost connection is dropped, and nothing is kept."""
         self.client.says(encode_request(WAIT, 1, None, b"x" * 100))
         self.assertGreater(self.client.server.in_flight.total_bytes, 0)
         self.client.connection.drop()
@@ -163,7 +163,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(self.client.server.in_flight.total_bytes, 0)
 
     def test_a_one_way_request_has_no_reply(self) -> None:
-        """A one-way request has no reply: not a ready one, a late one, a refusal or an error."""
+        """A one-way request has no reply: no ready, late or refusing one, and no error."""
         for frame in (encode_request(ECHO, 1, EchoHeader(number=1), oneway=True),
                       encode_request(WAIT, 2, oneway=True),
                       encode_request(FAIL, 3, oneway=True),
@@ -175,13 +175,13 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_handler_that_returns_none(self) -> None:
-        """None is no reply: nothing is written."""
+        """None is no reply, and nothing is written."""
         client = Conversation(make_server([RequestHandler(WAIT, lambda request: None)]))
         client.says(encode_request(WAIT, 1), encode_request(99, 2))
         self.assertEqual(client.hears(), [(2, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)])
 
     def test_a_brokererror_is_answered_with_its_code_and_text(self) -> None:
-        """A BrokerError is answered with its code and text, and is no error of ours."""
+        """A BrokerError becomes a reply with its code and text, and is not logged as an error."""
         self.error = RequestRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
         self.client.says(encode_request(FAIL, 1))
         [reply] = self.client.heard()
@@ -189,7 +189,7 @@ class DispatchTests(SynchronousTestCase):
                          (ResponseCode.TOPIC_NOT_EXIST, "no such topic"))
 
     def test_handler_that_raises(self) -> None:
-        """An error of ours is logged and answered; other requests of the read are served."""
+        """An unexpected error is logged and answered; other requests of the read are served."""
         self.client.says(encode_request(FAIL, 1), encode_request(BATCH, 2))
         first, second = self.client.heard()
         self.assertEqual((first.code, first.remark),
@@ -198,7 +198,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_handler_that_returns_no_reply(self) -> None:
-        """Something else than a reply, or a reply that cannot be encoded, is an error of ours."""
+        """A result that is no reply, or that cannot be encoded, is an error of ours."""
         async def coroutine(request: Request[Any]) -> Reply:
             return Reply()
 
@@ -226,7 +226,9 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(self.batches, [2, 1])
 
     def test_batch_that_raises(self) -> None:
-        """Each request of a batch whose handler raised is answered; so is one of wrong length."""
+        """Each request of a batch whose handler raised is answered; a wrong length is an error,
+        too.
+        """
         def broken(requests: Sequence[Request[Any]]) -> list[Handled]:
             raise ValueError("broken")
 
@@ -242,7 +244,7 @@ class DispatchTests(SynchronousTestCase):
             self.assertEqual(len(self.flushLoggedErrors()), 2)
 
     def hold(self, *until: Deferred[Any]) -> Conversation:
-        """A client whose requests wait for these, one after the other."""
+        """Return a client whose requests wait for these, one after the other."""
         def held(requests: Sequence[Request[Any]]) -> list[Handled]:
             return [DeferredReply(Reply(body=request.body), wanted)
                     for request, wanted in zip(requests, until, strict=True)]
@@ -254,7 +256,7 @@ class DispatchTests(SynchronousTestCase):
         return client
 
     def test_held_replies_leave_together(self) -> None:
-        """Replies that wait for one thing are written once, and held until then."""
+        """Replies that wait for the same event are written together."""
         flushed: Deferred[None] = Deferred()
         client = self.hold(flushed, flushed, flushed)
         self.assertEqual(client.connection.writes, [])
@@ -266,7 +268,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(client.server.in_flight.total_bytes, 0)
 
     def test_held_replies_that_wait_for_different_things(self) -> None:
-        """Each leaves when its own has come; one that has come already does not wait."""
+        """Each leaves after its own event; one whose event has occurred does not wait."""
         first: Deferred[None] = Deferred()
         second: Deferred[None] = Deferred()
         client = self.hold(first, second, second, succeed(None))
@@ -277,7 +279,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual([r.opaque for r in client.heard()], [0])
 
     def test_held_replies_whose_wait_fails(self) -> None:
-        """The error is the answer of each."""
+        """The error is the answer to each of them."""
         flushed: Deferred[None] = Deferred()
         client = self.hold(flushed, flushed)
         flushed.errback(RequestRefused(ResponseCode.FLUSH_DISK_TIMEOUT, "too slow"))
@@ -286,7 +288,7 @@ class DispatchTests(SynchronousTestCase):
                           (1, ResponseCode.FLUSH_DISK_TIMEOUT, "too slow")])
 
     def test_header_that_does_not_fit(self) -> None:
-        """A missing field and one of the wrong type refuse that request, with words."""
+        """A missing field and one of a wrong type refuse the request with a text."""
         self.client.says(
             encode_request(ECHO, 1), encode_request(ECHO, 2, None, extra_fields={"number": "x"}),
             encode_request(ECHO, 3, EchoHeader(number=1)))
@@ -297,7 +299,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(third.code, ResponseCode.SUCCESS)
 
     def test_unreadable_header(self) -> None:
-        """A header that is no header is answered to the opaque that can be seen in it."""
+        """An invalid header is answered with the opaque that can be found in it."""
         self.client.says(
             encode_frame(JSON, b'{"code":10,"opaque": 77,"flag":"x"}', b""),
             encode_frame(JSON, b"not json", b""), encode_frame(ROCKETMQ, b"\x00", b""),
@@ -323,7 +325,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), LINES_A_MINUTE)
 
     def test_unreadable_opaque(self) -> None:
-        """An opaque that is no int32 is not repeated: no client could read the reply."""
+        """An opaque that is no int32 is not returned, because no client could read the reply."""
         for text in (b"2147483648", b"-2147483649", b"99999999999", b"9999999999", b"7.5", b"1e10"):
             self.client.says(encode_frame(JSON, b'{"code":10,"opaque":%s}' % text, b""))
             self.assertEqual(self.client.hears(), [(0, ResponseCode.SYSTEM_ERROR)], msg=text)
@@ -364,7 +366,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(reply.header(EchoHeader).number, 5)
 
     def test_another_port_serves_fewer_rows_with_the_same_checks(self) -> None:
-        """Another port serves fewer rows with the same checks."""
+        """Another port serves fewer codes with the same checks."""
         for validators, codes in (
             ([Agrees()], (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SUCCESS)),
             ([Refuser()], (ResponseCode.NO_PERMISSION, ResponseCode.NO_PERMISSION)),
@@ -380,10 +382,10 @@ class DispatchTests(SynchronousTestCase):
 
 
 class RefusedCodesTests(SynchronousTestCase):
-    """Codes of families that are not here."""
+    """Codes of features that are not supported."""
 
     def test_each_refused_code_has_its_reason(self) -> None:
-        """Each is refused with its reason, whatever is asked."""
+        """Each code is refused with its reason, for any request."""
         box = KernelBox()
         self.addCleanup(box.stop)
         for code, reason in REFUSED.items():
@@ -394,7 +396,7 @@ class RefusedCodesTests(SynchronousTestCase):
         self.assertIn(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, REFUSED)
 
     def test_a_request_of_an_unknown_code_is_logged(self) -> None:
-        """An operator sees which code a client lacks, and who asked, at level debug."""
+        """The log has the code and the peer, at level debug."""
         box = KernelBox()
         self.addCleanup(box.stop)
         with capturedLogs() as events:
@@ -406,7 +408,7 @@ class RefusedCodesTests(SynchronousTestCase):
 
 @implementer(IAccessValidator)
 class Refuser:
-    """Refuses everything, in the way it is told."""
+    """Refuses every request in the given way."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error or RequestRefused(ResponseCode.NO_PERMISSION, "no")
@@ -417,7 +419,7 @@ class Refuser:
 
 @implementer(IAccessValidator)
 class Agrees:
-    """Lets everything pass and counts."""
+    """Accepts and counts every request."""
 
     count = 0
 
@@ -436,7 +438,7 @@ class AccessTests(SynchronousTestCase):
         return Reply()
 
     def answer(self, *validators: Any) -> tuple[int, str | None]:
-        """The code and remark a request gets."""
+        """Return the code and the remark of the response."""
         rows = [RequestHandler(ECHO, self.serve)]
         client = Conversation(make_server(rows, validators=validators))
         client.says(encode_request(ECHO, 1))
@@ -444,14 +446,16 @@ class AccessTests(SynchronousTestCase):
         return reply.code, reply.remark
 
     def test_all_must_agree(self) -> None:
-        """One that refuses is enough; all are asked until then."""
+        """One refusal suffices; validators are asked until then."""
         agrees = Agrees()
         self.assertEqual(self.answer(agrees, agrees)[0], ResponseCode.SUCCESS)
         self.assertEqual(self.answer(agrees, Refuser()), (ResponseCode.NO_PERMISSION, "no"))
         self.assertEqual((agrees.count, self.served), (3, 1))
 
     def test_each_request_of_a_read_is_asked_about(self) -> None:
-        """Also those that are handled together: a refused one among them stays refused."""
+        """Requests that are handled together are checked separately; a refused one
+        stays refused.
+        """
         @implementer(IAccessValidator)
         class RefusesEven:
             def validate(self, request: Request[Any]) -> None:
@@ -475,7 +479,7 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual((counts, self.served), ([2], 2))
 
     def test_validator_that_raises_denies(self) -> None:
-        """An error inside a validator is no permission to pass."""
+        """An error in a validator refuses the request."""
         self.assertEqual(self.answer(Refuser(KeyError("bug")))[0], ResponseCode.SYSTEM_ERROR)
         self.assertEqual(self.served, 0)
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
@@ -495,7 +499,7 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual(self.served, 0)
 
     def test_a_signed_request_of_a_kind_that_comes_often_is_read_once(self) -> None:
-        """A signed request of a kind that comes often is read once, and for validators alone."""
+        """A signed request that arrives often is decoded once, only for the validators."""
         seen: list[tuple[str | None, str | None]] = []
         served: list[Any] = []
 
@@ -551,7 +555,7 @@ class RpcHookTests(SynchronousTestCase):
         return Conversation(make_server(rows, plugins=[("watcher", self)]))
 
     def test_hooks_run_before_the_handler_and_before_the_reply(self) -> None:
-        """They run before the handler and before the reply is written, which they may change."""
+        """They run before the handler and before the reply, which they may change."""
         client = self.client()
         client.says(encode_request(ECHO, 1))
         [reply] = client.heard()
@@ -559,7 +563,7 @@ class RpcHookTests(SynchronousTestCase):
         self.assertEqual(self.seen, [("before", 1, 0), ("handler", 1, 0), ("after", 1, 0)])
 
     def test_late_reply(self) -> None:
-        """A reply that waits passes ``after_response`` when it comes."""
+        """A late reply passes ``after_response`` when it is ready."""
         client = self.client()
         client.says(encode_request(WAIT, 1))
         self.assertEqual(self.seen, [("before", 1, 0)])
@@ -577,7 +581,7 @@ class RpcHookTests(SynchronousTestCase):
                                           (2, ResponseCode.NO_PERMISSION)])
 
     def test_wrong_answer(self) -> None:
-        """What is neither reply nor error is logged, and the request is served."""
+        """An answer that is neither a reply nor an error is logged, and the request is served."""
         client = self.client()
         self.answer = "no"  # type: ignore[assignment]
         events: list[Any] = []

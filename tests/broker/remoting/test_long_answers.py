@@ -1,4 +1,4 @@
-"""Answers made in slices."""
+"""Responses that are made in slices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from twistmq.protocol.errors import RequestRefused
 
 
 class LongAnswersTests(SynchronousTestCase):
-    """What is short is answered at once, what is long does not hold up others."""
+    """Short work is answered at once, and long work does not delay others."""
 
     def setUp(self) -> None:
         self.now_ms = 1000
@@ -55,7 +55,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.assertEqual(self.step(), 0)
 
     def test_work_that_does_not_fit_goes_on_in_slices_until_it_is_done(self) -> None:
-        """Work that does not fit goes on in slices until it is done."""
+        """Other work continues in slices until it is complete."""
         waiting = self.answers.answer(self.work(3 * SLICE_MS - 1, 1), self.peers[0])
         assert waiting is not None and not isinstance(waiting, Reply)
         self.assertNoResult(waiting)
@@ -67,7 +67,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.assertEqual(self.scheduler.period_ms(), IDLE_PERIOD_MS)
 
     def test_long_works_take_turns(self) -> None:
-        """Long works take turns; what comes while they wait does not get a slice in front."""
+        """Long works take turns; later ones do not get a slice earlier."""
         first = self.answers.answer(self.work(3 * SLICE_MS - 1, 1, "first"), self.peers[0])
         before = self.now_ms
         second = self.answers.answer(self.work(SLICE_MS - 1, 1, "second"), self.peers[1])
@@ -82,7 +82,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(first).remark, "first")
 
     def test_work_that_fails_later_refuses_its_own_request_and_no_other(self) -> None:
-        """Work that fails later refuses its own request and no other."""
+        """An error in a later slice refuses only its own request."""
 
         def failing() -> Work:
             yield from self.work(SLICE_MS, 1)
@@ -98,14 +98,16 @@ class LongAnswersTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(after).remark, "done")
 
     def waiting(self, number: int, remark: str = "done", steps: int = 3) -> Deferred[Any]:
-        """An answer for connection ``number`` that takes so many slices, less one step."""
+        """Return an answer for connection ``number`` that takes this number of slices less one
+        step.
+        """
         answer = self.answers.answer(
             self.work(steps * SLICE_MS - 1, 1, remark), self.peers[number])
         assert isinstance(answer, Deferred)
         return answer
 
     def test_many_questions_of_one_connection_do_not_keep_anothers_waiting(self) -> None:
-        """Many questions of one connection do not keep another's waiting."""
+        """Many requests of one connection do not delay those of another."""
         many = [self.waiting(0) for _ in range(10)]
         other = self.waiting(1, steps=2)
         for _ in range(5):
@@ -119,7 +121,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.assertEqual(self.scheduler.period_ms(), IDLE_PERIOD_MS)
 
     def test_asker_that_left(self) -> None:
-        """What nobody waits for is dropped, unless it is wanted for itself."""
+        """Work for a client that left is dropped, unless it is needed for itself."""
         gone, other = self.waiting(0), self.waiting(1, steps=1)
         done: list[bool] = []
 
@@ -141,7 +143,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.successResultOf(wanted)
 
     def test_short_work_behind_a_long_reply_shares_its_slice(self) -> None:
-        """What waits behind a long answer is done with it in one slice, where it fits."""
+        """Work that waits after a long response shares its last slice if it fits."""
         first = self.waiting(0, steps=2)
         rest = [self.waiting(0, steps=0) for _ in range(100)]
         self.step()

@@ -1,4 +1,4 @@
-"""Answers that wait."""
+"""Responses that wait."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from twistmq.protocol.codes import ResponseCode
 
 
 class HoldUntilTests(SynchronousTestCase):
-    """``defer_until``."""
+    """The function ``defer_until``."""
 
     def test_what_waits(self) -> None:
-        """What succeeded, in one write; refusals and what brings its own answer do not."""
+        """Successful replies wait and leave in one write; refusals do not wait."""
         until: Deferred[None] = Deferred()
         refused, late = Reply(ResponseCode.SYSTEM_ERROR), Deferred[Reply]()
         answers: list[Handled] = [Reply(), refused, None, late, Reply()]
@@ -30,7 +30,7 @@ class HoldUntilTests(SynchronousTestCase):
             self.assertIs(answer.until, until)
 
     def test_what_waits_already(self) -> None:
-        """It waits for both, whichever comes first; those that wait together still do."""
+        """Such a reply waits for both, in any order; those that wait together stay together."""
         for first in (0, 1):
             until: Deferred[None] = Deferred()
             flushed: Deferred[None] = Deferred()
@@ -57,7 +57,7 @@ class HoldUntilTests(SynchronousTestCase):
 
 
 class NowOrLaterTests(SynchronousTestCase):
-    """now_or_later."""
+    """The function now_or_later."""
 
     def test_a_value_is_returned_and_a_deferred_is_waited_for(self) -> None:
         """A result is returned, a failure is raised, and a Deferred without either is returned."""

@@ -1,4 +1,4 @@
-"""Sends that are looked through and not read: they hold what reading them gives."""
+"""Sends that are scanned without a full decode have the same values."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ CHANNEL: Any = object()
 
 
 def frame_of(fields: dict[str, str], code: int = SEND, opaque: int = 7, flag: int = 0) -> Frame:
-    """A frame with a binary header."""
+    """Return a frame with a binary header."""
     return ROCKETMQ, encode_binary_header(code, "JAVA", 479, opaque, flag, None, fields), b"body"
 
 
 class UnreadTests(SynchronousTestCase):
-    """One frame."""
+    """A single frame."""
 
     def check(self, frame: Frame) -> UnreadSend | None:
         """Look a frame through, and compare with the reader."""
@@ -78,7 +78,7 @@ class UnreadTests(SynchronousTestCase):
         return send
 
     def test_a_plain_send_is_looked_through(self) -> None:
-        """With all fields, and with those alone that it must have."""
+        """A send with all fields, or with only the required ones, can be scanned."""
         for names in ("abcdefghijklmn", "abcdefgh"):
             send = self.check(frame_of({name: PLAIN[name] for name in names}, opaque=-5, flag=2))
             assert send is not None
@@ -86,14 +86,14 @@ class UnreadTests(SynchronousTestCase):
                              (-5, 2, CHANNEL, 9))
 
     def test_without_a_field_that_it_must_have_it_is_read(self) -> None:
-        """The reader says what is missing."""
+        """The decoder reports the missing field."""
         for name in "abcdefgh":
             fields = {**PLAIN}
             del fields[name]
             self.assertIsNone(self.check(frame_of(fields)), name)
 
     def test_what_is_unusual_is_read(self) -> None:
-        """Other codes, responses, batches, unit mode, remarks, JSON, and what is not ASCII."""
+        """Other codes, responses, batches, unit mode, remarks, JSON, and non-ASCII texts."""
         remark = encode_binary_header(SEND, "JAVA", 479, 7, 0, "remark", PLAIN)
         for frame in (
             frame_of(PLAIN, code=320), frame_of(PLAIN, code=566), frame_of(PLAIN, flag=1),
@@ -104,19 +104,19 @@ class UnreadTests(SynchronousTestCase):
             self.assertIsNone(self.check(frame))
 
     def test_any_value_of_any_field(self) -> None:
-        """Each value in each field."""
+        """Each field may have each value."""
         for name, values in FIELDS.items():
             for value in values:
                 self.check(frame_of({**PLAIN, name: value}))
 
     def test_any_opaque_and_flag(self) -> None:
-        """Of 32 bits, with their sign."""
+        """They may be any int32."""
         for number in (-2**31, -2, -1, 0, 1, 2, 3, 2**31 - 1):
             self.check(frame_of(PLAIN, opaque=number))
             self.check(frame_of(PLAIN, flag=number))
 
     def test_any_byte(self) -> None:
-        """Wherever a header ends, and whatever a byte of it is."""
+        """A header may end anywhere, and a byte may have any value."""
         header = frame_of(PLAIN)[1]
         for at in range(len(header)):
             for other in (b"", b"\0", b"\1", b"\x03", b"8", b"e", b"\x7f", b"\x80", b"\xff"):
@@ -126,7 +126,7 @@ class UnreadTests(SynchronousTestCase):
                     self.check((ROCKETMQ, changed, b"body"))
 
     def test_a_name_that_comes_twice_has_its_last_value(self) -> None:
-        """As for the reader."""
+        """The last value counts, as in the decoder."""
         first = frame_of(PLAIN)[1]
         pair = b"\0\1e\0\0\0\0019"
         size = len(first) - 21 + len(pair)
@@ -140,7 +140,7 @@ class SignedTests(SynchronousTestCase):
     """Sends whose signature is checked."""
 
     def check(self, fields: dict[str, str], body: bytes = b"body") -> bool:
-        """Look a send through; :returns: whether it was, and all it says is as it was sent."""
+        """Scan a send; :returns: whether that was possible, after a comparison of all values."""
         frame = ROCKETMQ, frame_of(fields)[1], body
         send = unread_send(SIGNED_READER, frame, CHANNEL, 9)
         if send is None:
@@ -156,7 +156,7 @@ class SignedTests(SynchronousTestCase):
         return True
 
     def test_a_signed_send_is_looked_through(self) -> None:
-        """With all fields, and with those alone that it must have, in any order."""
+        """A send with all fields, or with only the required ones, in any order, can be scanned."""
         for names in ("abcdefghijklmn", "nmlkjihgfedcba", "abcdefgh"):
             signed = signed_fields({name: PLAIN[name] for name in names}, b"body", 479, KEYS)
             self.assertTrue(self.check(signed))
@@ -175,14 +175,14 @@ class SignedTests(SynchronousTestCase):
         self.assertFalse(send.texts.are_signed_by(SIGNER, b"Body"))
 
     def test_each_without_one_field(self) -> None:
-        """A missing field reads as None, an empty one as an empty text."""
+        """A missing field is None, and an empty one is an empty text."""
         signed = signed_fields(PLAIN, b"body", 479, KEYS)
         for name in signed:
             self.check({key: value for key, value in signed.items() if key != name})
             self.check({**signed, name: ""})
 
     def test_any_value_of_any_field(self) -> None:
-        """Each value in each field, that of the keys among them."""
+        """Each field may have each value, including the keys."""
         for name, values in {**FIELDS, ACCESS_KEY: TEXTS, SIGNATURE: TEXTS}.items():
             for value in values:
                 known = (len(name) == 1 and "a" <= name <= "n") or name in (ACCESS_KEY, SIGNATURE)
@@ -190,12 +190,12 @@ class SignedTests(SynchronousTestCase):
                 self.assertFalse(looked and not (known and value.isascii()), (name, value[:9]))
 
     def test_a_field_that_is_not_known_is_read(self) -> None:
-        """It is part of what is signed."""
+        """It is part of the signed data."""
         for name in ("SecurityToken", "o", "zz", "", "AccessKeys", "_UNIQUE_KEY_QUERY"):
             self.assertFalse(self.check({**signed_fields(PLAIN, b"", 479, KEYS), name: "x"}))
 
     def test_each_in_json(self) -> None:
-        """Whatever a field holds, what is looked through is as the reader reads it."""
+        """Whatever a field contains, the scan has the values of the decoder."""
         reader = SignedRequestReader(HEADERS)
         count = 0
         for left_out in ("", "abcdefghijklmn", "ijklmn"):
@@ -209,7 +209,7 @@ class SignedTests(SynchronousTestCase):
         self.assertGreater(count, 100)
 
     def check_json(self, reader: SignedRequestReader, fields: dict[str, str], flag: int) -> bool:
-        """Look a send through whose shape has passed; :returns: whether it was."""
+        """Scan a send after one of its shape; :returns: whether that was possible."""
         text = json.dumps({"code": 310, "extFields": fields, "flag": flag, "language": "JAVA",
                            "opaque": -7, "version": 479}, separators=(",", ":"))
         frame: Frame = (JSON, text.encode(), b"body")
@@ -248,7 +248,7 @@ class SignedTests(SynchronousTestCase):
                          (int(PLAIN["e"]), PLAIN["b"]))
 
     def test_a_run_has_the_texts_of_each(self) -> None:
-        """Those of sends in JSON come with their header, once such a send has passed."""
+        """The texts of JSON sends follow from their headers, after one of the same shape."""
         signed = signed_fields(PLAIN, b"", 479, KEYS)
         pairs = b",".join(f'"{name}":"{value}"'.encode().replace(b"\x01", b"\\u0001").replace(
             b"\x02", b"\\u0002") for name, value in signed.items())
@@ -286,7 +286,7 @@ class RunTests(SynchronousTestCase):
         self.assertEqual(ahead[0].code, 10)
 
     def test_a_run_ends_before_what_cannot_be_read(self) -> None:
-        """And before a frame that is too large."""
+        """It ends before a frame that is too large as well."""
         plain, bad = frame_of(PLAIN), (ROCKETMQ, b"x", b"")
         self.assertRaises(HeaderError, decode_command, bad)
         for last in (bad, (ROCKETMQ, plain[1], b"x" * 10_000)):
@@ -294,7 +294,7 @@ class RunTests(SynchronousTestCase):
             self.assertEqual((len(run), ahead), (1, None))
 
     def test_codes_that_are_not_handled_together_are_read(self) -> None:
-        """One by one."""
+        """They are decoded one by one."""
         run, ahead = read_run(READER, [frame_of(PLAIN)], set(), 10_000, CHANNEL, 9)
         self.assertEqual(run, [])
         self.assertIsNotNone(ahead)

@@ -1,4 +1,4 @@
-"""The acknowledgement chain: stages that can each make a reply wait."""
+"""The chain of acknowledgement: stages, each of which can delay a reply."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FakeStage:
 def acknowledgement(
     flush: FakeStage | None = None, *stages: Stage, clock: Callable[[], int] | None = None
 ) -> Acknowledgement:
-    """A chain over a store that has only what the chain uses."""
+    """Return a chain over a store that has only the needed parts."""
     settings = types.SimpleNamespace(
         sync_flush=flush is not None, sync_flush_timeout_ms=TIMEOUT_MS)
     store: Any = types.SimpleNamespace(
@@ -53,7 +53,7 @@ def acknowledgement(
 
 
 class AcknowledgementTests(SynchronousTestCase):
-    """Waiting until messages are as safe as the settings demand."""
+    """A reply waits until its messages are as safe as the settings demand."""
 
     def setUp(self) -> None:
         self.now_ms = 0
@@ -72,18 +72,18 @@ class AcknowledgementTests(SynchronousTestCase):
         self.chain.expire(0)
 
     def test_async_flush(self) -> None:
-        """Under ASYNC_FLUSH there is no stage and nothing waits."""
+        """Under ASYNC_FLUSH there is no stage, so nothing waits."""
         chain = acknowledgement()
         self.assertEqual(chain.stages, [])
         self.assertIsNone(chain.wait(10**12))
 
     def test_all_are_safe(self) -> None:
-        """What every stage has already does not wait."""
+        """Messages that every stage has already do not wait."""
         self.flush.offset = self.replica.offset = 100
         self.assertIsNone(self.wait(100, 0))
 
     def test_one_after_the_other(self) -> None:
-        """The second stage is asked when the first is safe; then the answer is SUCCESS."""
+        """The second stage begins when the first is complete; then the answer is SUCCESS."""
         answer = self.wait(100, 0)
         assert answer is not None
         self.assertEqual(self.replica.waiting, [])
@@ -96,7 +96,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(answer), ResponseCode.SUCCESS)
 
     def test_second_stage_is_there_first(self) -> None:
-        """A replica that is faster than the disk makes nothing wait."""
+        """A replica that is faster than the disk causes no wait."""
         answer = self.wait(100, 0)
         assert answer is not None
         self.replica.reach(100)
@@ -104,7 +104,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(answer), ResponseCode.SUCCESS)
 
     def test_stage_that_is_late(self) -> None:
-        """The first stage that takes too long gives its code; what comes later changes nothing."""
+        """The first stage that is too late gives its code; later results change nothing."""
         early, late = self.wait(100, 1000), self.wait(200, 1001)
         assert early is not None and late is not None
         self.expire(1000 + TIMEOUT_MS - 1)
@@ -119,7 +119,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.expire(10**9)
 
     def test_time_is_counted_from_the_start(self) -> None:
-        """The time-out holds for the chain, though its stages begin in another order."""
+        """The time-out applies to the whole chain, in whatever order its stages begin."""
         first = self.wait(100, 0)
         second = self.wait(50, 3000)
         assert first is not None and second is not None
@@ -141,7 +141,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertEqual(self.replica.waiting, [])
 
     def test_a_stage_has_its_own_time(self) -> None:
-        """It is counted from the append, as that of the others is."""
+        """It is counted from the append, as that of the others."""
         chain = acknowledgement(
             self.flush, Stage(self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT, lambda: 3000),
             clock=lambda: self.now_ms)
@@ -161,7 +161,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(slow_disk), ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
     def test_a_replica_in_time_counts_though_the_disk_was_slower_than_its_time(self) -> None:
-        """It is asked late, and has the message then."""
+        """The replica stage begins late, and the replica has the message by then."""
         self.chain = acknowledgement(
             self.flush, Stage(self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT, lambda: 3000),
             clock=lambda: self.now_ms)
@@ -173,7 +173,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(answer), ResponseCode.SUCCESS)
 
     def test_a_stage_that_says_its_own_code(self) -> None:
-        """A message is stored, but no replica is there: that is known at once."""
+        """The message is stored, but the missing replica is known at once."""
         known: Deferred[ResponseCode] = Deferred()
         later = FakeStage()
         chain = acknowledgement(
@@ -199,7 +199,7 @@ class AcknowledgementTests(SynchronousTestCase):
         chain.expire(0)
 
     def test_a_message_that_is_cut_is_refused(self) -> None:
-        """A client would take a late flush for a message that is stored."""
+        """Otherwise a client would take it for a late flush of a stored message."""
         answer = self.wait(100, 0)
         assert answer is not None
         self.flush.waiting.pop()[1].errback(StoreCut("it was removed"))
@@ -209,7 +209,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertEqual(self.replica.waiting, [])
 
     def test_only_mandatory_stages_count_for_messages_that_do_not_wait(self) -> None:
-        """Such a message passes the flush, and waits for each mandatory stage on its way."""
+        """Such a message skips the flush, and waits for each mandatory stage."""
         first, second = FakeStage(), FakeStage()
         chain = acknowledgement(
             self.flush, Stage(first, ResponseCode.SYSTEM_ERROR, is_mandatory=True),
@@ -227,7 +227,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertIsNone(self.chain.wait(100, only_mandatory=True))
 
     def test_waits_that_ended_are_forgotten(self) -> None:
-        """Waits that ended are forgotten, in whatever order they ended."""
+        """Waits that have ended are removed, in whatever order they ended."""
         answers = [self.wait(offset, offset) for offset in range(1, 1001)]
         self.flush.reach(500)
         self.replica.reach(500)

@@ -1,4 +1,4 @@
-"""Attributes: changes read, checked and applied, with Apache's remarks."""
+"""Attributes: changes are parsed, checked and applied, with Apache's remarks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TYPES = "value is not in set: [UNSPECIFIED, MIXED, TRANSACTION, PRIORITY, FIFO,
 
 
 class ParseTests(SynchronousTestCase):
-    """Texts of changes."""
+    """The texts of changes."""
 
     def test_signs_stay_with_the_names(self) -> None:
-        """Signs stay with the names, values are taken as they are."""
+        """Names keep their signs, and values are unchanged."""
         for text, changes in (
             (None, {}), ("", {}), ("+a=1", {"+a": "1"}), ("-a", {"-a": ""}),
             ("+a=1,-b,+c.d=x y", {"+a": "1", "-b": "", "+c.d": "x y"}),
@@ -45,10 +45,10 @@ class ParseTests(SynchronousTestCase):
 
 
 class AlterTests(SynchronousTestCase):
-    """Changes applied to what is set."""
+    """Changes that are applied to existing attributes."""
 
     def alter(self, changes: str, **current: str) -> dict[str, str]:
-        """Change an old topic; ``message_type`` stands for message.type."""
+        """Change an existing topic; ``message_type`` stands for message.type."""
         attributes = {name.replace("_", "."): value for name, value in current.items()}
         return alter_attributes(False, TOPIC_ATTRIBUTES, attributes,
                                 parse_attribute_changes(changes))
@@ -61,7 +61,7 @@ class AlterTests(SynchronousTestCase):
         return str(caught.exception)
 
     def test_a_new_topic_takes_every_attribute(self) -> None:
-        """A new topic takes every attribute."""
+        """A new topic accepts every attribute."""
         changes = parse_attribute_changes(
             "+message.type=FIFO,+queue.type=BatchCQ,+cleanup.policy=DELETE,+reserve.time=-1")
         self.assertEqual(alter_attributes(True, TOPIC_ATTRIBUTES, {}, changes), {
@@ -69,7 +69,9 @@ class AlterTests(SynchronousTestCase):
             "reserve.time": "-1"})
 
     def test_change_and_deletion(self) -> None:
-        """An old topic's are added, replaced, dropped; the others stay, the old dict too."""
+        """Attributes are added, replaced and removed; the others, and the old dict,
+        are unchanged.
+        """
         self.assertEqual(self.alter("+message.type=DELAY", queue_type="SimpleCQ"),
                          {"message.type": "DELAY", "queue.type": "SimpleCQ"})
         self.assertEqual(self.alter("+message.type=DELAY", message_type="FIFO"),
@@ -80,7 +82,7 @@ class AlterTests(SynchronousTestCase):
         self.assertEqual(self.alter("", message_type="FIFO"), {"message.type": "FIFO"})
 
     def test_an_invalid_value_is_refused(self) -> None:
-        """What is not a value is refused."""
+        """An invalid value is refused."""
         for changes, remark in (
             ("+message.type=fifo", _TYPES), ("+message.type=", _TYPES),
             ("+message.type= FIFO", _TYPES),
@@ -98,7 +100,7 @@ class AlterTests(SynchronousTestCase):
             self.assertEqual(self.refusal(True, changes), remark, changes)
 
     def test_a_name_must_be_known_and_without_signs_of_its_own(self) -> None:
-        """A name must be known and without signs of its own."""
+        """A name must be known and must not contain signs."""
         for changes, remark in (
             ("+nope=1", "unsupported key: nope"), ("+=1", "kv string format wrong."),
             ("-", "kv string format wrong."), ("+a-b=1", "kv string format wrong."),
@@ -108,13 +110,13 @@ class AlterTests(SynchronousTestCase):
             self.assertEqual(self.refusal(True, changes), remark, changes)
 
     def test_too_late(self) -> None:
-        """What belongs to the creation cannot be changed, nor taken away."""
+        """Attributes of the creation can be neither changed nor removed."""
         remark = "attempt to update an unchangeable attribute. key: queue.type"
         self.assertEqual(self.refusal(False, "+queue.type=SimpleCQ"), remark)
         self.assertEqual(self.refusal(False, "-queue.type", queue_type="SimpleCQ"), remark)
 
     def test_deletion_of_what_is_not_there(self) -> None:
-        """That is told before whether there could be such an attribute."""
+        """The error comes before that of an unknown attribute."""
         for name in ("message.type", "nope"):
             self.assertEqual(self.refusal(False, f"-{name}"),
                              f"attempt to delete a nonexistent key: {name}")
@@ -123,18 +125,18 @@ class AlterTests(SynchronousTestCase):
             "only add attribute is supported while creating topic. key: message.type")
 
     def test_two_changes_of_one(self) -> None:
-        """Adding and dropping one name at once has no meaning."""
+        """An addition and a deletion of the same name are refused."""
         self.assertEqual(self.refusal(False, "+message.type=FIFO,-message.type",
                                       message_type="FIFO"),
                          "alter duplication key. key: message.type")
 
     def test_first_fault_is_told(self) -> None:
-        """Of a wrong value and an impossible deletion, the value, whatever comes first."""
+        """A wrong value is reported before an impossible deletion, in whatever order they come."""
         self.assertEqual(self.refusal(False, "-queue.type,+message.type=x", queue_type="SimpleCQ"),
                          _TYPES)
 
     def test_a_group_has_its_share_of_pops_by_priority(self) -> None:
-        """5.3.3 knows no attribute of a group, and 5.5.0 this one."""
+        """5.3.3 has no attributes of groups, and 5.5.0 has this one."""
         self.assertEqual(alter_attributes(True, GROUP_ATTRIBUTES, {}, {"+priority.factor": "5"}),
                          {"priority.factor": "5"})
         for name, value, fault in (
@@ -146,7 +148,7 @@ class AlterTests(SynchronousTestCase):
             self.assertEqual(str(caught.exception), fault)
 
     def test_sign_that_is_none(self) -> None:
-        """A group's attributes come as a table, whose names may have no sign at all."""
+        """The attributes of a group are a table, whose names may have no signs."""
         with self.assertRaises(RequestRefused) as caught:
             alter_attributes(False, TOPIC_ATTRIBUTES, {}, {"message.type": "FIFO"})
         self.assertEqual(str(caught.exception), "wrong format key: essage.type")

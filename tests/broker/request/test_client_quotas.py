@@ -1,4 +1,4 @@
-"""How much heartbeats may have the broker keep."""
+"""The memory that heartbeats may use."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def heartbeat(
 
 
 def consumer(group: str, topics: int, expression: str = "*") -> ConsumerData:
-    """A group with so many subscriptions."""
+    """Return a group with a number of subscriptions."""
     return ConsumerData(group, subscription_data_set=tuple(
         SubscriptionData(f"T{number}", expression) for number in range(topics)))
 
 
 class ClientSpaceTests(SynchronousTestCase):
-    """Bytes by connection and in total."""
+    """The bytes by connection and in total."""
 
     def refusal(self, space: ClientSpace, channel_id: int, beat: HeartbeatData) -> RequestRefused:
         error: RequestRefused = self.assertRaises(RequestRefused, space.check, channel_id, beat, 0)
         return error
 
     def test_one_connection_has_its_bound_of_bytes(self) -> None:
-        """One connection has its bound; what it has and grows no more is taken."""
+        """One connection has a limit; data that does not grow is accepted above it."""
         size = producer_size("P1")
         space = ClientSpace(2 * size, 100 * size)
         space.check(1, heartbeat("P1", "P2"), 0)
@@ -71,7 +71,7 @@ class ClientSpaceTests(SynchronousTestCase):
         self.assertLess(size("TAG"), 3000)
 
     def test_all_connections_together_have_a_bound_of_bytes(self) -> None:
-        """All together have theirs; it is given back when they leave."""
+        """All connections together have a limit, which is freed when they leave."""
         size = producer_size("P")
         space = ClientSpace(10 * size, 2 * size, 0)
         for channel_id in (1, 2):
@@ -93,7 +93,7 @@ class ClientSpaceTests(SynchronousTestCase):
         self.assertEqual(len(events), LINES_A_MINUTE)
 
     def test_little_is_free(self) -> None:
-        """A connection that wants little has it, whatever the others have; no more than that."""
+        """A connection with little data is always accepted, but no more than that."""
         size = producer_size("P1")
         space = ClientSpace(10 * size, 2 * size, 2 * size)
         for group in ("P1", "P2"):
@@ -109,7 +109,7 @@ class ClientSpaceTests(SynchronousTestCase):
         self.assertEqual(space.total_bytes, 4 * size)
 
     def test_subscriptions_left_out(self) -> None:
-        """A heartbeat that stands for earlier subscriptions counts as those."""
+        """A heartbeat that stands for earlier subscriptions counts as these."""
         data = consumer("G", 5)
         space = ClientSpace(consumer_size(data) + 100, 1 << 30)
         space.set(1, consumer_key("G"), consumer_size(data))
@@ -118,7 +118,7 @@ class ClientSpaceTests(SynchronousTestCase):
         space.check(1, heartbeat("P", consumers=(ConsumerData("G"),)), 0)
 
     def test_names_and_expressions_that_nothing_in_use_needs_are_refused(self) -> None:
-        """Names and expressions that nothing in use needs are refused by name."""
+        """Unused names and expressions are refused by name."""
         space = ClientSpace()
         data = consumer("G", 1, "a" * (EXPRESSION_LENGTH_MAX + 1))
         for beat, word in ((heartbeat("P" * 256), "group"), (heartbeat(client_id="c" * 1025),
@@ -132,7 +132,7 @@ class ClientSpaceTests(SynchronousTestCase):
 
 
 class HeartbeatTests(SynchronousTestCase):
-    """Heartbeats of a broker."""
+    """The heartbeats of a broker."""
 
     def setUp(self) -> None:
         self.box = KernelBox()
@@ -144,7 +144,7 @@ class HeartbeatTests(SynchronousTestCase):
                             peer=self.peer).code
 
     def test_too_much(self) -> None:
-        """Nothing of a heartbeat that is refused is kept; the next one may be smaller."""
+        """Nothing of a refused heartbeat is kept; the next one may be smaller."""
         clients = self.box.kernel.clients
         self.assertEqual(self.ask(heartbeat("P", consumers=(consumer("G", 5000),))),
                          ResponseCode.INVALID_PARAMETER)
@@ -159,7 +159,9 @@ class HeartbeatTests(SynchronousTestCase):
                          ({}, {}, 0))
 
     def test_one_line(self) -> None:
-        """The log has one line when a client of many groups comes, none when it comes again."""
+        """One line is logged when a client of many groups registers, and none when
+        it repeats it.
+        """
         groups = [f"P{number}" for number in range(100)]
         with capturedLogs() as events:
             for _ in range(2):

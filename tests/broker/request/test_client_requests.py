@@ -1,4 +1,4 @@
-"""Clients come, live and go: 34, 35, 38, 46, and 40 pushed to groups that change."""
+"""Clients register and leave: requests 34, 35, 38, 46, and 40 to groups that change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from twistmq.protocol.headers.client import (
 def consumer(
     group: str, *topics: str, model: MessageModel = MessageModel.CLUSTERING, unit: bool = False
 ) -> ConsumerData:
-    """A group of a heartbeat."""
+    """Return a group of a heartbeat."""
     return ConsumerData(group, message_model=model, unit_mode=unit, subscription_data_set=tuple(
         SubscriptionData(topic, sub_version=1) for topic in topics))
 
@@ -61,7 +61,7 @@ class ClientCase(SynchronousTestCase):
         self, number: int, *consumers: ConsumerData, producers: tuple[str, ...] = (),
         fingerprint: int = 0, without_sub: bool = False,
     ) -> HeartbeatResponseHeader:
-        """The heartbeat of client ``number``, from 0."""
+        """Send the heartbeat of client ``number``, from 0."""
         body = HeartbeatData(
             f"c{number}", tuple(ProducerData(group) for group in producers), consumers,
             fingerprint, without_sub)
@@ -71,7 +71,7 @@ class ClientCase(SynchronousTestCase):
         return reply.header(HeartbeatResponseHeader)
 
     def pushed(self, number: int) -> list[str]:
-        """The groups whose change client ``number`` was told since this was asked last."""
+        """Return the groups whose change client ``number`` was told since the last call."""
         peer = self.peers[number]
         groups = []
         for request in peer.requests:
@@ -87,7 +87,7 @@ class ClientCase(SynchronousTestCase):
 
 
 class HeartbeatTests(ClientCase):
-    """34."""
+    """The request 34."""
 
     def test_the_second_kind_of_heartbeat_is_supported(self) -> None:
         """The second kind of heartbeat is supported; one of the first changes subscriptions."""
@@ -96,7 +96,7 @@ class HeartbeatTests(ClientCase):
             support_heart_beat_v2=True, sub_change=True))
 
     def test_group_and_retry_topic(self) -> None:
-        """Both are created with Apache's settings; units are marked."""
+        """Both are created with Apache's settings, and marked as unit."""
         self.beat(0, consumer("G", "T"), consumer("U", "T", unit=True))
         kernel = self.box.kernel
         self.assertEqual(kernel.subscription_group.table["G"], SubscriptionGroupConfig("G"))
@@ -105,7 +105,7 @@ class HeartbeatTests(ClientCase):
                          TopicConfig("%RETRY%U", 1, 1, 6, topic_sys_flag=2))
 
     def test_retry_topic_as_the_group_says(self) -> None:
-        """Its queues are the group's, its order that of a topic the group subscribes to."""
+        """Its queues are those of the group, its order that of a subscribed topic."""
         kernel = self.box.kernel
         kernel.subscription_group.update(SubscriptionGroupConfig("G", retry_queue_nums=3), {})
         kernel.topic_config.update(TopicConfig("Ordered", order=True), {})
@@ -114,7 +114,7 @@ class HeartbeatTests(ClientCase):
                          TopicConfig("%RETRY%G", 3, 3, 6, order=True))
 
     def test_name_servers_hear_of_new_topics(self) -> None:
-        """Once for a heartbeat that created some; not for the next."""
+        """They are informed once by a heartbeat that created some, and not by the next one."""
         told: list[int] = []
         self.box.host.on_topic_change.append(lambda: told.append(1))
         self.beat(0, consumer("G", "T"), consumer("H", "T"))
@@ -122,7 +122,7 @@ class HeartbeatTests(ClientCase):
         self.assertEqual(told, [1])
 
     def test_producers_are_registered_by_group_with_their_language(self) -> None:
-        """They are known by group, with the language of the command."""
+        """They are registered by group, with the language of the command."""
         self.beat(0, producers=("P", "Q"))
         clients = self.box.kernel.clients.producers
         self.assertEqual(sorted(clients), ["P", "Q"])
@@ -131,14 +131,14 @@ class HeartbeatTests(ClientCase):
                          ("c0", self.peers[0], "PYTHON"))
 
     def test_group_that_cannot_be(self) -> None:
-        """It is left out; the heartbeat's other groups are taken."""
+        """An invalid group is left out; the other groups of the heartbeat are registered."""
         self.beat(0, consumer("bad*group", "T"), consumer("G", "T"), producers=("P",))
         self.assertEqual(list(self.box.kernel.clients.consumers), ["G"])
         self.assertNotIn("%RETRY%bad*group", self.box.kernel.topic_config.table)
         self.assertIn("P", self.box.kernel.clients.producers)
 
     def test_name_too_long_for_retries(self) -> None:
-        """The topic of its retries could have no directory: no start could read the topics."""
+        """Its retry topic could have no directory, so no start could read the topics."""
         disk = FaultyDisk()
         self.box = self.make(disk=disk)
         self.peers = [self.box.peer()]
@@ -151,7 +151,7 @@ class HeartbeatTests(ClientCase):
         self.assertEqual(topics, ["%RETRY%" + "g" * 248])
 
     def test_full_of_ordinary_topics(self) -> None:
-        """New groups come all the same, and then the groups there are get their topics."""
+        """New groups are registered, and existing ones still get their topics."""
         table = self.box.kernel.topic_config
         table.rows_size = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT
         self.beat(0, consumer("G", "T"))
@@ -172,7 +172,7 @@ class HeartbeatTests(ClientCase):
         self.assertNotIn("%RETRY%G", self.box.kernel.topic_config.table)
 
     def test_other_peoples_bodies(self) -> None:
-        """What Java, Go and C++ clients write: null for a set, fields in any order and more."""
+        """The bodies of Java, Go and C++ clients have null for a set, and fields in any order."""
         bodies = (
             b'{"clientID":"j","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET",'
             b'"consumeType":"CONSUME_PASSIVELY","groupName":"J","messageModel":"CLUSTERING",'
@@ -225,7 +225,7 @@ class LargeHeartbeatTests(ClientCase):
         return len(self.box.kernel.clients.consumers)
 
     def test_in_turns(self) -> None:
-        """It is answered when all its groups are taken."""
+        """The response follows when all its groups are registered."""
         self.assertIsNone(self.reply)
         before = self.groups()
         self.assertLess(before, self.COUNT // 2)
@@ -237,7 +237,7 @@ class LargeHeartbeatTests(ClientCase):
         self.assertEqual([reply.code for reply in self.box.late_replies(self.peer)], [0])
 
     def test_the_next_one(self) -> None:
-        """Another of the same connection is refused until then; others' are taken."""
+        """Another heartbeat of the same connection is refused until then."""
         body = HeartbeatData("c", consumer_data_set=(consumer("H", "T"),)).encode_standard()
 
         def ask(peer: Peer) -> int:
@@ -251,7 +251,7 @@ class LargeHeartbeatTests(ClientCase):
         self.assertEqual(ask(self.peer), 0)
 
     def test_a_lost_connection_leaves_nothing_of_its_heartbeat(self) -> None:
-        """Of a connection that is lost meanwhile nothing stays, and no more is taken."""
+        """If the connection is lost in the meantime, nothing of the heartbeat remains."""
         self.peer.active = False
         self.box.kernel.channels.remove(self.peer)
         self.assertEqual(self.groups(), 0)
@@ -260,10 +260,10 @@ class LargeHeartbeatTests(ClientCase):
 
 
 class SecondKindTests(ClientCase):
-    """Heartbeats with a fingerprint of the subscriptions in place of them."""
+    """Heartbeats with a fingerprint in place of the subscriptions."""
 
     def test_subscriptions_once(self) -> None:
-        """They are sent once, and again when the fingerprint changed."""
+        """They are sent once, and again when the fingerprint changes."""
         self.assertFalse(self.beat(0, consumer("G", "T"), fingerprint=7).sub_change)
         self.assertFalse(self.beat(0, consumer("G"), fingerprint=7, without_sub=True).sub_change)
         self.assertTrue(self.beat(0, consumer("G"), fingerprint=8, without_sub=True).sub_change)
@@ -273,19 +273,19 @@ class SecondKindTests(ClientCase):
         self.assertEqual(list(group.subscriptions), ["U"])
 
     def test_members_of_both_kinds(self) -> None:
-        """Each heartbeat of the other kind makes the client send its subscriptions."""
+        """A heartbeat of the other kind makes the client send its subscriptions."""
         self.beat(0, consumer("G", "T"), fingerprint=7)
         self.beat(1, consumer("G", "T"))
         self.assertTrue(self.beat(0, consumer("G"), fingerprint=7, without_sub=True).sub_change)
 
     def test_broker_that_never_saw_them(self) -> None:
-        """A broker that was started anew asks for the subscriptions."""
+        """A broker that was restarted asks for the subscriptions."""
         reply = self.beat(0, consumer("G"), fingerprint=7, without_sub=True)
         self.assertTrue(reply.sub_change)
         self.assertFalse(self.beat(0, consumer("G", "T"), fingerprint=7).sub_change)
 
     def test_group_that_was_empty(self) -> None:
-        """A client that was lost and comes back is asked for them too."""
+        """A client that was lost and returns is asked for them as well."""
         self.beat(0, consumer("G", "T"), fingerprint=7)
         self.box.kernel.channels.remove(self.peers[0])
         reply = self.beat(1, consumer("G"), fingerprint=7, without_sub=True)
@@ -293,10 +293,10 @@ class SecondKindTests(ClientCase):
 
 
 class PushTests(ClientCase):
-    """40: the members of a group share its queues anew."""
+    """The request 40: the members of a group must share its queues again."""
 
     def test_who_comes_and_goes(self) -> None:
-        """All members are told each time, the new one too."""
+        """All members are notified each time, including the new one."""
         self.beat(0, consumer("G", "T"))
         self.assertEqual(self.pushed(0), ["G"])
         self.beat(1, consumer("G", "T"))
@@ -305,21 +305,21 @@ class PushTests(ClientCase):
         self.assertEqual((self.pushed(0), self.pushed(1)), (["G"], []))
 
     def test_nothing_new(self) -> None:
-        """A heartbeat like the last one tells nobody."""
+        """A heartbeat like the last one causes no notification."""
         self.beat(0, consumer("G", "T"))
         self.pushed(0)
         self.beat(0, consumer("G", "T"))
         self.assertEqual(self.pushed(0), [])
 
     def test_topic_more(self) -> None:
-        """A group that subscribes to another topic is told."""
+        """A group that subscribes to another topic is notified."""
         self.beat(0, consumer("G", "T"))
         self.pushed(0)
         self.beat(0, consumer("G", "T", "U"))
         self.assertEqual(self.pushed(0), ["G"])
 
     def test_quiet_groups(self) -> None:
-        """Broadcast groups and groups that are set so are not told of heartbeats or leaving."""
+        """Broadcast groups, and groups with a setting, are not notified."""
         self.box.kernel.subscription_group.update(SubscriptionGroupConfig(
             "Q", notify_consumer_ids_changed_enable=False), {})
         for group, model in (("B", MessageModel.BROADCASTING), ("Q", MessageModel.CLUSTERING)):
@@ -330,7 +330,7 @@ class PushTests(ClientCase):
             self.assertEqual(self.pushed(0), [], group)
 
     def test_lost_member_of_a_quiet_group(self) -> None:
-        """The queues of one that is lost are shared anew even so, as with Apache's broker."""
+        """If a member is lost, the group is notified in spite of it, as with Apache's broker."""
         self.box.kernel.subscription_group.update(SubscriptionGroupConfig(
             "Q", notify_consumer_ids_changed_enable=False), {})
         for number in (0, 1):
@@ -339,7 +339,7 @@ class PushTests(ClientCase):
         self.assertEqual(self.pushed(0), ["Q"])
 
     def test_silent_client(self) -> None:
-        """After two minutes without a heartbeat the others take its queues over."""
+        """After two minutes without a heartbeat the others take over its queues."""
         self.beat(0, consumer("G", "T"))
         self.beat(1, consumer("G", "T"))
         self.box.now_ms += 60_000
@@ -355,7 +355,7 @@ class PushTests(ClientCase):
         self.assertEqual(self.box.kernel.clients.consumers["G"].client_ids, ["c0"])
 
     def test_plugins_are_told(self) -> None:
-        """``on_client_change`` hears what the members hear, and more."""
+        """``on_client_change`` gets the same changes as the members, and more."""
         class Listener:
             def __init__(self) -> None:
                 self.heard: list[tuple[str, str]] = []
@@ -373,7 +373,7 @@ class PushTests(ClientCase):
 
 
 class UnregisterTests(ClientCase):
-    """35."""
+    """The request 35."""
 
     def leave(self, number: int, **groups: str) -> RemotingCommand:
         return self.box.ask(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader(
@@ -388,7 +388,7 @@ class UnregisterTests(ClientCase):
         self.assertEqual((list(clients.consumers), list(clients.producers)), (["H"], ["Q"]))
 
     def test_others_are_told(self) -> None:
-        """Who is left shares the queues; who left is not told."""
+        """The remaining members are notified, and the one that left is not."""
         for number in (0, 1):
             self.beat(number, consumer("G", "T"))
         self.pushed(0), self.pushed(1)
@@ -396,13 +396,13 @@ class UnregisterTests(ClientCase):
         self.assertEqual((self.pushed(0), self.pushed(1)), (["G"], []))
 
     def test_unknown_groups(self) -> None:
-        """Leaving what is not there succeeds and creates nothing."""
+        """Leaving an unknown group succeeds and creates nothing."""
         reply = self.leave(0, producer_group="X", consumer_group="Y")
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
         self.assertNotIn("Y", self.box.kernel.subscription_group.table)
 
     def test_by_connection(self) -> None:
-        """A name alone takes nobody out: the connection must be the client's."""
+        """The name of a client is not enough; the connection must be its own."""
         self.beat(0, consumer("G", "T"))
         self.box.ask(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader(
             client_id="c0", consumer_group="G"), peer=self.peers[1])
@@ -410,10 +410,10 @@ class UnregisterTests(ClientCase):
 
 
 class MembersTests(ClientCase):
-    """38."""
+    """The request 38."""
 
     def test_member_ids_come_in_order_of_arrival(self) -> None:
-        """The ids, in the order in which they came."""
+        """The ids have the order of their registrations."""
         for number in (1, 0, 2):
             self.beat(number, consumer("G", "T"))
         reply = self.members("G")
@@ -428,7 +428,7 @@ class MembersTests(ClientCase):
 
 @implementer(IFilterLanguage)
 class Truth:
-    """A language of one word."""
+    """A filter language with one word."""
 
     def compile(self, expression: str) -> Callable[[Mapping[str, str]], bool]:
         if expression != "TRUE":
@@ -437,7 +437,7 @@ class Truth:
 
 
 class TruthPlugin:
-    """Brings the language TRUTH."""
+    """A plugin with the language TRUTH."""
 
     @hookimpl
     def register_filter_languages(self) -> Mapping[str, IFilterLanguage]:
@@ -445,7 +445,7 @@ class TruthPlugin:
 
 
 class CheckTests(ClientCase):
-    """46."""
+    """The request 46."""
 
     def check(self, subscription: SubscriptionData | None) -> tuple[int, str | None]:
         body = CheckClientRequestBody("c", "G", subscription)
@@ -453,7 +453,7 @@ class CheckTests(ClientCase):
         return reply.code, reply.remark
 
     def test_tag_is_always_taken(self) -> None:
-        """TAG is always taken, as is what says nothing."""
+        """TAG is always accepted, and so is a missing expression."""
         good = (ResponseCode.SUCCESS, None)
         self.assertEqual(self.check(SubscriptionData("T", "a || b")), good)
         self.assertEqual(self.check(SubscriptionData("T", "a", expression_type="")), good)
@@ -461,7 +461,7 @@ class CheckTests(ClientCase):
         self.assertEqual(self.box.ask(RequestCode.CHECK_CLIENT_CONFIG).code, ResponseCode.SUCCESS)
 
     def test_other_languages_switched_off(self) -> None:
-        """Without enablePropertyFilter none is taken; the remark is Apache's."""
+        """Without enablePropertyFilter all are refused; the remark is Apache's."""
         self.box = self.make(plugins=[("truth", TruthPlugin())])
         for name in ("SQL92", "TRUTH"):
             self.assertEqual(
@@ -470,7 +470,7 @@ class CheckTests(ClientCase):
                  f"The broker does not support consumer to filter message by {name}"))
 
     def test_language_of_a_plugin(self) -> None:
-        """A right expression is taken, a wrong one and an unknown language are not."""
+        """A right expression is accepted; a wrong one and an unknown language are not."""
         self.box = self.make(plugins=[("truth", TruthPlugin())],
                              settings={"enablePropertyFilter": "true"})
         codes = [self.check(SubscriptionData("T", expression, expression_type=name))[0]
@@ -483,7 +483,7 @@ class CheckTests(ClientCase):
             ["only TRUE is true", "no filter language SQL92"])
 
     def test_broken_body(self) -> None:
-        """It is refused with a reason."""
+        """The request is refused with a reason."""
         reply = self.box.ask(RequestCode.CHECK_CLIENT_CONFIG, body=b"{")
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("CheckClientRequestBody", reply.remark or "")
@@ -493,7 +493,7 @@ class ManyClientsTests(SynchronousTestCase):
     """A group of a thousand members."""
 
     def test_one_join(self) -> None:
-        """All are told once, and listed."""
+        """All are notified once, and listed."""
         box = KernelBox()
         self.addCleanup(box.stop)
         peers: list[Peer] = [box.peer() for _ in range(1000)]

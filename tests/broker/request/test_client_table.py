@@ -1,4 +1,4 @@
-"""Producers and consumers: heartbeats, leaving, silence, and what listeners are told."""
+"""Producers and consumers: heartbeats, leaving, silence, and the calls of listeners."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ GONE, UNREGISTER = ChangeKind.CLIENT_GONE, ChangeKind.UNREGISTER
 
 
 def subscriptions(*wanted: tuple[str, int]) -> tuple[SubscriptionData, ...]:
-    """Subscriptions by topic and version."""
+    """Return subscriptions by topic and version."""
     return tuple(SubscriptionData(topic, sub_version=version) for topic, version in wanted)
 
 
 class TableCase(SynchronousTestCase):
-    """A table that writes down what it tells."""
+    """A table that records the calls of its listener."""
 
     def setUp(self) -> None:
         self.changes: list[ClientChange] = []
@@ -33,7 +33,7 @@ class TableCase(SynchronousTestCase):
         self.peers = [Peer(number, 40_000 + number) for number in range(1, 4)]
 
     def client(self, number: int, client_id: str = "", at_ms: int = NOW_MS) -> Client:
-        """The client of connection ``number``, from 1."""
+        """Return the client of connection ``number``, from 1."""
         return Client(client_id or f"c{number}", self.peers[number - 1], "JAVA", 479, at_ms, at_ms)
 
     def beat(
@@ -41,7 +41,7 @@ class TableCase(SynchronousTestCase):
         model: MessageModel = MessageModel.CLUSTERING, client_id: str = "",
         keep_subscriptions: bool = False, at_ms: int = NOW_MS,
     ) -> bool:
-        """A consumer's heartbeat."""
+        """Register a consumer by a heartbeat."""
         data = ConsumerData(group, message_model=model,
                             subscription_data_set=subscriptions(*wanted))
         return self.table.register_consumer(
@@ -49,7 +49,7 @@ class TableCase(SynchronousTestCase):
             keep_subscriptions=keep_subscriptions)
 
     def told(self) -> list[tuple[ChangeKind, str, str | None, bool]]:
-        """(kind, group, client id, notify) since this was asked last."""
+        """Return (kind, group, client id, notify) of each call since the last time."""
         told = [(change.kind, change.group, change.client.client_id if change.client else None,
                  change.notify) for change in self.changes]
         self.changes.clear()
@@ -62,10 +62,10 @@ class TableCase(SynchronousTestCase):
 
 
 class ConsumerTests(TableCase):
-    """Members of consumer groups."""
+    """The members of consumer groups."""
 
     def test_first_heartbeat(self) -> None:
-        """It makes the group; listeners hear of the change, then of the member."""
+        """It creates the group; listeners get the change first and then the member."""
         self.assertTrue(self.beat(1, "G", ("T", 1)))
         self.assertEqual(self.told(), [(CHANGE, "G", None, True), (REGISTER, "G", "c1", True)])
         members = self.table.consumer_group("G")
@@ -84,7 +84,7 @@ class ConsumerTests(TableCase):
         self.assertEqual(client.last_heartbeat_ms, NOW_MS + 5)
 
     def test_second_member(self) -> None:
-        """It comes behind the first and makes all share anew."""
+        """It is listed after the first one, and makes all share the queues again."""
         self.beat(1, "G", ("T", 1))
         self.told()
         self.assertTrue(self.beat(2, "G", ("T", 1)))
@@ -97,7 +97,7 @@ class ConsumerTests(TableCase):
         self.assertIsNone(self.table.find_consumer("H", "c1"))
 
     def test_other_id_on_the_same_connection(self) -> None:
-        """The new id counts; nobody need share anew, as with Apache's broker."""
+        """The new id counts; as with Apache's broker, the queues are not shared again."""
         self.beat(1, "G", ("T", 1))
         self.told()
         self.assertFalse(self.beat(1, "G", ("T", 1), client_id="other"))
@@ -107,7 +107,7 @@ class ConsumerTests(TableCase):
         self.assertEqual(members.client_ids, ["other"])
 
     def test_subscriptions_change(self) -> None:
-        """A topic more or less is a change; a newer version is taken without one."""
+        """Another topic is a change; a newer version is accepted without one."""
         self.beat(1, "G", ("T", 5))
         self.assertFalse(self.beat(1, "G", ("T", 6)))
         self.assertEqual(self.topics(), {"T": 6})
@@ -119,13 +119,13 @@ class ConsumerTests(TableCase):
         self.assertEqual(self.topics(), {"U": 1})
 
     def test_subscriptions_left_out(self) -> None:
-        """A heartbeat may leave them out: they stay."""
+        """A heartbeat may omit them, and then they remain."""
         self.beat(1, "G", ("T", 5))
         self.assertFalse(self.beat(1, "G", keep_subscriptions=True))
         self.assertEqual(self.topics(), {"T": 5})
 
     def test_quiet_groups(self) -> None:
-        """Members of a broadcast group, and of one that is set so, are not to be told."""
+        """Members of a broadcast group, and of one with a setting, are not to be notified."""
         for group, model, notify in (("B", MessageModel.BROADCASTING, True),
                                      ("Q", MessageModel.CLUSTERING, False)):
             self.beat(1, group, ("T", 1), model=model, notify=notify)
@@ -135,7 +135,7 @@ class ConsumerTests(TableCase):
             self.assertEqual(changes, [False] * 3, group)
 
     def test_lost_member_of_a_broadcast_group(self) -> None:
-        """The others need not share anything anew."""
+        """The others need not share queues again."""
         for number in (1, 2):
             self.beat(number, "B", model=MessageModel.BROADCASTING)
         self.told()
@@ -143,7 +143,7 @@ class ConsumerTests(TableCase):
         self.assertEqual(self.told(), [(GONE, "B", "c2", True), (CHANGE, "B", None, False)])
 
     def test_groups_consuming(self) -> None:
-        """Which groups subscribe to a topic."""
+        """The groups that subscribe to a topic are returned."""
         self.beat(1, "G", ("T", 1), ("U", 1))
         self.beat(2, "H", ("T", 1))
         self.assertEqual(self.table.groups_consuming("T"), ["G", "H"])
@@ -152,10 +152,10 @@ class ConsumerTests(TableCase):
 
 
 class LeavingTests(TableCase):
-    """Consumers that go."""
+    """Consumers that leave."""
 
     def test_one_of_two(self) -> None:
-        """The other is told and stays."""
+        """The other one is notified and remains."""
         self.beat(1)
         self.beat(2)
         self.told()
@@ -166,7 +166,7 @@ class LeavingTests(TableCase):
         self.assertEqual(members.client_ids, ["c2"])
 
     def test_last_member(self) -> None:
-        """The group is gone with it, and its subscriptions."""
+        """The group and its subscriptions are removed."""
         self.beat(1, "G", ("T", 1))
         self.told()
         self.table.unregister_consumer("G", self.peers[0])
@@ -184,7 +184,7 @@ class LeavingTests(TableCase):
         self.assertEqual(self.told(), [])
 
     def test_lost_connection(self) -> None:
-        """All its groups lose it, of either kind, and nobody else's."""
+        """It is removed from all groups of either kind, and no other client is."""
         self.beat(1, "G")
         self.beat(2, "G")
         self.beat(1, "H")
@@ -200,10 +200,10 @@ class LeavingTests(TableCase):
 
 
 class ProducerTests(TableCase):
-    """Members of producer groups."""
+    """The members of producer groups."""
 
     def test_first_and_next_heartbeats(self) -> None:
-        """Listeners hear of the first."""
+        """Listeners are called for the first one."""
         self.table.register_producer("P", self.client(1))
         self.table.register_producer("P", self.client(1, at_ms=NOW_MS + 5))
         self.assertEqual(self.told(), [(REGISTER, "P", "c1", True)])
@@ -211,7 +211,7 @@ class ProducerTests(TableCase):
         self.assertEqual(client.last_heartbeat_ms, NOW_MS + 5)
 
     def test_the_group_goes_with_its_last_member(self) -> None:
-        """The group goes with its last member."""
+        """The group is removed with its last member."""
         for number in (1, 2):
             self.table.register_producer("P", self.client(number))
         self.told()
@@ -222,7 +222,7 @@ class ProducerTests(TableCase):
         self.assertNotIn("P", self.table.producers)
 
     def test_available_producer(self) -> None:
-        """Each in turn; none that is lost, none of another group."""
+        """Live members of the group are returned in turn."""
         self.assertIsNone(self.table.available_producer("P"))
         for number in (1, 2, 3):
             self.table.register_producer("P", self.client(number))
@@ -237,7 +237,7 @@ class ProducerTests(TableCase):
         self.assertIsNone(self.table.available_producer("P"))
 
     def test_available_producer_that_may_be_asked(self) -> None:
-        """Each in turn of those that may; a question is asked about no more than are needed."""
+        """Those that may be asked are returned in turn; no more are checked than necessary."""
         for number in (1, 2, 3):
             self.table.register_producer("P", self.client(number))
         asked: list[str] = []
@@ -253,10 +253,10 @@ class ProducerTests(TableCase):
 
 
 class ExpiryTests(TableCase):
-    """Clients that say nothing for too long."""
+    """Clients that are silent for too long."""
 
     def test_a_silent_client_is_removed_and_its_connection_closed(self) -> None:
-        """More than the limit is too long: the client goes and its connection is closed."""
+        """A client that is silent for longer than the limit is removed and disconnected."""
         self.beat(1, "G", at_ms=NOW_MS)
         self.beat(2, "G", at_ms=NOW_MS + 1)
         self.table.register_producer("P", self.client(3, at_ms=NOW_MS))
@@ -270,14 +270,14 @@ class ExpiryTests(TableCase):
         self.assertEqual([peer.active for peer in self.peers], [False, True, False])
 
     def test_client_of_two_groups(self) -> None:
-        """One that is silent for one group only leaves that one."""
+        """A client that is silent for one group leaves only that group."""
         self.beat(1, "G", at_ms=NOW_MS)
         self.beat(1, "H", at_ms=NOW_MS + 60_000)
         self.table.expire(NOW_MS + 130_000, 120_000)
         self.assertEqual(list(self.table.consumers), ["H"])
 
     def test_connections_that_go_meanwhile(self) -> None:
-        """A listener may lose what the scan has yet to look at."""
+        """A listener may close connections that the scan has yet to examine."""
         def lose_third(change: ClientChange) -> None:
             if change.kind is GONE:
                 table.connection_lost(self.peers[2])
@@ -306,7 +306,9 @@ class ProducerIdTests(TableCase):
         self.assertIsNone(self.found())
 
     def test_newest_live_connection(self) -> None:
-        """A client that connects again is found there, and where it was if that one goes first."""
+        """A client that connects again is found there, and at its old connection if the new one
+        ends.
+        """
         self.table.register_producer("P", self.client(1, "c"))
         self.table.register_producer("P", self.client(2, "c"))
         self.assertIs(self.found(), self.peers[1])
@@ -326,7 +328,7 @@ class ProducerIdTests(TableCase):
 
 
 class LogTests(TableCase):
-    """Clients that come and go, however often, fill no log."""
+    """Clients that connect and leave, however often, do not fill the log."""
 
     def lines(self, words: str, events: Sequence[LogEvent]) -> int:
         return len([event for event in events if words in str(event.get("log_format"))])
@@ -344,7 +346,7 @@ class LogTests(TableCase):
                          [EVENTS_A_MINUTE] * 2)
 
     def test_silence(self) -> None:
-        """A silent connection that is in many groups."""
+        """A silent connection is a member of many groups."""
         for number in range(50):
             self.beat(1, f"G{number}")
         with capturedLogs() as events:
@@ -353,7 +355,7 @@ class LogTests(TableCase):
         self.assertEqual(self.table.consumers, {})
 
     def test_ids_of_others(self) -> None:
-        """An account that says in many groups that it is another's client."""
+        """An account claims in many groups to be another client."""
         self.table.register_producer("P", self.client(1))
         stranger = replace(self.client(2, "c1"), owner=("other",))
         with capturedLogs() as events:

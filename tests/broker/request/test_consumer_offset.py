@@ -1,4 +1,4 @@
-"""Consumer offsets: commits, resets, pulls, deletion, the file in both of Apache's forms."""
+"""Consumer offsets: commits, resets, pulls, deletion, and the file in both of Apache's forms."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class OffsetCase(SynchronousTestCase):
 
 
 class CommitTests(OffsetCase):
-    """How far a group has come."""
+    """The progress of a group."""
 
     def test_commit_and_query(self) -> None:
-        """Each queue of a topic and group has its offset; what never was is -1."""
+        """Each queue of a topic and group has its offset; a missing one is -1."""
         self.commit("G", "T", 0, 5)
         self.commit("G", "T", 1, 7)
         self.commit("H", "T", 0, 9)
@@ -58,7 +58,7 @@ class CommitTests(OffsetCase):
             self.assertEqual(self.table.query(group, topic, queue_id), -1)
 
     def test_the_count_of_offsets_is_exact_and_bounded(self) -> None:
-        """What is counted is what there is, whatever was done; without room none is new."""
+        """The count is exact after any change; at the limit no offset is added."""
         self.assertEqual(self.table.size_bytes, 0)
         self.commit("G", "T", 0, 5)
         one = self.table.size_bytes
@@ -85,13 +85,13 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.table.size_bytes, 0)
 
     def test_offset_goes_back(self) -> None:
-        """A group that goes back is taken at its word."""
+        """A lower offset is accepted."""
         self.commit("G", "T", 0, 5)
         self.commit("G", "T", 0, 3)
         self.assertEqual(self.table.query("G", "T", 0), 3)
 
     def test_lines_of_the_log(self) -> None:
-        """A client that goes back and forth fills no log: ten lines a minute."""
+        """A client that goes back and forth causes at most ten lines a minute."""
         events: list[LogEvent] = []
         globalLogPublisher.addObserver(events.append)
         self.addCleanup(globalLogPublisher.removeObserver, events.append)
@@ -102,7 +102,7 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.table.query("G", "T", 0), 1)
 
     def test_topics_and_groups(self) -> None:
-        """Who consumed what, also where one name ends as another."""
+        """Names are separated, even if one name ends as another does."""
         for group, topic in (("G", "T"), ("G", "U"), ("xG", "T"), ("H", "xT")):
             self.commit(group, topic, 0, 1)
         self.assertEqual(self.table.topics_of_group("G"), {"T", "U"})
@@ -110,7 +110,7 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.table.groups_of_topic("none"), set())
 
     def test_the_version_counts_one_change_in_500_commits(self) -> None:
-        """It counts one change in 500 commits."""
+        """The version increases once in 500 commits."""
         self.assertEqual(self.table.data_version, DataVersion(timestamp=NOW_MS))
         for offset in range(1001):
             self.commit("G", "T", 0, offset)
@@ -118,10 +118,10 @@ class CommitTests(OffsetCase):
 
 
 class PullTests(OffsetCase):
-    """Where the next pull goes."""
+    """The offset of the next pull."""
 
     def test_pulled_is_ahead_of_consumed(self) -> None:
-        """The last pull's end; the consumer offset for who never pulled."""
+        """It is the end of the last pull, or the consumer offset without one."""
         self.commit("G", "T", 0, 5)
         self.assertEqual(self.table.query_pulled("G", "T", 0), 5)
         self.table.pulled("G", "T", 0, 37)
@@ -130,17 +130,17 @@ class PullTests(OffsetCase):
         self.assertEqual(self.table.query_pulled("G", "T", 1), -1)
 
     def test_pulls_are_not_saved(self) -> None:
-        """Who pulls does not make the file change."""
+        """A pull does not change the file."""
         self.table.pulled("G", "T", 0, 37)
         self.table.persist()
         self.assertRaises(FileNotFoundError, self.disk.read_file, PATH)
 
 
 class WrittenTests(OffsetCase):
-    """The text of the file, which is put together of rows."""
+    """The text of the file, which is joined from rows."""
 
     def test_as_the_whole_would_be(self) -> None:
-        """Also after changes, new keys and keys that are gone."""
+        """The text is the same as that of the whole table, also after changes and deletions."""
         def check() -> None:
             self.table.persist()
             self.assertEqual(self.disk.read_file(PATH), self.table.wrapper().encode_pretty())
@@ -158,7 +158,7 @@ class WrittenTests(OffsetCase):
         check()
 
     def test_keys_that_come_while_it_is_written(self) -> None:
-        """They are in the file, and their groups."""
+        """They are in the file, with their groups."""
         for number in range(100):
             self.commit(f"G{number}", "T", 0, number)
         saving = self.table.saving()
@@ -176,7 +176,7 @@ class WrittenTests(OffsetCase):
         self.assertEqual(self.disk.read_file(PATH), self.table.wrapper().encode_pretty())
 
     def test_43_is_made_of_rows_as_well(self) -> None:
-        """43 is made of rows as well."""
+        """The response 43 is joined from rows as well."""
         for number in range(3):
             self.commit(f"G{number}", "T", number, number)
         encoding = self.table.encoding()
@@ -191,7 +191,7 @@ class WrittenTests(OffsetCase):
         self.assertEqual(steps, 3)
 
     def test_numbers_that_are_no_offsets(self) -> None:
-        """They are left out: nothing could be told of them on the wire, and the rest counts."""
+        """They are left out, because they could not be sent, and the others count."""
         for row in ("0:9223372036854775808", "2147483648:1", '0:"x"'):
             text = f'{{"offsetTable":{{"T@G":{{{row},1:5}}}}}}'
             self.write(text)
@@ -205,16 +205,16 @@ class WrittenTests(OffsetCase):
             ConsumerOffsetSerializeWrapper.decode_saved(self.disk.read_file(PATH))
 
     def test_a_row_that_is_lost(self) -> None:
-        """A file with one is damaged."""
+        """A file with a missing row is damaged."""
         self.write('{"offsetTable":{"T@G":null}}')
         self.assertRaises(StoreDamaged, self.make().load)
 
 
 class ResetTests(OffsetCase):
-    """Offsets an administrator sets."""
+    """Offsets that an administrator sets."""
 
     def test_reset_waits_for_a_pull(self) -> None:
-        """It is told and counts until a pull took it, once; then the group goes on from there."""
+        """The reset applies until a pull has used it, once; then the group continues from there."""
         self.commit("G", "T", 0, 50)
         self.table.reset("G", "T", 0, 10)
         self.assertTrue(self.table.is_reset("G", "T", 0))
@@ -225,7 +225,7 @@ class ResetTests(OffsetCase):
         self.assertFalse(self.table.is_reset("G", "T", 0))
 
     def test_queues_apart(self) -> None:
-        """A pull takes its own queue's reset and leaves the others'."""
+        """A pull uses the reset of its own queue only."""
         self.table.reset("G", "T", 0, 1)
         self.table.reset("G", "T", 1, 2)
         self.assertIsNone(self.table.take_reset_offset("U", "G", 0))
@@ -235,7 +235,7 @@ class ResetTests(OffsetCase):
         self.assertEqual(self.table.query("G", "T", 0), 1)
 
     def test_group_that_never_came(self) -> None:
-        """It begins where it was told."""
+        """The group begins at the offset of the reset."""
         self.table.reset("G", "T", 0, 10)
         self.table.persist()
         self.table = self.make()
@@ -256,7 +256,7 @@ class DeletionTests(OffsetCase):
         return set(self.table.table)
 
     def test_its_offsets_go(self) -> None:
-        """Its offsets go, of every kind and group."""
+        """Its offsets of every kind and group are deleted."""
         self.table.clean_topics(["T"])
         self.assertEqual(self.left(), {"U@G", "xT@H"})
         self.assertIsNone(self.table.take_reset_offset("T", "G", 0))
@@ -264,13 +264,13 @@ class DeletionTests(OffsetCase):
         self.assertEqual(self.table.query_pulled("G", "U", 0), 2)
 
     def test_a_deleted_group_loses_its_offsets_in_every_topic(self) -> None:
-        """Its offsets go, in every topic."""
+        """Its offsets are deleted in every topic."""
         self.table.clean_group("G")
         self.assertEqual(self.left(), {"T@xG", "xT@H"})
         self.assertIsNone(self.table.take_reset_offset("U", "G", 0))
 
     def test_deletion_is_saved(self) -> None:
-        """A restart does not bring them back."""
+        """A restart does not restore them."""
         self.table.persist()
         self.table.clean_group("G")
         self.table.persist()
@@ -280,7 +280,7 @@ class DeletionTests(OffsetCase):
 
 
 class FileTests(OffsetCase):
-    """consumerOffset.json."""
+    """The file consumerOffset.json."""
 
     def test_both_of_apaches_forms(self) -> None:
         """4.9 has the offsets alone, 5.3 more; queue ids are unquoted in both."""
@@ -304,7 +304,7 @@ class FileTests(OffsetCase):
         self.assertIn(f'"timestamp":{NOW_MS}', text)
 
     def test_written_when_something_changed(self) -> None:
-        """A save with nothing new writes nothing."""
+        """A save without changes writes nothing."""
         self.commit("G", "T", 0, 5)
         self.table.persist()
         self.disk.remove(PATH)
@@ -315,7 +315,7 @@ class FileTests(OffsetCase):
         self.assertTrue(self.disk.read_file(PATH))
 
     def test_full_disk(self) -> None:
-        """What could not be saved is saved by the next attempt."""
+        """Changes that could not be saved are saved by the next attempt."""
         self.commit("G", "T", 0, 5)
         self.disk.room_bytes = 10
         self.assertRaises(StoreFull, self.table.persist)
@@ -326,7 +326,7 @@ class FileTests(OffsetCase):
         self.assertEqual(again.query("G", "T", 0), 5)
 
     def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
-        """A file that is no table stops the start and is named."""
+        """A file that is no table stops the start, and the error names it."""
         self.write('{"offsetTable":["T@G"]}')
         self.assertIn(PATH, str(self.assertRaises(StoreDamaged, self.table.load)))
 
@@ -337,7 +337,7 @@ class FileTests(OffsetCase):
         st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-1, 2**63 - 1), min_size=1,
                         max_size=4), max_size=8))
     def test_round_trip(self, offsets: dict[tuple[str, str], dict[int, int]]) -> None:
-        """Any offsets come back as they were."""
+        """Any offsets are read back as they were."""
         self.disk = FaultyDisk()
         self.table = self.make()
         for (topic, group), queues in offsets.items():

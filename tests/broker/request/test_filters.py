@@ -1,4 +1,4 @@
-"""Filters: tags by the queue entry, other languages by the record's properties."""
+"""Filters: tags by the queue entry, and other languages by the properties of the record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Equals:
 
 
 def record(**properties: str) -> bytes:
-    """A stored message with these properties."""
+    """Return a stored message with these properties."""
     host = host_bytes("127.0.0.1", 1)
     return encode_record(MessageRecord(
         "T", 0, b"body", format_properties(properties), 0, host, host, [],
@@ -43,7 +43,7 @@ def record(**properties: str) -> bytes:
 
 
 class PropertyFilterTests(SynchronousTestCase):
-    """Compiled expressions of plugins."""
+    """The compiled expressions of plugins."""
 
     def test_an_expression_is_given_all_properties(self) -> None:
         """An expression is given all properties, of a record and of a text."""
@@ -60,10 +60,10 @@ class PropertyFilterTests(SynchronousTestCase):
 
 
 class TagTests(SynchronousTestCase):
-    """``TAG`` expressions."""
+    """Expressions of the type ``TAG``."""
 
     def test_tags_of(self) -> None:
-        """Tags are separated by bars; blanks around them do not count; nothing means all."""
+        """Tags are separated by bars, and blanks around them are ignored; no tags mean all."""
         for expression, tags in ((None, []), ("", []), ("*", []), ("a", ["a"]),
                                  ("a||b", ["a", "b"]), (" a || b ||", ["a", "b"]),
                                  ("\x03a\0||\u3000b\xa0", ["a", "\u3000b\xa0"])):
@@ -72,7 +72,7 @@ class TagTests(SynchronousTestCase):
             self.assertRaises(ValueError, tags_of, expression)
 
     def test_clients_that_do_not_name_a_type_mean_tag(self) -> None:
-        """Clients that do not name a type mean TAG."""
+        """Clients without a type mean TAG."""
         self.assertEqual([is_tag_type(name) for name in (None, "", "TAG", "SQL92")],
                          [True, True, True, False])
 
@@ -87,7 +87,7 @@ class TagTests(SynchronousTestCase):
         self.assertTrue(chosen.match_record(record(TAGS="C")))
 
     def test_many_tags(self) -> None:
-        """Many tags are told apart as few are: the least, the greatest, those beside them."""
+        """Many tags are distinguished as few are: the least, the greatest, and their neighbours."""
         names = [f"tag{number}" for number in range(1000)]
         chosen = FilterLanguages().make_filter("TAG", "||".join(names))
         assert chosen is not None
@@ -98,7 +98,7 @@ class TagTests(SynchronousTestCase):
             self.assertFalse(chosen.match_queue_entry(code), msg=str(code))
 
     def test_long_expression(self) -> None:
-        """64 Ki characters are taken, one more is refused, in any language, before it is read."""
+        """The limit is 64 Ki characters in any language, and is checked before the expression."""
         languages = FilterLanguages()
         languages.make_filter("TAG", "a" * EXPRESSION_LENGTH_MAX)
         for expression_type in ("TAG", None, "EQUALS"):
@@ -109,16 +109,18 @@ class TagTests(SynchronousTestCase):
                 self.assertIn("longer than 65536", str(error))
 
     def test_a_subscription_to_everything_needs_no_filter(self) -> None:
-        """A subscription to everything needs no filter."""
+        """A subscription to everything has no filter."""
         for expression in ("*", "", None):
             self.assertIsNone(FilterLanguages().make_filter("TAG", expression))
 
 
 class GroupFilterTests(SynchronousTestCase):
-    """Filters of what groups subscribed to in heartbeats."""
+    """The filters of subscriptions from heartbeats."""
 
     def test_made_once(self) -> None:
-        """A subscription is read once, however many pulls ask; a newer one is read anew."""
+        """A subscription is parsed once, whatever the number of pulls; a newer one
+        is parsed again.
+        """
         languages = FilterLanguages()
         made: MadeFilters = {}
         old, new = (SubscriptionData("T", "a || b", sub_version=version) for version in (1, 2))
@@ -132,7 +134,7 @@ class GroupFilterTests(SynchronousTestCase):
 
 
 class LanguageTests(SynchronousTestCase):
-    """Languages of plugins."""
+    """The languages of plugins."""
 
     def setUp(self) -> None:
         self.languages = FilterLanguages()
@@ -155,7 +157,7 @@ class LanguageTests(SynchronousTestCase):
         self.assertFalse(chosen.match_record(record()))
 
     def test_an_unknown_language_differs_from_an_invalid_expression(self) -> None:
-        """An unknown language and an expression of another language are told apart."""
+        """An unknown language and a wrong expression have different errors."""
         for name, expression, text in (
             ("SQL92", "a > 1", "no filter language SQL92"),
             ("EQUALS", "red", "no = in the expression"), ("TAG", "||", "subString split error"),
@@ -170,7 +172,7 @@ class LanguageTests(SynchronousTestCase):
                                  ResponseCode.SUBSCRIPTION_PARSE_FAILED])
 
     def test_compiled_once(self) -> None:
-        """An expression is compiled when it comes first, a wrong one too; a hundred are kept."""
+        """An expression is compiled at its first use, even a wrong one; a hundred are kept."""
         asked: list[str] = []
 
         class Counting(Equals):
@@ -192,7 +194,7 @@ class LanguageTests(SynchronousTestCase):
         self.assertEqual(asked.count("wrong"), 2)
 
     def test_a_filter_is_as_dear_as_its_language_says_of_the_expression(self) -> None:
-        """A filter is as dear as its language says of the expression; 1 where it says nothing."""
+        """The cost of a filter is that of its language; 1 is the default."""
         self.assertEqual(self.languages.make_filter("EQUALS", "a=1").cost, 1)  # type: ignore
 
         class Dear(Equals):

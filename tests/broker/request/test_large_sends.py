@@ -36,13 +36,13 @@ STEPS_MAX = 1000
 
 
 def batch(count: int, properties: str = "", name: str = "m") -> bytes:
-    """A batch's body; each message says which one it is."""
+    """Return the body of a batch; each message has its number."""
     return encode_batch([(0, b"%s%d" % (name.encode(), number), properties)
                          for number in range(count)])
 
 
 class LargeCase(SynchronousTestCase):
-    """A kernel in which each look at the clock takes a millisecond."""
+    """A kernel in which each reading of the clock takes a millisecond."""
 
     settings: Mapping[str, str] = {}
 
@@ -84,12 +84,12 @@ class LargeCase(SynchronousTestCase):
         return self.box.send(peer, code, header, body)
 
     def step(self) -> None:
-        """One turn of long work."""
+        """Run one turn of long work."""
         if self.soon:
             self.soon.pop(0)()
 
     def replies(self, peer: Peer, count: int = 1) -> list[RemotingCommand]:
-        """Take turns until so many replies are there."""
+        """Run turns until this number of responses exists."""
         for _ in range(STEPS_MAX):
             if len(self.box.late_replies(peer)) >= count:
                 break
@@ -103,10 +103,10 @@ class LargeCase(SynchronousTestCase):
 
 
 class TurnTests(LargeCase):
-    """How much one turn does, and who else has his."""
+    """The work of one turn, and the other clients that are served."""
 
     def test_plugins_and_queues_get_parts(self) -> None:
-        """Plugins and queues get parts; a turn makes, stores or enters four of them at most."""
+        """Plugins and queues get parts; a turn makes, stores or enters at most four of them."""
         peer = self.box.peer()
         self.assertIsNone(self.ask(peer, batch(MANY)))
         turns = 0
@@ -124,7 +124,7 @@ class TurnTests(LargeCase):
         self.assertEqual((sum(self.dispatched), max(self.dispatched)), (MANY, PART_COUNT))
 
     def test_others_have_turns(self) -> None:
-        """Each turn another connection's send is answered at once; the batch stays in one piece."""
+        """In each turn the send of another connection is answered; the batch stays contiguous."""
         peer, other = self.box.peer(), self.box.peer()
         self.assertIsNone(self.ask(peer, batch(MANY)))
         sent = 0
@@ -145,7 +145,7 @@ class TurnTests(LargeCase):
         self.assertEqual(reply.header(SendMessageResponseHeader).queue_offset, first)
 
     def together(self, *sends: tuple[Peer, bool, Sequence[bytes]]) -> list[list[int]]:
-        """Have peers send at once, batches or not; :returns: the codes of the replies to each."""
+        """Let peers send at the same time, batches or not; :returns: the codes for each of them."""
         dispatcher, runs = self.box.kernel.dispatcher, []
         for peer, is_batch, bodies in sends:
             header = send_header("T", self.box.now_ms)
@@ -160,7 +160,7 @@ class TurnTests(LargeCase):
                 for ready in dispatcher.execute_together(runs)]
 
     def test_sends_of_others_that_came_with_it(self) -> None:
-        """They do not wait for it; what its own connection sends does."""
+        """They do not wait for it; other sends of its own connection do."""
         peer, other = self.box.peer(), self.box.peer()
         large = batch(LARGE_BATCH_COUNT + 1)
         self.assertEqual(self.together((peer, True, [large]), (other, False, [b"x", b"y"])),
@@ -175,7 +175,7 @@ class TurnTests(LargeCase):
         self.assertEqual(bodies[-1], b"behind")
 
     def test_as_soon_as_others_had_theirs(self) -> None:
-        """In a broker a turn asks for the next one, with no time in between."""
+        """In a broker a turn schedules the next one without a delay."""
         soon = self.soon
         peer = self.box.peer()
         self.assertIsNone(self.ask(peer, batch(MANY)))
@@ -202,7 +202,7 @@ class TurnTests(LargeCase):
         self.assertIsNone(self.ask(self.box.peer(), batch(LARGE_BATCH_COUNT + 1)))
 
     def test_same_connection(self) -> None:
-        """What a connection sent before a batch is stored before it, what it sent after, after."""
+        """Earlier sends of the connection are stored before the batch, and later ones after it."""
         peer = self.box.peer()
         self.assertIsNotNone(self.ask(peer, b"before", is_batch=False))
         self.assertIsNone(self.ask(peer, batch(MANY)))
@@ -235,10 +235,10 @@ class TurnTests(LargeCase):
 
 
 class StoredTests(LargeCase):
-    """What becomes of such a batch."""
+    """The storage of such a batch."""
 
     def test_the_reply_lists_all_ids_also_across_files(self) -> None:
-        """It lists all ids, also of messages that lie in the next file, and all can be found."""
+        """All ids are listed, also of messages in the next file, and all are found."""
         peer = self.box.peer()
         for count in (1, 2):
             self.ask(peer, batch(MANY, "KEYS\x01k\x02TAGS\x01a\x02"),
@@ -256,7 +256,7 @@ class StoredTests(LargeCase):
         self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "T").count, 2 * MANY)
 
     def test_waits_for_replicas(self) -> None:
-        """The reply waits as that of any other send, and says it when they are late."""
+        """The response waits as that of any send, and reports late replicas."""
         for code in (ResponseCode.SUCCESS, ResponseCode.FLUSH_SLAVE_TIMEOUT):
             safe: Deferred[None] = Deferred()
             self.box.kernel.acknowledgement.stages[:] = [
@@ -288,7 +288,7 @@ class StoredTests(LargeCase):
         self.assertEqual(self.replies(peer)[0].code, ResponseCode.SUCCESS)
 
     def test_topic_made(self) -> None:
-        """A topic that the batch creates is there, and name servers are told once."""
+        """The topic that the batch creates exists, and name servers are informed once."""
         told: list[None] = []
         self.box.host.on_topic_change.append(lambda: told.append(None))
         peer = self.box.peer()
@@ -297,7 +297,7 @@ class StoredTests(LargeCase):
         self.assertEqual((len(self.bodies(topic="New")), len(told)), (MANY, 1))
 
     def test_a_stop_leaves_nothing_of_a_batch_that_is_not_written(self) -> None:
-        """Such a batch is not answered; its sender sends it again."""
+        """The batch is not answered, so its sender sends it again."""
         self.ask(self.box.peer(), batch(MANY))
         self.step()
         self.box.stop()
@@ -306,7 +306,7 @@ class StoredTests(LargeCase):
         self.assertEqual(again.stored("T", 0), [])
 
     def test_a_stop_keeps_the_whole_batch_once_it_is_written(self) -> None:
-        """A stop keeps the whole batch once it is written, and the next start mends its queue."""
+        """The whole batch remains, and the next start completes its queue."""
         self.ask(self.box.peer(), batch(MANY))
         while not self.store.commit_log.max_offset:
             self.step()
@@ -318,7 +318,7 @@ class StoredTests(LargeCase):
 
 
 class RefusedTests(LargeCase):
-    """A batch that is refused, of which nothing is stored."""
+    """Refused batches, of which nothing is stored."""
 
     def refused(self, body: bytes) -> tuple[int, str]:
         """Send a batch that must be refused; :returns: code and remark."""
@@ -336,13 +336,13 @@ class RefusedTests(LargeCase):
             ResponseCode.MESSAGE_ILLEGAL, f"the batch holds more than {BATCH_COUNT_MAX} messages"))
 
     def test_a_batch_with_a_malformed_last_message_is_refused(self) -> None:
-        """So is one whose last message is none."""
+        """A batch whose last message is malformed is refused."""
         code, remark = self.refused(batch(MANY) + b"\0")
         self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
         self.assertIn(f"message {MANY} of the batch", remark)
 
     def test_last_is_wrong(self) -> None:
-        """So is one whose last message a plugin or the store does not take."""
+        """A batch whose last message a plugin or the store refuses is refused."""
         last = encode_batch([(0, b"bad", "")])
         self.assertEqual(self.refused(batch(MANY) + last),
                          (ResponseCode.NO_PERMISSION, "not this one"))
@@ -359,7 +359,7 @@ class RefusedTests(LargeCase):
         self.assertEqual(reply.header(SendMessageResponseHeader).queue_offset, 0)
 
     def test_topic_gone(self) -> None:
-        """A topic that is deleted meanwhile, and may not be made again, gets nothing."""
+        """A topic that is deleted in the meantime, and may not be created again, gets nothing."""
         self.box.kernel.settings.update({"autoCreateTopicEnable": "false"})
         del self.box.kernel.topic_config.table["TBW102"]
         peer = self.box.peer()
@@ -372,7 +372,7 @@ class RefusedTests(LargeCase):
 
 
 class BeforeSendTests(LargeCase):
-    """``before_send`` and ``after_send`` of such a batch."""
+    """The hooks ``before_send`` and ``after_send`` for such a batch."""
 
     @hookimpl
     def before_send(self, batch: SendBatch) -> Mapping[int, BrokerError]:
@@ -387,7 +387,7 @@ class BeforeSendTests(LargeCase):
         self.seen.append((reply.code, batch.records[0][-1].queue_offset))
 
     def test_hooks_see_the_request_with_all_records_once(self) -> None:
-        """They see the request with all its records, once; a refusal is the answer."""
+        """They get the request with all its records once; a refusal is the response."""
         peer = self.box.peer()
         self.ask(peer, batch(MANY))
         self.assertEqual(self.replies(peer)[0].code, ResponseCode.SUCCESS)

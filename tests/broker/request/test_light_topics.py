@@ -1,4 +1,4 @@
-"""Topics and groups of light queues, as clients see them."""
+"""The topics and groups of light queues, as clients see them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OFFSETS = "/store/config/lmqConsumerOffset.json"
 
 
 class LightTopicTests(SynchronousTestCase):
-    """With both switches on."""
+    """A broker with both switches on."""
 
     def setUp(self) -> None:
         self.box = KernelBox([], ON)
@@ -38,11 +38,11 @@ class LightTopicTests(SynchronousTestCase):
             b"body")
 
     def pull(self, topic: str, offset: int = 0, group: str = "%LMQ%g") -> RemotingCommand:
-        """Pull."""
+        """Send a pull."""
         return self.box.ask(RequestCode.PULL_MESSAGE, pull_header(topic, offset, group=group))
 
     def test_the_topic_needs_no_configuration(self) -> None:
-        """The topic needs no configuration, the group neither, and none comes about."""
+        """Neither the topic nor the group needs a configuration, and none is created."""
         for _ in range(3):
             self.assertEqual(self.send(f"{LIGHT},%LMQ%b").code, ResponseCode.SUCCESS)
         reply = self.pull(LIGHT, 1)
@@ -54,7 +54,7 @@ class LightTopicTests(SynchronousTestCase):
         self.assertNotIn("%LMQ%g", self.box.kernel.subscription_group.table)
 
     def test_a_pull_waits_for_a_light_queue(self) -> None:
-        """And is woken by a message of another topic."""
+        """It is woken by a message of another topic."""
         header = pull_header(LIGHT, 0, group="%LMQ%g")
         header.sys_flag |= 2
         header.suspend_timeout_millis = 15_000
@@ -64,7 +64,7 @@ class LightTopicTests(SynchronousTestCase):
         self.assertEqual(self.box.kernel.pull_hold.count, 0)
 
     def test_too_many_light_queues_are_refused_in_apaches_words(self) -> None:
-        """In Apache's words."""
+        """The text is Apache's."""
         self.assertEqual(self.send("%LMQ%a,%LMQ%b,%LMQ%c").code, ResponseCode.SUCCESS)
         reply = self.send("%LMQ%d")
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
@@ -73,7 +73,7 @@ class LightTopicTests(SynchronousTestCase):
         self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
 
     def test_offsets_of_light_groups_have_their_own_file(self) -> None:
-        """Those of light groups are apart in the file, and there after a start."""
+        """Offsets of light groups are in a separate file, and are loaded at a start."""
         self.send(LIGHT)
         self.pull("Parent", group="plain")
         for group, topic in (("%LMQ%g", LIGHT), ("plain", LIGHT), ("plain", "Parent")):
@@ -94,7 +94,7 @@ class LightTopicTests(SynchronousTestCase):
         self.assertEqual(reply.header(QueryConsumerOffsetResponseHeader).offset, 1)
 
     def test_names_of_nothing(self) -> None:
-        """Nothing is kept for a light queue that holds nothing, nor for a name that is too long."""
+        """Nothing is kept for a light queue without messages, or for a name that is too long."""
         self.send(LIGHT)
         for topic, group in (("%LMQ%none", "%LMQ%g"), ("%LMQ%" + "t" * 300, "%LMQ%g"),
                              (LIGHT, "%LMQ%" + "g" * 300)):
@@ -107,7 +107,7 @@ class LightTopicTests(SynchronousTestCase):
         self.assertEqual((table.table, list(table.last_pulls())), ({}, []))
 
     def test_offsets_from_before(self) -> None:
-        """What consumerOffset.json has is taken over as long as there is no other file."""
+        """The offsets of consumerOffset.json are used as long as the other file does not exist."""
         self.box.disk.make_directory("/store/config")
         self.box.disk.write_file("/store/config/consumerOffset.json",
                                  b'{"offsetTable":{"T@g":{0:7}}}')
@@ -116,7 +116,7 @@ class LightTopicTests(SynchronousTestCase):
         self.assertEqual(table.query("g", "T", 0), 7)
 
     def test_statistics_are_together(self) -> None:
-        """Thousands of light topics make one row."""
+        """Thousands of light topics have one row."""
         self.send("%LMQ%a,%LMQ%b")
         for topic in (LIGHT, "%LMQ%b"):
             self.pull(topic)
@@ -124,7 +124,7 @@ class LightTopicTests(SynchronousTestCase):
         self.assertEqual(stats.sums("GROUP_GET", "%LMQ%", "%LMQ%").count, 2)
 
     def test_updates_are_ignored(self) -> None:
-        """A light topic is what it is."""
+        """A light topic cannot be changed."""
         self.box.kernel.topic_config.update(TopicConfig(LIGHT, 8, 8, 6), {})
         self.box.kernel.subscription_group.update(SubscriptionGroupConfig("%LMQ%g"), {})
         self.assertNotIn(LIGHT, self.box.kernel.topic_config.table)
@@ -132,7 +132,7 @@ class LightTopicTests(SynchronousTestCase):
 
 
 class SwitchedOffTests(SynchronousTestCase):
-    """As brokers are by default."""
+    """Brokers with the default settings."""
 
     def test_nothing_is_known_of_light_topics(self) -> None:
         """A pull is refused, and the property is one like others."""

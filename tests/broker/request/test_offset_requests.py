@@ -1,4 +1,4 @@
-"""Offsets of queues and groups: 14, 15, 29-32, 43."""
+"""The offsets of queues and groups: requests 14, 15, 29-32 and 43."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ class OffsetCase(SynchronousTestCase):
 
 
 class CommitTests(OffsetCase):
-    """14 and 15: how far a group has come."""
+    """The requests 14 and 15 about the progress of a group."""
 
     def test_commit_and_query(self) -> None:
-        """What was committed is told, also the offset that the next message gets."""
+        """A committed offset is returned, also that of the next message."""
         self.fill(5)
         self.assertEqual(self.update(), (ResponseCode.SUCCESS, None))
         self.assertEqual(self.queried(), 5)
@@ -78,7 +78,7 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.queried(), 2)
 
     def test_queues_and_offsets_that_are_none(self) -> None:
-        """They are refused and not kept; a queue the topic once had is one while it holds any."""
+        """They are refused and not stored; a former queue is valid while it has messages."""
         for queue_id in (-1, 2, 2**31 - 1):
             self.assertEqual(self.update(queue_id=queue_id), (
                 ResponseCode.INVALID_PARAMETER, f"topic T has no queue {queue_id}"))
@@ -95,7 +95,7 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.update(), (ResponseCode.SUCCESS, None))
 
     def test_group_that_never_came(self) -> None:
-        """Its first offset is 0 where the queue still has its first message at hand."""
+        """Its first offset is 0 if the first message of the queue is still in memory."""
         self.fill(3)
         self.assertEqual(self.queried(), 0)
         reply = self.query(set_zero_if_not_found=False)
@@ -105,21 +105,21 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.queried(set_zero_if_not_found=True), 0)
 
     def test_queue_without_messages(self) -> None:
-        """There is no first message to begin at, nor in a topic that is not there."""
+        """No first message exists, and no topic does either."""
         for queue_id, topic in ((0, "T"), (9, "T"), (-1, "T"), (0, "nope")):
             reply = self.query(queue_id, topic=topic)
             self.assertEqual((reply.code, reply.remark),
                              (ResponseCode.QUERY_NOT_FOUND, NOT_FOUND), (queue_id, topic))
 
     def test_queue_that_lost_its_first_messages(self) -> None:
-        """A new group does not begin in the middle of what it could not see whole."""
+        """A new group does not begin in the middle of a queue whose beginning is lost."""
         self.fill(3)
         self.kernel.store.queues.min_offset = lambda topic, queue_id: 1  # type: ignore
         reply = self.query()
         self.assertEqual((reply.code, reply.remark), (ResponseCode.QUERY_NOT_FOUND, NOT_FOUND))
 
     def test_messages_far_back(self) -> None:
-        """Nor does it begin at a first message that is no longer in memory."""
+        """A new group does not begin at a first message that is no longer in memory."""
         self.fill(3)
         self.kernel.store.reader._in_memory_bytes = -1
         reply = self.query()
@@ -140,14 +140,14 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.kernel.consumer_offset.table, {})
 
     def test_reset_wins(self) -> None:
-        """While a reset waits for a pull, commits are taken politely and dropped."""
+        """While a reset waits for a pull, commits are accepted and dropped."""
         self.fill(5)
         self.kernel.consumer_offset.reset("G", "T", 1, 9)
         self.assertEqual(self.update(), (ResponseCode.SUCCESS, "Offset has been previously reset"))
         self.assertEqual(self.queried(), 9)
 
     def test_a_full_table_takes_no_new_queue_of_a_group(self) -> None:
-        """A table that is full takes no new queue of a group; those it has go on."""
+        """At the limit no queue is added; existing ones can still be committed."""
         self.fill(5)
         self.assertEqual(self.update(commit_offset=1)[0], ResponseCode.SUCCESS)
         self.kernel.consumer_offset.size_bytes = OFFSETS_BYTES_MAX
@@ -160,7 +160,7 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.kernel.consumer_offset.table, {"T@G": {1: 5}})
 
     def test_missing_fields(self) -> None:
-        """A query that names no queue is refused."""
+        """A query without a queue is refused."""
         reply = self.box.send(self.box.peer(), RequestCode.QUERY_CONSUMER_OFFSET,
                               extra_fields={"consumerGroup": "G", "topic": "T"})
         assert reply is not None
@@ -182,7 +182,7 @@ class CommitTests(OffsetCase):
 
 
 class BoundTests(OffsetCase):
-    """30, 31, 32: where a queue begins and ends."""
+    """The requests 30, 31 and 32 about the bounds of a queue."""
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int, int]:
         """(first offset, next offset, store time of the first message)."""
@@ -199,7 +199,7 @@ class BoundTests(OffsetCase):
                 ).header(GetEarliestMsgStoretimeResponseHeader).timestamp)
 
     def test_batch_queue(self) -> None:
-        """One that never had a message has no first offset, as with Apache's broker."""
+        """A batch queue without messages has no first offset, as with Apache's broker."""
         table = self.box.kernel.topic_config
         table.update(TopicConfig("B", 2, 2, 6), {"+queue.type": "BatchCQ"})
         self.assertEqual(self.bounds("B", 0), (-1, 0, -1))
@@ -211,19 +211,19 @@ class BoundTests(OffsetCase):
         self.assertEqual(self.bounds("B", 1)[:2], (-1, 0))
 
     def test_bounds_follow_the_messages(self) -> None:
-        """They follow the messages."""
+        """The bounds change with the messages."""
         begin_ms = self.box.now_ms
         self.fill(3, step_ms=10)
         self.assertEqual(self.bounds("T", 1), (0, 3, begin_ms))
 
     def test_queues_without_messages(self) -> None:
-        """They begin and end at 0 and have no earliest time, whether or not they exist."""
+        """The bounds are 0 and the earliest time is missing, whether or not the queue exists."""
         for topic, queue_id in (("T", 0), ("T", 9), ("T", -1), ("nope", 0)):
             self.assertEqual(self.bounds(topic, queue_id), (0, 0, -1), (topic, queue_id))
 
 
 class SearchTests(OffsetCase):
-    """29: by time."""
+    """The request 29, which finds an offset by time."""
 
     def search(self, timestamp: int, boundary: str | None = None, topic: str = "T") -> int:
         reply = self.box.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader(
@@ -232,7 +232,7 @@ class SearchTests(OffsetCase):
         return reply.header(SearchOffsetResponseHeader).offset
 
     def test_the_boundary_chooses_among_equal_times(self) -> None:
-        """Of equal times the first, or the last when the upper boundary is asked for."""
+        """Of equal times the first one, or the last one for the upper boundary."""
         begin_ms = self.box.now_ms
         self.fill(3)
         self.box.now_ms += 10
@@ -245,19 +245,19 @@ class SearchTests(OffsetCase):
             self.assertEqual(self.search(begin_ms + 10, boundary), 4)
 
     def test_before_all_messages_the_first(self) -> None:
-        """Before all messages the first; after all of them the next."""
+        """Before all messages it is the first one; after all of them it is the next one."""
         begin_ms = self.box.now_ms
         self.fill(3, step_ms=10)
         self.assertEqual(self.search(begin_ms - 1000), 0)
         self.assertEqual(self.search(begin_ms + 100_000), 3)
 
     def test_a_search_in_an_unknown_topic_answers_0(self) -> None:
-        """An unknown topic answers 0."""
+        """For an unknown topic the offset is 0."""
         self.assertEqual(self.search(5, topic="nope"), 0)
 
 
 class AllOffsetsTests(OffsetCase):
-    """43."""
+    """The request 43."""
 
     def test_every_groups_offsets(self) -> None:
         """Every group's offsets, with the topics of each group."""

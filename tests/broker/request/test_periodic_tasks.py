@@ -1,4 +1,4 @@
-"""What the kernel does again and again."""
+"""The periodic tasks of the kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAY_MS = 86_400_000
 
 
 class _ZoneCase(SynchronousTestCase):
-    """Tests that live in time zones."""
+    """Tests in several time zones."""
 
     def setUp(self) -> None:
         before = os.environ.get("TZ")
@@ -41,7 +41,7 @@ class _ZoneCase(SynchronousTestCase):
         self.addCleanup(restore)
 
     def in_zone(self, zone: str) -> None:
-        """Live in a time zone until the test ends."""
+        """Use a time zone until the test ends."""
         os.environ["TZ"] = zone
         time.tzset()
 
@@ -53,7 +53,7 @@ class MidnightTests(_ZoneCase):
     @given(st.integers(1_600_000_000_000, 2_000_000_000_000),
            st.sampled_from(["UTC", "Asia/Shanghai", "America/New_York", "Asia/Kathmandu"]))
     def test_it_is_one(self, now_ms: int, zone: str) -> None:
-        """It is ahead, at most a day of 25 hours, and the clock shows 0:00 then."""
+        """It is at most 25 hours ahead, and the clock shows 0:00 then."""
         self.in_zone(zone)
         ahead_ms = ms_to_next_midnight(now_ms)
         self.assertLess(0, ahead_ms)
@@ -70,7 +70,7 @@ class MidnightTests(_ZoneCase):
 
 
 class TaskTests(_ZoneCase):
-    """The kernel's rows."""
+    """The tasks of the kernel."""
 
     def make(self, **settings: str) -> KernelBox:
         self.disk = FaultyDisk()
@@ -83,7 +83,7 @@ class TaskTests(_ZoneCase):
         return task
 
     def logged(self, box: KernelBox, name: str) -> list[LogEvent]:
-        """What a task logs when it runs once."""
+        """Return the lines that a task logs in one run."""
         events: list[LogEvent] = []
         globalLogPublisher.addObserver(events.append)
         self.addCleanup(globalLogPublisher.removeObserver, events.append)
@@ -91,7 +91,7 @@ class TaskTests(_ZoneCase):
         return events
 
     def test_every_task_runs(self) -> None:
-        """Each has a period and runs on a broker that has nothing to do."""
+        """Each has a period, and runs on a broker without work."""
         box = self.make()
         for task in box.kernel.periodic_tasks:
             period = task.period_ms() if callable(task.period_ms) else task.period_ms
@@ -99,7 +99,7 @@ class TaskTests(_ZoneCase):
             task.run(box.now_ms)
 
     def test_offsets_after_a_full_disk(self) -> None:
-        """What could not be saved is tried again each time, the topics too."""
+        """Tables that could not be saved are tried again each time, including the topics."""
         box = self.make()
         task = self.task(box, "save consumer offsets")
         self.disk.room_bytes = 0
@@ -117,7 +117,7 @@ class TaskTests(_ZoneCase):
         self.assertEqual(box.kernel.tables.unsaved, [])
 
     def test_interval_follows_the_setting(self) -> None:
-        """It is asked for each time."""
+        """The setting is read each time."""
         box = self.make(flushConsumerOffsetInterval="1234")
         task = self.task(box, "save consumer offsets")
         assert callable(task.period_ms)
@@ -133,7 +133,7 @@ class TaskTests(_ZoneCase):
         self.assertEqual(seen, [(box.now_ms, 5000)])
 
     def test_the_day_ends_at_the_local_midnight(self) -> None:
-        """Not before and not after it, also where the date is another than that of UTC."""
+        """The day ends exactly then, even if the date of UTC differs."""
         for zone in ("Pacific/Kiritimati", "Pacific/Pago_Pago"):
             self.in_zone(zone)
             box = self.make()
@@ -144,7 +144,7 @@ class TaskTests(_ZoneCase):
             self.assertEqual(len(self.logged(box, "record the day")), 1, msg=zone)
 
     def test_midnight_moves_todays_counts_to_yesterday_and_logs_them(self) -> None:
-        """At midnight today's figures become yesterday's, and the log tells them."""
+        """Today's counts become yesterday's, and are logged."""
         box = self.make()
         count_put(box.kernel.stats, {"T": (5, 5)})
         box.kernel.stats.messages_got("G", "T", 3, 3)
@@ -159,7 +159,7 @@ class TaskTests(_ZoneCase):
         self.assertEqual((event["put"], event["got"]), (0, 0))
 
     def test_day_of_a_clock_that_is_set(self) -> None:
-        """It is looked at often, and a day that is taken back is no new one."""
+        """The clock is read often, and a day that it goes back is no new day."""
         box = self.make()
         task = self.task(box, "record the day")
         assert callable(task.period_ms)
@@ -171,7 +171,8 @@ class TaskTests(_ZoneCase):
         self.assertEqual(self.logged(box, "record the day"), [])
 
     def test_old_files_of_the_log_go_as_the_settings_say(self) -> None:
-        """By the hour and the age, or by the disk's use, also when a group has read nothing.
+        """Files are deleted by hour and age, or by the use of the disk, even while
+        a group reads.
 
         Each case has the settings, the age of the files in hours, the hours from then to those of
         ``deleteWhen``, the part of the disk that is used, and whether files go.
@@ -216,7 +217,7 @@ class TaskTests(_ZoneCase):
         self.assertEqual(formatEvent(event), "dispatch is 1234 bytes behind the commit log")
 
     def test_water_marks(self) -> None:
-        """Connections and pulls that wait are logged while there are any."""
+        """Waiting connections and pulls are logged while there are any."""
         box = self.make()
         self.assertEqual(self.logged(box, "log water marks"), [])
         peer = box.peer()

@@ -1,4 +1,4 @@
-"""Files put together of rows that are kept, and only written anew when they changed."""
+"""Files that are joined from rows, which are encoded again only when they change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from twistmq.protocol.json_writer import encode_pretty_row
 
 
 class _Offsets(Body):
-    """A file with one map, between other members."""
+    """A file with one map between other fields."""
 
     table: dict[str, dict[int, int]]
     another: str = "x"
@@ -31,7 +31,7 @@ class _Offsets(Body):
 
 
 class FileRowsTests(SynchronousTestCase):
-    """FileRows."""
+    """The class FileRows."""
 
     def setUp(self) -> None:
         self.table: dict[str, bytes] = {}
@@ -47,7 +47,7 @@ class FileRowsTests(SynchronousTestCase):
         self.rows.changed(key)
 
     def test_only_what_changed(self) -> None:
-        """A row is written once, and again when it changed; one that is gone is forgotten."""
+        """A row is encoded once, and again when it changes; a deleted one is removed."""
         for number in range(100):
             self.put(f"k{number}", b"1")
         self.assertGreater(len(list(self.rows.write())), 2)
@@ -64,7 +64,7 @@ class FileRowsTests(SynchronousTestCase):
         self.assertEqual(self.rows.rows(but={"k0", "k7"}), rows[1:7] + rows[8:])
 
     def test_changes_while_it_pauses(self) -> None:
-        """They are written before the end."""
+        """They are encoded before the end."""
         for number in range(50):
             self.put(f"k{number}", b"1")
         writing = self.rows.write()
@@ -77,7 +77,7 @@ class FileRowsTests(SynchronousTestCase):
         self.assertEqual(self.encoded.count("k0"), 2)
 
     def test_cost_of_many_rows(self) -> None:
-        """Four times the rows take about four times as long, not sixteen times."""
+        """Four times the rows take about four times as long, and not sixteen times."""
         def prepare(count: int) -> Callable[[], object]:
             rows = FileRows(lambda key: b"1")
             for number in range(count):
@@ -87,7 +87,7 @@ class FileRowsTests(SynchronousTestCase):
         self.assertLess(growth(prepare, 15_000), GROWTH_MAX)
 
     def test_row_that_fails_is_still_to_be_written(self) -> None:
-        """So the next save has it."""
+        """The next save encodes it."""
         self.put("k", b"1")
         self.put("other", b"1")
         failing = FileRows(lambda key: self.table[key])
@@ -100,7 +100,7 @@ class FileRowsTests(SynchronousTestCase):
         self.assertEqual(sorted(failing.rows()), [b"1", b"2"])
 
     def test_rows_as_a_file_has_them_are_not_written_again(self) -> None:
-        """Rows as a file has them are not written again, and what changes afterwards is."""
+        """Loaded rows are not encoded again until they change."""
         self.put("own", b"1")
         self.put("k0", b"old")
         table = {f"k{number}": {0: number} for number in range(3)}
@@ -117,7 +117,7 @@ class FileRowsTests(SynchronousTestCase):
         self.assertEqual(self.encoded, ["own", "k1"])
 
     def test_loaded_in_another_form(self) -> None:
-        """Then all are to be written."""
+        """All rows are encoded again."""
         self.rows.loaded(b'{"table":{"a":{0:1},"b":{}}}', "table", ("a", "b"))
         self.table.update(a=b"1", b=b"2")
         for _ in self.rows.write():
@@ -126,7 +126,7 @@ class FileRowsTests(SynchronousTestCase):
 
 
 class TableTests(SynchronousTestCase):
-    """The kernel's tables after a restart."""
+    """The tables of the kernel after a restart."""
 
     def setUp(self) -> None:
         self.box = KernelBox()
@@ -165,7 +165,7 @@ class TableTests(SynchronousTestCase):
 
 
 class WithRowsTests(SynchronousTestCase):
-    """with_rows."""
+    """The function with_rows."""
 
     def test_as_the_whole_is_written(self) -> None:
         """With rows and without, for one map and for two."""

@@ -1,4 +1,4 @@
-"""When tables are saved, and what waits for that."""
+"""The times at which tables are saved, and the callers that wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twistmq.broker.testing.disk import MemoryDisk
 
 
 class Table(SavedTable):
-    """A table whose text is one number, written in some steps."""
+    """A table whose text is one number, encoded in several steps."""
 
     def __init__(self) -> None:
         super().__init__(ConfigFile(MemoryDisk(), "/config/table.json"))
@@ -41,7 +41,7 @@ class Table(SavedTable):
 
 
 class TableSavesTests(SynchronousTestCase):
-    """TableSaves."""
+    """The class TableSaves."""
 
     def setUp(self) -> None:
         self.now_ms = 0
@@ -55,7 +55,7 @@ class TableSavesTests(SynchronousTestCase):
         return self.now_ms
 
     def in_thread(self, job: Callable[[], None]) -> Deferred[None]:
-        """Jobs run when the test says so."""
+        """Jobs run when the test asks for it."""
         done: Deferred[None] = Deferred()
         self.jobs.append((job, done))
         return done
@@ -84,7 +84,7 @@ class TableSavesTests(SynchronousTestCase):
         self.assertEqual(self.table.saved, [1, 2])
 
     def test_who_waits_shares_the_next_save(self) -> None:
-        """Of what changes during a save, however often, one more is made."""
+        """For all changes during a save, one more save is made."""
         first = self.saves.save(self.table)
         self.table.value = 5
         others = [self.saves.save(self.table) for _ in range(10)]
@@ -99,7 +99,7 @@ class TableSavesTests(SynchronousTestCase):
         self.assertEqual(self.jobs, [])
 
     def test_a_failed_save_is_logged_once_and_tried_again(self) -> None:
-        """It is logged once, ends the waiting, and the table is saved later."""
+        """The failure is logged once and ends the waits; the table is saved later."""
         events: list[LogEvent] = []
         self.patch(TableSaves, "log", Logger(observer=events.append))
         self.table.full = True
@@ -118,7 +118,7 @@ class TableSavesTests(SynchronousTestCase):
         self.assertEqual((self.saves.unsaved, self.table.saved), ([], [0]))
 
     def test_finish_waits_for_all_saves(self) -> None:
-        """It ends when all saves did, also one that others wait for."""
+        """It ends after all saves, including one that others wait for."""
         self.table.steps = 100
         waiting = [self.saves.save(self.table), self.saves.save(self.table)]
         self.assertEqual(self.jobs, [])

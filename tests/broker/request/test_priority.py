@@ -1,4 +1,4 @@
-"""Priority messages: the queue that a message gets, and the attributes that decide."""
+"""Messages with a priority: their queues, and the attributes that decide."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PriorityTests(SendTestCase):
         return self.sent(queue_id=queue_id, properties={PRIORITY: priority, **properties}).queue_id
 
     def test_the_priority_is_the_queue(self) -> None:
-        """The queue that the client chose does not count, and the last queue takes the rest."""
+        """The queue of the client does not count; the last queue has all higher priorities."""
         self.sent()
         count = self.box.kernel.topic_config.table["T"].write_queue_nums
         for priority, queue_id in (("0", 0), ("3", 3), ("+2", 2), (str(count), count - 1),
@@ -24,14 +24,14 @@ class PriorityTests(SendTestCase):
         self.assertEqual(message.properties_map()[PRIORITY], "3")
 
     def test_a_text_that_is_no_priority_stays(self) -> None:
-        """Such a message goes to the queue that the client chose, with the property."""
+        """Such a message goes to the queue of the client, and keeps the property."""
         for text in ("-1", "high", str(2**31), "1.5", "٣"):
             self.assertEqual(self.queue_of(text), 1, msg=text)
         for message in self.messages(queue_id=1):
             self.assertIn(PRIORITY, message.properties_map())
 
     def test_a_sharding_key_drops_the_priority(self) -> None:
-        """Messages of one key stay in one queue."""
+        """Messages with one sharding key stay in one queue."""
         for more in ({}, {"UNIQ_KEY": "U"}):
             self.assertEqual(self.queue_of("3", __SHARDINGKEY="k", **more), 1)
         for message in self.messages(queue_id=1):
@@ -45,16 +45,16 @@ class PriorityTests(SendTestCase):
 
 
 class AttributeTests(SendTestCase):
-    """What the attributes of topics and groups say."""
+    """The attributes of topics and groups."""
 
     def test_the_type_of_a_topic(self) -> None:
-        """Only the type PRIORITY makes queues priorities."""
+        """Queues are priorities only in topics of the type PRIORITY."""
         self.assertTrue(is_priority_topic({"message.type": "PRIORITY"}))
         self.assertFalse(is_priority_topic({"message.type": "NORMAL"}))
         self.assertFalse(is_priority_topic({}))
 
     def test_the_factor_of_a_group(self) -> None:
-        """Without the attribute, every pop begins with the highest priority."""
+        """Without the attribute every pop begins with the highest priority."""
         self.assertEqual([priority_factor(each) for each in (
             {}, {"priority.factor": "0"}, {"priority.factor": "7"}, {"priority.factor": "x"})],
             [100, 0, 7, 100])

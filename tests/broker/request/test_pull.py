@@ -1,4 +1,4 @@
-"""PULL_MESSAGE and LITE_PULL_MESSAGE."""
+"""The requests PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ class PullTestCase(SynchronousTestCase):
 
 
 class ReadTests(PullTestCase):
-    """Which messages come, and where to go on."""
+    """The messages of a pull, and the next offset."""
 
     def test_from_an_offset(self) -> None:
-        """Messages come from the offset on, at most as many as asked for."""
+        """Messages are returned from the offset on, up to the requested number."""
         self.assertEqual(self.bodies(), [b"0", b"1", b"2", b"3", b"4"])
         self.assertEqual(self.bodies(offset=3), [b"3", b"4"])
         self.assertEqual(self.bodies(offset=1, max_count=2), [b"1", b"2"])
@@ -101,11 +101,11 @@ class ReadTests(PullTestCase):
                          (ResponseCode.SUCCESS, "FOUND", 3, 0, 5))
 
     def test_lite_pull(self) -> None:
-        """The other code does the same."""
+        """The other code has the same response."""
         self.assertEqual(self.bodies(code=RequestCode.LITE_PULL_MESSAGE, offset=4), [b"4"])
 
     def test_outside_the_queue(self) -> None:
-        """Offsets where there is nothing, with Apache's codes, statuses and corrections."""
+        """Offsets without a message have Apache's codes, statuses and corrections."""
         for name, arguments, expected in (
             ("the end", ("T", 5), (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 5, 0, 5)),
             ("beyond", ("T", 6), (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY",
@@ -131,7 +131,7 @@ class ReadTests(PullTestCase):
         self.assertEqual(self.bodies(offset=2), [b"2", b"3", b"4"])
 
     def test_a_pull_can_say_how_far_its_group_is(self) -> None:
-        """A pull can say how far its group is; without the flag it says nothing."""
+        """A pull can commit the offset of its group; without the flag it does not."""
         self.pull(changes={"commit_offset": 3})
         self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), -1)
         self.pull(changes={"commit_offset": 3, "sys_flag": 4 | COMMIT})
@@ -141,7 +141,9 @@ class ReadTests(PullTestCase):
         self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), 4)
 
     def test_commit_of_what_never_was(self) -> None:
-        """An offset outside of the queue, or without room, is not taken; the pull is answered."""
+        """An offset outside the queue, or above the limit, is not committed; the
+        pull is answered.
+        """
         table = self.kernel.consumer_offset
         for offset in (-1, 6, 2**63 - 1):
             self.assertEqual(self.bodies(offset=4, changes={
@@ -156,14 +158,14 @@ class ReadTests(PullTestCase):
         self.assertEqual(table.query("test_consumer", "T", 0), 5)
 
     def test_a_slave_answers_at_the_end_of_a_queue_as_a_master(self) -> None:
-        """It holds the pull, or says that there is nothing."""
+        """It holds the pull, or answers that nothing was found."""
         self.kernel.set_role("SLAVE", 1)
         self.assertEqual(self.offsets(offset=5),
                          (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 5, 0, 5))
         self.assertEqual(self.bodies(), [b"0", b"1", b"2", b"3", b"4"])
 
     def test_a_slave_moves_no_consumer(self) -> None:
-        """It may lag: a consumer outside of its queue asks again, for the same offset."""
+        """It may lag, so a consumer outside its queue asks again with the same offset."""
         self.kernel.set_role("SLAVE", 1)
         self.assertEqual(self.offsets(offset=149), (
             ResponseCode.PULL_RETRY_IMMEDIATELY, "OFFSET_OVERFLOW_BADLY", 149, 0, 5))
@@ -175,7 +177,7 @@ class ReadTests(PullTestCase):
             ResponseCode.PULL_RETRY_IMMEDIATELY, "OFFSET_RESET", 2, 0, 5))
 
     def test_a_slave_that_checks_offsets_moves_consumers(self) -> None:
-        """So offsetCheckInSlave wants it."""
+        """The setting offsetCheckInSlave asks for it."""
         self.box.stop()
         self.box = KernelBox(self.plugins, {"offsetCheckInSlave": "true"}, self.disk)
         self.kernel = self.box.kernel
@@ -184,14 +186,14 @@ class ReadTests(PullTestCase):
             ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 5, 0, 5))
 
     def test_messages_out_are_counted_by_group_and_topic(self) -> None:
-        """What went out is counted by group and topic."""
+        """Delivered messages are counted by group and topic."""
         self.bodies(group="G")
         self.pull(group="G", offset=5)
         self.assertEqual(self.kernel.stats.sums("GROUP_GET", "T", "G").count, 5)
 
 
 class LittleMemoryDisk(FaultyDisk):
-    """On a machine so small that most messages are on disk."""
+    """A disk on a machine so small that most messages are not in memory."""
 
     def physical_memory_bytes(self) -> int:
         """40 percent of it are two messages."""
@@ -199,7 +201,7 @@ class LittleMemoryDisk(FaultyDisk):
 
 
 class NextBrokerTests(PullTestCase):
-    """Which broker a consumer is told to ask next, where slaves may be read from."""
+    """The broker that a consumer should ask next, if slaves may be read."""
 
     settings: Mapping[str, str] = {"slaveReadEnable": "true"}
     disk_of_test = LittleMemoryDisk
@@ -210,7 +212,7 @@ class NextBrokerTests(PullTestCase):
             "G", broker_id=2, which_broker_when_consume_slowly=3), {})
 
     def next_broker(self, offset: int) -> int | None:
-        """The id that a pull's answer names."""
+        """Return the broker id in the response to a pull."""
         reply = self.pull(offset=offset, group="G", max_count=1)
         return reply.header(PullMessageResponseHeader).suggest_which_broker_id
 
@@ -219,7 +221,7 @@ class NextBrokerTests(PullTestCase):
         self.assertEqual([self.next_broker(offset) for offset in (0, 1)], [3, 3])
 
     def test_caught_up(self) -> None:
-        """The group's own."""
+        """The id is that of the group's setting."""
         self.assertEqual([self.next_broker(offset) for offset in (4, 5)], [2, 2])
 
     def test_the_master_is_suggested_where_slaves_are_not_read(self) -> None:
